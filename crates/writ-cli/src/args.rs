@@ -254,6 +254,9 @@ pub(crate) struct StartArgs {
     /// Serve them on this port
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+    /// End as soon as this process has ended, which has started this one
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) parent: Option<u32>,
 }
 
 impl StartArgs {

@@ -57,6 +57,8 @@ mod clock;
 
 mod page;
 
+mod parent;
+
 mod process;
 
 mod wiring;

@@ -258,15 +258,17 @@ impl AnomalyWatch {
         }
     }
 
-    // Customers are compared as the events name them. A proxy's token of a customer is another one in each case.
+    // Customers are compared as events have named them; this one may name none. A proxy's token of a customer is another one
+    // in each case.
     fn other_case(&self, event: &FleetEvent) -> Option<String> {
-        if event.customer.is_empty() {
+        let own = self.watched.get(&(event.case.clone(), event.agent.clone()))?;
+        let customer = own.customer.as_str();
+        if customer.is_empty() {
             return None;
         }
         let mut others = self.watched.iter();
-        let other =
-            others.find(|((case, _), watched)| *case != event.case && watched.customer == event.customer);
-        other.map(|((case, _), _)| format!("customer {} also in case {case}", event.customer))
+        let other = others.find(|((case, _), watched)| *case != event.case && watched.customer == customer);
+        other.map(|((case, _), _)| format!("customer {customer} also in case {case}"))
     }
 
     fn make_room(&mut self, event: &FleetEvent) {

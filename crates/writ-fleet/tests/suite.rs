@@ -15,3 +15,7 @@ mod front_end_needs_python;
 #[cfg(test)]
 #[path = "suite/resume.rs"]
 mod resume;
+
+#[cfg(test)]
+#[path = "suite/link.rs"]
+mod link;

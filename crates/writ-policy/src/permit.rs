@@ -113,7 +113,7 @@ use std::future::Future;
 
 use writ_types::action::Action;
 use writ_types::digest::Digest;
-use writ_types::entry::{Entry, Requester};
+use writ_types::entry::{Entry, Requester, SealedText};
 use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId};
 use writ_types::unit::{Amount, Timestamp};
 
@@ -206,10 +206,28 @@ pub struct OnceName {
 pub struct RequestOrigin {
     /// The program that makes it.
     pub requester: Requester,
+    /// The beginning of its prompt, sealed, which a refusal records in place of the whole.
+    pub denied_prompt: Option<SealedText>,
     /// The name under which it is performed once, if it has one.
     pub once: Option<OnceName>,
     /// True if it only reads: its intent need not be on disk first.
     pub only_reads: bool,
+}
+
+impl RequestOrigin {
+    /// Returns the program as a refusal names it.
+    pub fn denied_requester(&self) -> Requester {
+        // Each field by name: a copy of the whole prompt would have megabytes.
+        let Requester { agent, base, task, operation, data, sealed_prompt: _ } = &self.requester;
+        Requester {
+            agent: agent.clone(),
+            base: *base,
+            task: *task,
+            operation: operation.clone(),
+            data: data.clone(),
+            sealed_prompt: self.denied_prompt.clone(),
+        }
+    }
 }
 
 /// The reason why a redemption was refused. Nothing was written.

@@ -245,6 +245,10 @@ impl Proxy {
         let granted = operations.iter().filter(|operation| is_granted(&authority, operation.name()));
         let listed: Vec<Value> = granted.map(describe_operation).collect();
         let body = json!({ "operations": listed });
+        // Each leaves an entry, so each counts.
+        if let Some(subject) = state.find_subject(&requester).await {
+            state.count_events(&subject, &[(EventMeasure::Requests, 1)]);
+        }
         let served = Fact::Served { requester: Box::new(requester), attempt: None };
         match state.record_fact(served, None).await {
             Ok(()) => ProxyAnswer { status: 200, body },

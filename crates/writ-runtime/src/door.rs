@@ -334,8 +334,8 @@ impl Door {
         entry: impl Fn(Fact) -> Op,
     ) -> Result<Passage, EngineError> {
         self.metrics.denied();
-        let requester = request.map(|request| &request.requester);
-        first.push(entry(denial.denial_fact_for(requester)));
+        let requester = request.map(RequestOrigin::denied_requester);
+        first.push(entry(denial.denial_fact_for(requester.as_ref())));
         self.write(work, first).await?;
         Ok(Passage::Denied(denial))
     }

@@ -20,7 +20,8 @@ use crate::error::EngineError;
 use crate::services::Services;
 
 use asking::Asking;
-pub use tokens::TokensUsed;
+use tokens::send_report;
+pub use tokens::{CallCount, CallReport};
 
 mod asking;
 
@@ -39,7 +40,7 @@ const OPERATION: &str = "model_call";
 #[derive(Clone, Debug)]
 pub struct ModelRouter {
     services: Arc<Services>,
-    observer: Option<mpsc::Sender<TokensUsed>>,
+    observer: Option<mpsc::Sender<CallReport>>,
 }
 
 /// An agent whose keys are genuine. Whether they are in force is decided anew for each attempt.
@@ -132,9 +133,9 @@ impl ModelRouter {
         Self { services, observer: None }
     }
 
-    /// Reports the tokens of every attempt into a channel. While it is full, answers wait; a closed one is ignored.
+    /// Reports the tokens of every attempt and every refusal into a channel. While it is full, answers wait; a closed one is ignored.
     #[must_use]
-    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+    pub fn with_observer(self, observer: mpsc::Sender<CallReport>) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
@@ -155,6 +156,7 @@ impl ModelRouter {
             false => return Ok(self.model_names()),
         };
         self.record_unproven(requester, reason, text).await?;
+        send_report(&self.services, self.observer.as_ref(), &authority, CallCount::Refused).await;
         Err(RoutingError::Refused { reason, text: text.to_owned() })
     }
 

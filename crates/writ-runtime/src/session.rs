@@ -271,9 +271,14 @@ impl SessionState {
         }
     }
 
-    /// Returns the authorities under which anything acts.
+    /// Returns the authorities under which anything acts that ends with the session.
     pub(crate) fn acting(&self) -> impl Iterator<Item = Arc<Authority>> {
         self.turns.iter().filter_map(|running| running.acting.clone()).chain(self.keys.outside())
+    }
+
+    /// Returns the authorities under which anything acts, also where it goes on in a closed session.
+    pub(crate) fn all_acting(&self) -> impl Iterator<Item = Arc<Authority>> {
+        self.acting().chain(self.keys.outliving())
     }
 }
 
@@ -610,5 +615,13 @@ mod tests {
         drop(first);
         session.state().set_acting(None, &third);
         assert_eq!(keys(), [second.task().key, third.task().key]);
+        // What goes on in a closed session can be listed and revoked, and does not end with the session.
+        let owners = authority(id, 5);
+        session.state().keys.note_outliving(&owners);
+        assert_eq!(keys(), [second.task().key, third.task().key]);
+        let all = || session.state().all_acting().map(|held| held.task().key).collect::<Vec<_>>();
+        assert_eq!(all(), [second.task().key, third.task().key, owners.task().key]);
+        drop(owners);
+        assert_eq!(all().len(), 2);
     }
 }

@@ -1,7 +1,5 @@
 //! Asks, approvals, nonces, revocations and approver keys.
 
-use std::collections::BTreeSet;
-
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -334,39 +332,6 @@ pub(crate) fn prune_nonces(conn: &Connection, now: Timestamp) -> Result<u64, Sto
     Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn record_revocation(
-    conn: &Connection,
-    id: &str,
-    at: Timestamp,
-    expires_at: Option<Timestamp>,
-) -> Result<(), StoreError> {
-    execute(
-        conn,
-        "INSERT OR IGNORE INTO revocation (id, at, expires_at) VALUES (?1, ?2, ?3)",
-        params![id, at.as_millis(), expires_at.map(Timestamp::as_millis)],
-    )?;
-    Ok(())
-}
-
-/// Refuses what rests on a key that was revoked.
-pub(crate) fn check_keys(conn: &Connection, keys: &BTreeSet<String>) -> Result<(), StoreError> {
-    // Most homes have never revoked anything.
-    if !is_anything_revoked(conn)? {
-        return Ok(());
-    }
-    for id in keys {
-        if query_one(conn, "SELECT 1 FROM revocation WHERE id = ?1", [id], |_| Ok(()))?.is_some() {
-            return Err(Conflict::Revoked(id.clone()).into());
-        }
-    }
-    Ok(())
-}
-
-/// Returns true if anything was ever revoked.
-pub(crate) fn is_anything_revoked(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(query_one(conn, "SELECT 1 FROM revocation LIMIT 1", [], |_| Ok(()))?.is_some())
-}
-
 fn decode_ask(row: &Row<'_>) -> Result<StoredAsk, StoreError> {
     let state: AskState = codec::from_name("ask", row.get("state")?)?;
     let mut card: Card = codec::from_json("card", &row.get::<_, String>("card")?)?;
@@ -471,11 +436,6 @@ pub(crate) fn is_used(conn: &Connection, namespace: &str, nonce: &str) -> Result
     Ok(query_one(conn, sql, [namespace, nonce], |_| Ok(()))?.is_some())
 }
 
-pub(crate) fn is_revoked(conn: &Connection, id: &str) -> Result<bool, StoreError> {
-    let sql = "SELECT 1 FROM revocation WHERE id = ?1";
-    Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some())
-}
-
 pub use keys::ApproverKey;
 pub(crate) use keys::{approver_keys, count_passkey, counted, enroll_key, revoke_key};
 
@@ -483,6 +443,9 @@ pub(crate) use left::{revoke_approval, revoke_unused, waiting_asks, waiting_sess
 pub(crate) use parts::{approval_parts, store_part};
 pub use plans::{NewPlan, PlanRow};
 pub(crate) use plans::{plan_of, plan_under, plans_left, read_plans, store_plan};
+pub(crate) use revocations::{
+    check_keys, is_anything_revoked, is_revoked, record_revocation, revocations_after,
+};
 pub(crate) use together::{
     ask_with_approval, asks_with_approvals, overdue_asks_with_approvals, plans_left_with_approvals,
     revoked_among, waiting_asks_with_approvals,
@@ -493,6 +456,7 @@ mod keys;
 mod left;
 mod parts;
 mod plans;
+mod revocations;
 mod together;
 mod tools;
 

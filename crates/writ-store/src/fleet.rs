@@ -14,6 +14,16 @@ use crate::error::{Conflict, StoreError};
 pub const MAX_OPEN_CASES: usize = 10_000;
 /// The most messages of one case: a conversation that is longer needs another case.
 pub const MAX_CASE_MESSAGES: u64 = 2_000;
+/// The most of them that agents may add, over all holders: the rest is room for the guest and people.
+pub const MAX_AGENT_MESSAGES: u64 = 1_000;
+/// The most bytes of what agents add: 64 of their longest messages.
+pub const MAX_AGENT_MESSAGE_BYTES: u64 = 4 * 1024 * 1024;
+/// The messages at the end of a conversation that people alone may add.
+pub const RESERVED_MESSAGES: u64 = 100;
+/// The beginning of an agent's name as a sender.
+pub const AGENT_SENDER: &str = "agent ";
+/// The beginning of a person's name as a sender.
+pub const PERSON_SENDER: &str = "person ";
 /// The longest message of a case, in bytes.
 pub const MAX_CASE_MESSAGE_BYTES: usize = 64 * 1024;
 /// The longest state of a case, in bytes.
@@ -117,7 +127,7 @@ pub enum FleetOp {
         /// The holder; its `until` is not looked at.
         holder: FleetHolder,
     },
-    /// Adds a message; its number is the next one. Too many are refused.
+    /// Adds a message; its number is the next one. Too many are refused, of agents earlier than of the guest, and of people last.
     AddMessage {
         /// The case.
         id: SessionId,
@@ -250,9 +260,15 @@ fn add_message(
     codec::check_bytes("message of a case", text, MAX_CASE_MESSAGE_BYTES)?;
     let sql = "SELECT coalesce(max(n), 0) AS n FROM fleet_message WHERE case_id = ?1";
     let last = query_one(conn, sql, [id.to_string()], |row| get_uint(row, "n"))?.unwrap_or_default();
-    if last >= MAX_CASE_MESSAGES {
-        let limit = usize::try_from(MAX_CASE_MESSAGES).unwrap_or(usize::MAX);
-        return Err(StoreError::TooLarge { what: "number of messages of a case", limit });
+    let most = match sender.starts_with(PERSON_SENDER) {
+        true => MAX_CASE_MESSAGES,
+        false => MAX_CASE_MESSAGES.saturating_sub(RESERVED_MESSAGES),
+    };
+    if last >= most {
+        return Err(too_large("number of messages of a case", most));
+    }
+    if sender.starts_with(AGENT_SENDER) {
+        check_agent_share(conn, id, text)?;
     }
     let added = execute(
         conn,
@@ -261,6 +277,29 @@ fn add_message(
         params![id.to_string(), codec::int(last.saturating_add(1)), sender, text, at.as_millis()],
     )?;
     if added == 0 { Err(missing("open case", id)) } else { Ok(()) }
+}
+
+/// Refuses what would take an agent's part of a conversation beyond its share.
+fn check_agent_share(conn: &Connection, id: SessionId, text: &str) -> Result<(), StoreError> {
+    // `octet_length` reads no text, so that a long conversation costs no more than its number of messages.
+    let sql = "SELECT count(*) AS n, coalesce(sum(octet_length(text)), 0) AS bytes FROM fleet_message
+               WHERE case_id = ?1 AND substr(sender, 1, length(?2)) = ?2";
+    let held = query_one(conn, sql, params![id.to_string(), AGENT_SENDER], |row| {
+        Ok((get_uint(row, "n")?, get_uint(row, "bytes")?))
+    })?;
+    let (count, bytes) = held.unwrap_or_default();
+    if count >= MAX_AGENT_MESSAGES {
+        return Err(too_large("number of messages of agents in a case", MAX_AGENT_MESSAGES));
+    }
+    let bytes = bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+    if bytes > MAX_AGENT_MESSAGE_BYTES {
+        return Err(too_large("messages of agents in a case", MAX_AGENT_MESSAGE_BYTES));
+    }
+    Ok(())
+}
+
+fn too_large(what: &'static str, limit: u64) -> StoreError {
+    StoreError::TooLarge { what, limit: usize::try_from(limit).unwrap_or(usize::MAX) }
 }
 
 fn missing(what: &'static str, id: SessionId) -> StoreError {
@@ -346,6 +385,18 @@ pub(crate) fn read_messages(
 ) -> Result<Vec<CaseMessage>, StoreError> {
     let sql = "SELECT * FROM fleet_message WHERE case_id = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
     query(conn, sql, params![id.to_string(), codec::int(after), codec::limit(limit)], decode_message)
+}
+
+/// Returns the newest messages before a number, newest first.
+pub(crate) fn newest_messages(
+    conn: &Connection,
+    id: SessionId,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<Vec<CaseMessage>, StoreError> {
+    let sql = "SELECT * FROM fleet_message WHERE case_id = ?1 AND n < ?2 ORDER BY n DESC LIMIT ?3";
+    let before = before.map_or(i64::MAX, codec::int);
+    query(conn, sql, params![id.to_string(), before, codec::limit(limit)], decode_message)
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub(crate) struct ProxyArgs {
     /// Serve TLS on this address as well, with the certificate of proxy/proxy.toml
     #[arg(long, value_name = "ADDR")]
     pub(crate) tls: Option<SocketAddr>,
+    /// End as soon as this process has ended, which has started this one
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) parent: Option<u32>,
 }
 
 /// An operation on the proxy of this home.

@@ -42,6 +42,7 @@ use crate::home::{check_folder, make_folder};
 use crate::interrupt::threaded_runtime;
 use crate::keyring::{KeyRole, ask_passphrase, public_keys};
 use crate::ledger::open_to_read;
+use crate::parent::NamedParent;
 use crate::{log, terminal, wiring};
 
 /// The name of the secret that tokens are made with.
@@ -286,13 +287,17 @@ fn serve_proxy(
     let served = runtime.block_on(async {
         // First: a signal that comes while the proxy opens would otherwise end it in the midst.
         let mut stops = context.host.stops.listen_engine()?;
+        let parent = NamedParent::open_watch(args.parent)?;
         // What its last end cut off is on record before a socket lets the first request in.
         let proxy = Proxy::open(parts).await?;
         let server = ProxyServer::bind(places).await?;
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.serve(proxy, stop.clone()));
         context.out.print_remark("proxy ready");
-        stops.stopped().await;
+        tokio::select! {
+            () = stops.stopped() => {}
+            () = parent.until_ended() => tracing::info!("the process that has started this one has ended"),
+        }
         stop.cancel();
         serving.await.map_err(|error| Failure::internal_error("serving the proxy", error))
     });

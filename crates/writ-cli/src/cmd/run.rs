@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use writ_launch::forward::ForwardLimits;
 use writ_launch::launch::{LaunchOrder, LaunchResult, launch_agent};
 use writ_sandbox::agent::{AgentEnd, AgentLimits, AgentProfile, AgentStreams};
-use writ_sandbox::host::ParentWatch;
 use writ_types::error::Exit;
 
 use crate::args::RunArgs;
@@ -16,6 +15,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::host::{InputStream, OutputStream};
 use crate::interrupt::block_on;
+use crate::parent::{NamedParent, orphaned};
 
 /// Bytes of one MiB.
 const MIB: u64 = 1024 * 1024;
@@ -26,44 +26,26 @@ pub(crate) fn run_agent(context: &Context, args: &RunArgs) -> Result<(), Failure
     let order = launch_order(context, args);
     block_on(async {
         // Before anything of the agent is there: a parent that has ended already starts none.
-        let parent = args.parent.map(ParentWatch::open_watch).transpose().map_err(|_| orphaned())?;
+        let parent = NamedParent::open_watch(args.parent)?;
         let mut stops = context.host.stops.listen_engine()?;
         let stop = CancellationToken::new();
         let mut launched = pin!(launch_agent(order, streams, stop.clone()));
         let result = tokio::select! {
             result = &mut launched => result?,
             // No one is there to hear its last words: with its future the agent ends at once.
-            () = until_orphaned(parent.as_ref()) => return Err(orphaned()),
+            () = parent.until_ended() => return Err(orphaned()),
             () = stops.stopped() => {
                 stop.cancel();
                 // The agent may end in its own way now; a second order does not wait for that.
                 tokio::select! {
                     result = &mut launched => result?,
-                    () = until_orphaned(parent.as_ref()) => return Err(orphaned()),
+                    () = parent.until_ended() => return Err(orphaned()),
                     () = stops.stopped() => return Err(Failure::Interrupted),
                 }
             }
         };
         finish_agent(context, args, &result)
     })
-}
-
-/// Waits for the end of the process that has started this one, if that was named.
-async fn until_orphaned(parent: Option<&ParentWatch>) {
-    match parent {
-        Some(parent) => parent.until_ended().await,
-        // Never, so that the other ends of `select!` decide.
-        None => std::future::pending().await,
-    }
-}
-
-fn orphaned() -> Failure {
-    Failure::new(
-        Exit::Blocked,
-        "run.parent",
-        "the process that has started it has ended",
-        "leave --parent out where an agent is to run on its own",
-    )
 }
 
 /// Returns the streams of this process, which become the agent's.

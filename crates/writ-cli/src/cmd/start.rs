@@ -20,6 +20,7 @@ use crate::interrupt::threaded_runtime;
 use crate::ledger::Locks;
 use crate::log;
 use crate::page;
+use crate::parent::NamedParent;
 use crate::wiring::{self, Wired};
 
 /// Runs the engine in the foreground.
@@ -64,7 +65,7 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
     let runtime = threaded_runtime()?;
     let served = runtime.block_on(async {
         // Before anything runs that a signal could end half-way.
-        let stops = context.host.stops.listen_engine()?;
+        let stops = (context.host.stops.listen_engine()?, NamedParent::open_watch(args.parent)?);
         let wired = wiring::build_engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
             let link = page::create_link(context, http.address().ip(), http.address().port())?;
@@ -96,7 +97,7 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
 
 async fn serve_engine(
     wired: Wired,
-    mut stops: EngineStops,
+    (mut stops, parent): (EngineStops, NamedParent),
     (idle_exit, drain): (Option<Duration>, Duration),
 ) -> (Result<(), Failure>, Locks) {
     let Wired { engine, control, http, models, cases, locks, traces } = wired;
@@ -117,6 +118,7 @@ async fn serve_engine(
     tokio::select! {
         () = idle => tracing::info!("idle: ending"),
         () = stops.stopped() => tracing::info!("stopped by a signal"),
+        () = parent.until_ended() => tracing::info!("the process that has started this one has ended"),
     }
     closing.cancel();
     // Turns end first, so that clients that wait for an answer still get it.

@@ -32,7 +32,7 @@ pub(super) async fn start_routers(
     let models = config.fleet.model_router.then(|| RouterSocket::bind(&context.home.model_socket()));
     let models = models.transpose()?.map(|socket| match &cases {
         // Rules about anomalies count tokens.
-        Some(cases) => socket.with_observer(cases.token_observer()),
+        Some(cases) => socket.with_observer(cases.call_observer()),
         None => socket,
     });
     Ok((cases, models))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use ed25519_dalek::SigningKey;
@@ -34,6 +34,14 @@ memory = 256
 "#;
 const POLICY: &str =
     "# Refunds\n\nLook first whether this order was refunded before. If so, do not refund it again.\n";
+
+/// The folder with the program of a deployed agent, of which there is one version.
+pub(super) fn program_of(home: &Path) -> PathBuf {
+    let entries = fs::read_dir(home).expect("reads").map(|entry| entry.expect("an entry").path());
+    let [program] =
+        entries.filter(|path| !path.ends_with(".keys")).collect::<Vec<_>>().try_into().expect("one");
+    program
+}
 
 /// A home, and a folder beside it for sources of agents.
 struct Fleet {
@@ -163,8 +171,10 @@ fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     assert_eq!(mode(&deployed), 0o600);
     assert_eq!(deployed.metadata().expect("there").uid(), fleet.home.root().metadata().expect("there").uid());
     assert_eq!(token_of(deployed.to_str().expect("text")), token_of(key_file.to_str().expect("text")));
-    assert_eq!(fs::read_to_string(home.join("work/policy.md")).expect("reads"), POLICY);
-    assert!(!home.join("work/.keys").exists(), "the agent sees its folder, and no key in it");
+    let program = program_of(&home);
+    assert_eq!(program, home.join(blessed["folder"].as_str().expect("a digest")));
+    assert_eq!(fs::read_to_string(program.join("policy.md")).expect("reads"), POLICY);
+    assert!(!program.join(".keys").exists(), "the agent sees its folder, and no key in it");
     assert_eq!(fleet.state("refund-agent"), "ok");
 
     let inspected = fleet.home.json(&["agent", "inspect", "refund-agent"]);
@@ -308,7 +318,7 @@ fn a_deployed_agent_that_was_changed_or_whose_key_is_open_to_others_is_not_start
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("closed");
     assert_eq!(fleet.state("refund-agent"), "ok");
 
-    let program = fleet.deployed("refund-agent").join("work/agent.py");
+    let program = program_of(&fleet.deployed("refund-agent")).join("agent.py");
     let before = fs::read(&program).expect("reads");
     fs::write(&program, "import os\n").expect("written");
     assert_eq!(fleet.state("refund-agent"), "changed");
@@ -356,7 +366,7 @@ fn needs_userns_a_locked_agent_reads_its_policies_and_finds_no_key() {
     fleet.home = fleet.home.in_processes();
     let socket = fleet.source("proxy.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
-    let work = fleet.deployed("refund-agent").join("work");
+    let work = program_of(&fleet.deployed("refund-agent"));
     let script = "cat policy.md; echo more >> policy.md; ls -a /work /work/.. | tr '\\n' ' '; cat /work/.keys/base.jwt";
     let (base, path) = (fleet.base("refund-agent"), |path: &PathBuf| path.to_str().expect("text").to_owned());
     let output = fleet.home.run(&[

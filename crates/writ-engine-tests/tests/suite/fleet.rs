@@ -7,13 +7,17 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{DuplexStream, duplex};
+use tokio_util::sync::CancellationToken;
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{CasesConfig, FleetAgent};
 use writ_fleet::cases::desk::CaseDesk;
+use writ_fleet::cases::front_end::TokenFile;
 use writ_fleet::cases::ports::{
     AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
 };
 use writ_fleet::cases::router::{CaseRouter, NewCase};
+use writ_fleet::cases::server::CasePlaces;
+use writ_fleet::cases::service::{CaseParts, CaseService};
 use writ_policy::keys::document::read_base;
 use writ_policy::keys::{BaseClaims, KeyToken, mint_base};
 use writ_runtime::metrics::MetricsFormat;
@@ -102,6 +106,33 @@ fn agent(handed: &TestEngine, name: &str, n: u128) -> FleetAgent {
         folder: None,
         limits: Default::default(),
     }
+}
+
+/// Without an open case, an engine that a command has started ends as any other; with one it stays for the guest.
+#[test]
+fn an_engine_ends_idle_while_no_case_is_open() {
+    let handed = TestEngine::new("", |_| |_: &_| Reply::text(""));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let engine = handed.engine.clone();
+    let is_idle =
+        async |limit| tokio::time::timeout(limit, engine.idle(Duration::from_millis(10))).await.is_ok();
+    handed.runtime.block_on(async {
+        let (config, host) = (CasesConfig::default(), Arc::new(Pipes::default()));
+        let router = CaseRouter::start(engine.case_keys(), config.clone(), Arc::new(Tokens), host.clone());
+        let case = open(&router.await.expect("starts"), "order 1").await;
+        let places = CasePlaces { socket: path("cases.sock"), listen: None, token: TokenFile(path("token")) };
+        let parts = CaseParts { config, agents: path("agents"), proxy: path("proxy"), host, places };
+        let service = CaseService::start(&engine, parts).await.expect("starts");
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(service.serve_cases(engine.clone(), stop.clone()));
+        assert!(!is_idle(Duration::from_millis(1_500)).await, "the guest may write");
+        handed.call("fleet.close", json!({ "case": case, "reason": "done" })).await.expect("closes");
+        assert!(is_idle(Duration::from_secs(60)).await, "it has ended");
+        stop.cancel();
+        serving.await.expect("ends");
+    });
+    handed.end();
 }
 
 impl Watched {

@@ -14,7 +14,7 @@ use writ_inspect::scope::{ANY, Dimension};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::limits::{AmountLimit, OperationLimits};
 use writ_policy::keys::{BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, mint_base, mint_task};
-use writ_runtime::routed::TokensUsed;
+use writ_runtime::routed::{CallCount, CallReport};
 use writ_secrets::contents::{SEALED_PROMPT, SEALED_REPLY};
 use writ_store::batch::{Batch, Op};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
@@ -42,8 +42,8 @@ struct Fleet {
     task: KeyId,
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    /// What the router reports of tokens.
-    reported: mpsc::Receiver<TokensUsed>,
+    /// What the router reports.
+    reported: mpsc::Receiver<CallReport>,
     _folder: tempfile::TempDir,
 }
 
@@ -428,6 +428,38 @@ fn only_the_base_key_sets_a_quota() {
     fleet.end();
 }
 
+/// A loop of refused calls with long prompts fills no disk: of each the beginning is recorded, and a rule can count them.
+#[test]
+fn a_refused_call_is_counted_and_leaves_the_beginning_of_its_prompt() {
+    let begins = "Who is the customer? ";
+    let long = asking(&format!("{begins}{}", "x".repeat(1_000_000)));
+    let refused = |mut fleet: Fleet, status: u16| {
+        assert_eq!(fleet.chat(&long).0, status);
+        let denied = fleet.handed.facts("denied");
+        let [fact] = denied.as_slice() else { panic!("one refusal: {denied:?}") };
+        assert!(serde_json::to_string(fact).expect("JSON").len() < 10_000, "not the whole prompt");
+        let Fact::Denied { requester: Some(requester), .. } = fact else { panic!("{fact:?}") };
+        let sealed = requester.sealed_prompt.as_ref().expect("a prompt");
+        let plain = contents().open_content(SEALED_PROMPT, sealed).expect("opens");
+        let mut prompt: Value = serde_json::from_slice(&plain).expect("JSON");
+        assert!(prompt["whole"].as_u64() > Some(100_000), "{}", prompt["whole"]);
+        let sent: ModelRequest = serde_json::from_value(prompt["sent"].take()).expect("a prompt");
+        let texts = texts_of(&sent);
+        assert!(texts.iter().any(|text| text.starts_with(begins) && text.len() == 2_000), "{texts:?}");
+        let mut reported = Vec::new();
+        while let Ok(report) = fleet.reported.try_recv() {
+            reported.push((report.case.expect("a case"), report.count));
+        }
+        assert_eq!(reported, [("case_tk_1".to_owned(), CallCount::Refused)]);
+        assert_eq!(fleet.asked(), 0);
+        fleet.end();
+    };
+    let answer = |_: &ParsedRequest| Reply::text("Yes.");
+    // By its quota, and by the door.
+    refused(Fleet::with_grants(with_quota(1_000), answer), 403);
+    refused(Fleet::with_grants(Grants::default(), answer), 403);
+}
+
 /// What a call may use is set aside before it: a second one at the same time does not pass the quota. What is left over
 /// counts again afterwards.
 #[test]
@@ -479,7 +511,7 @@ fn hanging_up_does_not_evade_a_quota() {
         body["stream"] = json!(streams);
         fleet.hang_up(&body, &was_asked, streams.then_some("word"));
         let used = fleet.reported.blocking_recv().expect("reported");
-        assert_eq!(used.tokens, Tokens::new(1_000), "streams: {streams}");
+        assert_eq!(used.count, CallCount::Tokens(Tokens::new(1_000)), "streams: {streams}");
         let called = fleet.handed.facts("model_called");
         let [Fact::ModelCalled { usage, error, .. }] = &called[..] else { panic!("{called:?}") };
         // What came of the answer is recorded, too: the program may have read it.
@@ -557,9 +589,9 @@ fn the_tokens_of_every_attempt_are_reported() {
             (used.at, used.agent.as_str(), used.case.as_deref()),
             (BEGIN, "refund-agent", Some("case_tk_1"))
         );
-        reported.push(used.tokens.get());
+        reported.push(used.count);
     }
-    assert_eq!(reported, [34, 0, 11]);
+    assert_eq!(reported, [34, 0, 11].map(|tokens| CallCount::Tokens(Tokens::new(tokens))));
     fleet.reported.close();
     assert_eq!(fleet.chat(&asking("three")).0, 200);
     fleet.end();

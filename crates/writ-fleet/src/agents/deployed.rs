@@ -1,4 +1,5 @@
-//! The agents that are deployed in a home: `agents/NAME/work` has the program, `agents/NAME/.keys/base.jwt` its base key.
+//! The agents that are deployed in a home: `agents/NAME/.keys/base.jwt` is the base key, `agents/NAME/DIGEST` the program that
+//! the key is bound to.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ use writ_types::digest::Digest;
 use super::error::AgentError;
 use super::folder::{FolderContent, FolderPlace, work_folder};
 use super::key_file::{key_path, read_key, verify_key};
-use super::manifest::{AgentFolder, AgentManifest, MANIFEST};
+use super::manifest::{AgentFolder, AgentManifest};
 use crate::cases::config::{FleetAgent, MAX_AGENTS, ProcessLimits};
 
 /// A deployed agent with a key that fits its folder.
@@ -80,7 +81,8 @@ pub fn stamp(agents: &Path) -> Result<DeployStamp, AgentError> {
     };
     let marks = list_names(agents)?.into_iter().map(|name| {
         let home = agents.join(&name);
-        let ([a, b], [c, d]) = (mark(&key_path(&home)), mark(&work_folder(&home).join(MANIFEST)));
+        // Programs are in folders by digest, and the key says which of them is meant.
+        let ([a, b], [c, d]) = (mark(&key_path(&home)), mark(&home));
         (name, [a, b, c, d])
     });
     Ok(DeployStamp(marks.collect()))
@@ -95,7 +97,7 @@ pub fn read_agent(home: &Path, name: &str, verifier: &Verifier) -> Result<Deploy
     // The key first: without one, nothing of the folder is looked at.
     let token = read_key(home)?;
     let claims = verify_key(home, name, &token, verifier)?;
-    let folder = work_folder(home);
+    let folder = work_folder(home, claims.policy);
     let read = AgentFolder::read_folder(&folder, FolderPlace::Deployed)?;
     check_digest(name, claims.policy, read.digest())?;
     let manifest = read.manifest;
@@ -115,6 +117,15 @@ pub fn read_agent(home: &Path, name: &str, verifier: &Verifier) -> Result<Deploy
 }
 
 impl DeployedAgent {
+    /// Returns true if another version was deployed since this was read, or the agent was retired. Blocks.
+    pub fn is_replaced(&self) -> bool {
+        match read_key(&self.home) {
+            Ok(token) => token != self.agent.base,
+            Err(AgentError::NoKey { .. }) => true,
+            Err(_) => false,
+        }
+    }
+
     /// Checks, before a process is started, that the folder is still the approved one and the key still in its place and closed
     /// to others. Reads every file of it, and blocks.
     ///

@@ -237,10 +237,8 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), AgentError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(AgentError::io(path))
 }
 
-/// Returns the path of the program's folder of a deployed agent.
-pub fn work_folder(home: &Path) -> PathBuf {
-    home.join(WORK)
+/// Returns the path of the program's folder of a deployed agent. Its name is the digest of its content: another version
+/// takes no other's place, so that what was checked is what is started.
+pub fn work_folder(home: &Path, digest: Digest) -> PathBuf {
+    home.join(digest.to_string())
 }
-
-/// The program of a deployed agent, in its home; its key lies beside it, where the program does not see it.
-const WORK: &str = "work";

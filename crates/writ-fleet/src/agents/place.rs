@@ -1,20 +1,22 @@
-//! Putting an agent into a home, and taking one out: each with a rename, so that it is there whole or not at all.
+//! Putting an agent into a home, and taking one out: each with a rename, so that it is there whole or not at all. Each
+//! version has a folder of its own, by its digest, and the key says which is in force.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use writ_policy::keys::KeyToken;
+use writ_policy::keys::{KeyToken, Verifier};
+use writ_types::digest::Digest;
 
 use super::error::AgentError;
-use super::folder::{sync_folder, work_folder};
-use super::key_file::{KEY_FOLDER, name_key, write_fresh_key};
+use super::folder::{FolderContent, FolderPlace, sync_folder, work_folder};
+use super::key_file::{KEY_FOLDER, name_key, read_key, write_fresh_key};
 use super::manifest::AgentFolder;
 
 /// The lock file in the folder of agents.
 const LOCK: &str = ".lock";
-/// Beginnings of names that are no agents: one that is being put in place, and the version before, since its processes still run.
+/// Beginnings of names that are no agents: one that is being put in place, and one that is being removed.
 const FRESH: &str = ".new-";
 const EARLIER: &str = ".earlier-";
 
@@ -31,6 +33,8 @@ pub struct AgentsPlace {
 pub struct FreshCopy {
     folder: PathBuf,
     name: String,
+    digest: Digest,
+    token: KeyToken,
 }
 
 impl Drop for FreshCopy {
@@ -74,30 +78,51 @@ impl AgentsPlace {
         let name = agent.manifest.name.clone();
         let folder = self.agents.join(format!("{FRESH}{name}"));
         remove_folder(&folder)?;
-        let copy = FreshCopy { folder, name };
+        let copy = FreshCopy { folder, name, digest: agent.digest(), token: token.clone() };
         make_closed(&copy.folder)?;
-        agent.content.copy_to(source, &work_folder(&copy.folder))?;
+        agent.content.copy_to(source, &work_folder(&copy.folder, copy.digest))?;
         write_fresh_key(&copy.folder, token)?;
         name_key(&copy.folder)?;
         sync_folder(&copy.folder)?;
         Ok(copy)
     }
 
-    /// Puts a copy in its place. The version before is moved aside without its key, since its processes may still read its
-    /// files; it goes with the next change of the agent.
+    /// Puts a copy in its place: first the program, beside those of other versions, then the key that says it is in force.
+    /// The version before stays until the next change, since its processes may still read its files.
     ///
     /// # Errors
     ///
     /// If it cannot be renamed.
-    pub fn put_copy(&self, copy: FreshCopy) -> Result<(), AgentError> {
+    pub fn put_copy(&self, copy: FreshCopy, verifier: &Verifier) -> Result<(), AgentError> {
         let (home, earlier) = (self.home_of(&copy.name), self.earlier_of(&copy.name));
         remove_folder(&earlier)?;
-        match fs::rename(&home, &earlier) {
-            Ok(()) => remove_folder(&earlier.join(KEY_FOLDER))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(AgentError::Io { path: home, source }),
+        let before = match read_key(&home) {
+            Ok(token) => verifier.verify_base(&token).ok().map(|(claims, _)| claims.policy),
+            Err(AgentError::NoKey { .. }) if !home.join(KEY_FOLDER).exists() => {
+                // There is no agent of this name: all of it comes with one rename.
+                remove_folder(&home)?;
+                fs::rename(&copy.folder, &home).map_err(AgentError::io(&home))?;
+                return sync_folder(&self.agents);
+            }
+            // Its key is none any more; the next one takes its place.
+            Err(_) => None,
+        };
+        remove_others(&home, [Some(copy.digest), before])?;
+        let (fresh, program) = (work_folder(&copy.folder, copy.digest), work_folder(&home, copy.digest));
+        let is_there = FolderContent::read_folder(&program, FolderPlace::Deployed)
+            .is_ok_and(|content| content.digest == copy.digest);
+        if !is_there {
+            // What lies there under this name is something else.
+            match fs::rename(&program, &earlier) {
+                Ok(()) => remove_folder(&earlier)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(AgentError::Io { path: program, source }),
+            }
+            fs::rename(&fresh, &program).map_err(AgentError::io(&program))?;
+            sync_folder(&home)?;
         }
-        fs::rename(&copy.folder, &home).map_err(AgentError::io(&home))?;
+        write_fresh_key(&home, &copy.token)?;
+        name_key(&home)?;
         sync_folder(&self.agents)
     }
 
@@ -123,6 +148,19 @@ impl AgentsPlace {
     fn earlier_of(&self, name: &str) -> PathBuf {
         self.agents.join(format!("{EARLIER}{name}"))
     }
+}
+
+/// Removes the programs of a home but these.
+fn remove_others(home: &Path, wanted: [Option<Digest>; 2]) -> Result<(), AgentError> {
+    let names = wanted.map(|digest| digest.map(|digest| digest.to_string()));
+    for entry in fs::read_dir(home).map_err(AgentError::io(home))? {
+        let path = entry.map_err(AgentError::io(home))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name != KEY_FOLDER && !names.iter().flatten().any(|one| *one == name) {
+            remove_folder(&path)?;
+        }
+    }
+    Ok(())
 }
 
 fn make_closed(path: &Path) -> Result<(), AgentError> {

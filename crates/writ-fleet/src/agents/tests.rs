@@ -215,7 +215,8 @@ fn a_deployed_agent_is_read_with_its_key_and_checked_before_each_start() {
     let place = AgentsPlace::lock_folder(&agents).expect("locked");
     // Twice: the second takes the place of the first.
     for _ in 0..2 {
-        place.put_copy(place.copy_agent(&source, &agent, &token).expect("copied")).expect("placed");
+        let copy = place.copy_agent(&source, &agent, &token).expect("copied");
+        place.put_copy(copy, &keys.verifier).expect("placed");
     }
     let found = read_deployed(&agents, &keys.verifier).expect("reads");
     assert!(found.defects.is_empty(), "{:?}", found.defects);
@@ -263,6 +264,44 @@ fn a_deployed_agent_is_read_with_its_key_and_checked_before_each_start() {
     assert!(!place.remove_agent("refund-agent").expect("gone already"));
     let left: Vec<_> = fs::read_dir(&agents).expect("reads").flatten().map(|one| one.file_name()).collect();
     assert_eq!(left, [".lock"], "nothing else is left over");
+}
+
+/// A start that is under way goes on with the folder that was checked, whatever is deployed meanwhile.
+#[test]
+fn another_version_lies_beside_the_one_before_and_takes_nothing_from_it() {
+    let (temp, keys) = (tempfile::tempdir().expect("temp dir"), Keys::new());
+    let (source, agents) = (temp.path().join("source"), temp.path().join("agents"));
+    agent_in(&source);
+    let place = AgentsPlace::lock_folder(&agents).expect("locked");
+    let deploy = |script: &str| {
+        fs::write(source.join("agent.py"), script).expect("written");
+        let agent = read(&source).expect("reads");
+        let copy = place.copy_agent(&source, &agent, &keys.sign(&agent)).expect("copied");
+        place.put_copy(copy, &keys.verifier).expect("placed");
+        let mut found = read_deployed(&agents, &keys.verifier).expect("reads");
+        assert!(found.defects.is_empty(), "{:?}", found.defects);
+        found.agents.remove(0)
+    };
+    let script = |agent: &super::deployed::DeployedAgent| fs::read_to_string(agent.folder.join("agent.py"));
+    let first = deploy("print(1)\n");
+    assert!(!first.is_replaced());
+    let second = deploy("print(2)\n");
+    assert_ne!(first.folder, second.folder);
+    assert_eq!(script(&first).expect("still there"), "print(1)\n");
+    assert_eq!(script(&second).expect("there"), "print(2)\n");
+    assert!(first.is_replaced() && !second.is_replaced());
+    first.check_folder().expect_err("its key was replaced");
+    // What is deployed again is the same folder, also where it was changed meanwhile.
+    fs::write(second.folder.join("agent.py"), "print(3)\n").expect("changed");
+    let again = deploy("print(2)\n");
+    assert_eq!((again.folder.clone(), script(&again).expect("there")), (second.folder, "print(2)\n".into()));
+    // With the next version the oldest goes.
+    let third = deploy("print(4)\n");
+    assert!(!first.folder.exists() && again.folder.exists() && third.folder.exists());
+    let back = deploy("print(2)\n");
+    assert!(!back.is_replaced() && third.folder.exists());
+    place.remove_agent("refund-agent").expect("removed");
+    assert!(back.is_replaced(), "it is retired");
 }
 
 #[test]

@@ -70,6 +70,26 @@ fn one_customer_in_two_cases_is_seen() {
     assert!(watch.observe_event(&third).is_empty(), "the first is closed");
 }
 
+/// The model router knows no customer: its events say nothing about whose case it is.
+#[test]
+fn events_without_a_customer_do_not_report_the_same_customer_again() {
+    let mut watch = watch(&["same customer from two cases"]);
+    let other = |second, measure| FleetEvent { case: "case_tk_2".into(), ..event(second, measure, 1) };
+    assert!(watch.observe_event(&event(0, Measure::Requests, 1)).is_empty());
+    let mut found = Vec::new();
+    for second in 1..20 {
+        found.extend(watch.observe_event(&other(second, Measure::Requests)));
+        let unnamed = FleetEvent { customer: String::new(), ..other(second, Measure::Tokens) };
+        found.extend(watch.observe_event(&unnamed));
+    }
+    assert_eq!(found.len(), 1, "{found:?}");
+    watch.forget_work("case_tk_1", "refund");
+    let unnamed = FleetEvent { customer: String::new(), ..other(20, Measure::Tokens) };
+    assert!(watch.observe_event(&unnamed).is_empty(), "the first is closed");
+    watch.observe_event(&event(21, Measure::Requests, 1));
+    assert_eq!(watch.observe_event(&other(22, Measure::Requests)).len(), 1, "twin: again is another one");
+}
+
 /// Rows: SLO-059 (in part: the numbers of the view)
 #[test]
 fn the_view_has_rates_sums_and_refusals_of_each_agent_until_its_task_ends() {

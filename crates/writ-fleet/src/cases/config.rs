@@ -17,6 +17,11 @@ pub const MAX_ROLES: usize = 32;
 pub const SILENCE: Duration = Duration::from_secs(2 * 60);
 /// The left time of a task key at which it is renewed.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
+/// The time that a process may run where the limits of its agent do not say: a case outlives several task keys.
+pub const CASE_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time for which a case waits for an agent whose base key is no longer in force: another version of it may have been
+/// deployed, which is read every two seconds.
+pub const DEPLOY_WAIT: Duration = Duration::from_secs(10);
 /// The time for which ended cases are stored; the ledger has their holders still.
 pub const STORED_AFTER_END: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -55,6 +60,13 @@ pub struct ProcessLimits {
     pub processes: Option<u64>,
     /// The size of its temporary folder, in MiB.
     pub tmp: Option<u64>,
+}
+
+impl ProcessLimits {
+    /// Returns the time that a process may run.
+    pub fn run_time(&self) -> Duration {
+        self.time.map_or(CASE_TIME, Duration::from_secs)
+    }
 }
 
 /// The configuration of the case router.

@@ -16,8 +16,6 @@ use writ_types::digest::Digest;
 use super::config::ProcessLimits;
 use super::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
 
-/// The seconds that a process may run where the limits of its agent do not say: a case outlives several task keys.
-const CASE_SECS: u64 = 24 * 60 * 60;
 /// The ends of the names of key files.
 const KEY_ENDS: [&str; 3] = ["-base.jwt", "-task.jwt", "-task.fresh"];
 
@@ -136,9 +134,9 @@ impl AgentHost for LaunchedAgents {
 
 /// Returns the limits of a process as flags of `writ run`.
 fn limit_flags(limits: ProcessLimits) -> impl Iterator<Item = String> {
-    let ProcessLimits { time, cpu, memory, processes, tmp } = limits;
+    let ProcessLimits { time: _, cpu, memory, processes, tmp } = limits;
     let all = [
-        ("--time", Some(time.unwrap_or(CASE_SECS))),
+        ("--time", Some(limits.run_time().as_secs())),
         ("--cpu", cpu),
         ("--memory", memory),
         ("--processes", processes),

@@ -30,6 +30,8 @@ pub(crate) struct LiveAgent {
     /// Its end, also that of the tasks around it.
     pub(crate) process: Box<dyn AgentProcess>,
     pub(crate) over: CancellationToken,
+    /// When its launcher ends it, whatever it does.
+    pub(crate) ends_at: Timestamp,
     pub(crate) bad_lines: u32,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct LiveCase {
     pub(crate) agent: Option<LiveAgent>,
     /// Since when an answer is awaited.
     pub(crate) owes_since: Option<Timestamp>,
+    /// Since when it waits for a version of an agent that may have been deployed.
+    pub(crate) waits_since: Option<Timestamp>,
     /// Changes with each message; ends with the case.
     pub(crate) said: watch::Sender<u64>,
 }
@@ -71,6 +75,7 @@ impl LiveCase {
             reason: String::new(),
             agent: None,
             owes_since: None,
+            waits_since: None,
             said: watch::Sender::new(0),
         }
     }
@@ -97,6 +102,7 @@ impl LiveCase {
             row,
             agent: None,
             owes_since: None,
+            waits_since: None,
             said: watch::Sender::new(0),
         })
     }

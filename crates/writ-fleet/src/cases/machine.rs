@@ -48,11 +48,15 @@ pub enum LossCause {
     Deployed,
     /// A person has taken the case.
     Taken,
+    /// Its key, its base key or the time of its process has ended, or its agent was retired: not for what it did.
+    Ended,
+    /// Agents may add nothing more to the conversation.
+    Full,
 }
 
 impl LossCause {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Revoked,
         Self::Crash,
         Self::Silence,
@@ -60,6 +64,8 @@ impl LossCause {
         Self::Restart,
         Self::Deployed,
         Self::Taken,
+        Self::Ended,
+        Self::Full,
     ];
 
     /// Returns the word that stands in the ledger.
@@ -72,6 +78,8 @@ impl LossCause {
             Self::Restart => "restart",
             Self::Deployed => "deployed",
             Self::Taken => "taken",
+            Self::Ended => "ended",
+            Self::Full => "full",
         }
     }
 }
@@ -332,7 +340,11 @@ impl CaseMachine {
         let mut step = self.end_holder(CaseState::Escalating { target: None });
         match cause {
             // The agent did nothing wrong: it may have the case again.
-            LossCause::Restart | LossCause::Deployed | LossCause::Taken => {}
+            LossCause::Restart
+            | LossCause::Deployed
+            | LossCause::Taken
+            | LossCause::Ended
+            | LossCause::Full => {}
             LossCause::Revoked | LossCause::Crash | LossCause::Silence | LossCause::Anomaly => {
                 step.next.lost.insert(agent.clone());
             }

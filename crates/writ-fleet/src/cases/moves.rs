@@ -10,10 +10,11 @@ use writ_types::digest::Digest;
 use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
 use writ_types::unit::Timestamp;
 
-use super::config::{FleetAgent, RENEW_BEFORE};
+use super::config::{DEPLOY_WAIT, FleetAgent, RENEW_BEFORE};
 use super::error::CaseError;
 use super::live::LiveCase;
 use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
+use super::ports::StartFault;
 use super::router::{CaseRouter, encode_state};
 use super::state::StoredState;
 use crate::anomalies::{Anomaly, Reaction};
@@ -150,11 +151,19 @@ impl CaseRouter {
             CaseState::Escalating { target } => target.clone(),
             CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
         };
-        let Some((agent, base)) = self.choose_agent(live, target.as_deref()).await? else {
+        let (chosen, is_stale) = self.choose_agent(live, target.as_deref()).await?;
+        let Some((agent, base)) = chosen else {
+            let now = self.0.keys.now();
+            // Looked at again each second: the list of agents may be older than what is deployed.
+            if is_stale && now.time_since(*live.waits_since.get_or_insert(now)) < DEPLOY_WAIT {
+                return Ok(());
+            }
+            live.waits_since = None;
             let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
             let reason = format!("no agent is free for {wanted}; {}", live.reason);
             return self.queue_case(live, reason.trim_end_matches("; ")).await;
         };
+        live.waits_since = None;
         match self.assign_case(live, (&agent, &base), target.unwrap_or_default()).await {
             Err(CaseError::Fault(CaseFault::TooMany)) => {
                 self.queue_case(live, "it went through too many hands").await
@@ -197,19 +206,25 @@ impl CaseRouter {
                 Ok(())
             }
             Err(fault) => {
-                let note = CaseMove::new(CaseChange::Rerouted, format!("crash: it did not start: {fault}"));
-                self.advance_case(live, CaseEvent::Lose(LossCause::Crash), note, None).await?;
-                Box::pin(self.place_case(live)).await
+                let is_replaced = fault == StartFault::Replaced;
+                let cause = if is_replaced { LossCause::Deployed } else { LossCause::Crash };
+                let reason = format!("{}: it did not start: {fault}", cause.as_str());
+                let note = CaseMove::new(CaseChange::Rerouted, reason);
+                self.advance_case(live, CaseEvent::Lose(cause), note, None).await?;
+                // With a later look at the case: the list of agents is read again by then.
+                if is_replaced { Ok(()) } else { Box::pin(self.place_case(live)).await }
             }
         }
     }
 
-    /// Chooses the agent for a case.
+    /// Chooses the agent for a case. The flag says that there may be another one: a deployed agent is meant whose base key
+    /// is no longer in force.
     async fn choose_agent(
         &self,
         live: &LiveCase,
         target: Option<&str>,
-    ) -> Result<Option<(FleetAgent, AgentBase)>, CaseError> {
+    ) -> Result<(Option<(FleetAgent, AgentBase)>, bool), CaseError> {
+        let mut is_stale = false;
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
         let agents = self.agents().all();
         for agent in agents.iter() {
@@ -226,6 +241,7 @@ impl CaseRouter {
                 // An agent without a base key in force gets nothing; others go on.
                 Err(error) => {
                     tracing::warn!(%error, agent = %agent.name, "an agent of the fleet has no base key in force");
+                    is_stale |= agent.folder.is_some();
                     continue;
                 }
             };
@@ -233,7 +249,7 @@ impl CaseRouter {
                 best = Some((load, agent.clone(), base));
             }
         }
-        Ok(best.map(|(_, agent, base)| (agent, base)))
+        Ok((best.map(|(_, agent, base)| (agent, base)), is_stale))
     }
 
     fn load_of(&self, agent: &str) -> usize {
@@ -311,11 +327,11 @@ impl CaseRouter {
         };
         // Read from the store, since `writ keys revoke` goes past this router.
         if self.0.keys.is_revoked(key).await? {
-            return self.lose_case(&mut live, LossCause::Revoked, "its key was revoked").await;
+            return self.lose_revoked(&mut live).await;
         }
         // The clock may have leapt over the time of its renewal.
         if now >= ends {
-            return self.lose_case(&mut live, LossCause::Revoked, "its key has ended").await;
+            return self.lose_case(&mut live, LossCause::Ended, "its key has ended").await;
         }
         if live.owes_since.is_some_and(|since| now.time_since(since) > self.0.silence) {
             return self
@@ -328,12 +344,25 @@ impl CaseRouter {
         Ok(())
     }
 
+    /// Takes a case from an agent whose key was revoked. Where its base key is in force, the revocation was about this work.
+    /// Else it was about the base key: another version was deployed, or the keys of the installation were exchanged.
+    async fn lose_revoked(&self, live: &mut LiveCase) -> Result<(), CaseError> {
+        let in_force = match &live.agent {
+            Some(agent) => self.0.keys.check_base(&agent.base).await.is_ok(),
+            None => true,
+        };
+        match in_force {
+            true => self.lose_case(live, LossCause::Revoked, "its key was revoked").await,
+            false => self.lose_case(live, LossCause::Ended, "its base key is no longer in force").await,
+        }
+    }
+
     /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
     async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
         let agent = self.agents().find_agent(&name);
         let Some(agent) = agent else {
-            return self.lose_case(live, LossCause::Revoked, "its agent was retired").await;
+            return self.lose_case(live, LossCause::Ended, "its agent was retired").await;
         };
         // Its process holds the base key with which it began; a task key of another one proves nothing beside that.
         if live.holder.as_ref().and_then(|holder| holder.base)
@@ -346,7 +375,7 @@ impl CaseRouter {
         let base = match self.0.keys.check_base(&agent.base).await {
             Ok(base) => base,
             Err(error) => {
-                return self.lose_case(live, LossCause::Revoked, &format!("its base key: {error}")).await;
+                return self.lose_case(live, LossCause::Ended, &format!("its base key: {error}")).await;
             }
         };
         // The last key of a base key is not renewed: both end together.

@@ -44,6 +44,17 @@ pub struct TokenPair {
 #[error("{0}")]
 pub struct PortFault(pub String);
 
+/// The reason why an agent did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StartFault {
+    /// Another version was deployed, or it was retired, and its router has not read that yet.
+    #[error("another version was deployed meanwhile")]
+    Replaced,
+    /// It cannot be started as it is.
+    #[error(transparent)]
+    Port(#[from] PortFault),
+}
+
 /// The security proxy, as its router reaches it.
 pub trait CaseTokenSource: fmt::Debug + Send + Sync {
     /// Opens a case at the proxy, or finds it.

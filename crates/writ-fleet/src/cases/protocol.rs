@@ -78,21 +78,45 @@ impl<'a> From<&'a CaseMessage> for SaidMessage<'a> {
     }
 }
 
-/// Returns the first line for an agent: its case, the conversation so far, and why it gets it.
-pub fn handover_line(case: &FleetCase, conversation: &[CaseMessage], reason: &str) -> String {
-    let mut room = MAX_HANDOVER_BYTES;
-    let fits = |message: &&CaseMessage| match room.checked_sub(message.text.len()) {
-        Some(left) => {
-            room = left;
-            true
+/// The newest part of a conversation, as far as it is handed over.
+#[derive(Debug)]
+pub struct Handover {
+    /// Newest first.
+    messages: Vec<CaseMessage>,
+    /// The bytes that are left.
+    room: usize,
+    /// The number of messages before these.
+    left_out: u64,
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self { messages: Vec::new(), room: MAX_HANDOVER_BYTES, left_out: 0 }
+    }
+}
+
+impl Handover {
+    /// Adds the message before those that it has. Returns false if there is no room for it, nor for older ones.
+    pub fn add_older(&mut self, message: CaseMessage) -> bool {
+        match self.room.checked_sub(message.text.len()) {
+            Some(left) => {
+                self.room = left;
+                // Numbers begin with one and have no gaps.
+                self.left_out = message.n.saturating_sub(1);
+                self.messages.push(message);
+                true
+            }
+            None => {
+                self.left_out = message.n;
+                false
+            }
         }
-        None => false,
-    };
-    // The newest part: the end of a conversation says what is asked for now.
-    let newest = conversation.iter().rev().take_while(fits).count();
-    // The agent is to know that there was more.
-    let left_out = conversation.len().saturating_sub(newest);
-    let said: Vec<SaidMessage<'_>> = conversation.iter().skip(left_out).map(SaidMessage::from).collect();
+    }
+}
+
+/// Returns the first line for an agent: its case, the newest part of the conversation, and why it gets it.
+pub fn handover_line(case: &FleetCase, conversation: &Handover, reason: &str) -> String {
+    let said: Vec<SaidMessage<'_>> = conversation.messages.iter().rev().map(SaidMessage::from).collect();
     serde_json::json!({
         "case": {
             "id": case.id.to_string(),
@@ -101,7 +125,8 @@ pub fn handover_line(case: &FleetCase, conversation: &[CaseMessage], reason: &st
             "capability": case.capability,
         },
         "conversation": said,
-        "left_out": left_out,
+        // The agent is to know that there was more.
+        "left_out": conversation.left_out,
         "reason": reason,
     })
     .to_string()
@@ -164,8 +189,10 @@ mod tests {
         };
         let text = "x".repeat(MAX_CASE_MESSAGE_BYTES);
         let message = |n| CaseMessage { n, sender: "guest".into(), text: text.clone(), at };
-        let all: Vec<CaseMessage> = (0..20).map(message).collect();
-        let line = handover_line(&case, &all, "over the limit");
+        let mut handover = Handover::default();
+        let added = (1..=20).rev().take_while(|n| handover.add_older(message(*n))).count();
+        assert_eq!(added, 8);
+        let line = handover_line(&case, &handover, "over the limit");
         let line: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
         assert_eq!(line["left_out"], 12);
         assert_eq!(line["conversation"].as_array().map(Vec::len), Some(8));

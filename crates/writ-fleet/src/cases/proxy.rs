@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::local::LocalServer;
+use writ_policy::keys::TASK_KEY_TTL;
+use writ_store::reads::KeyReads as _;
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
@@ -32,7 +35,7 @@ const WAIT_SECS: u64 = 20;
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// The largest file of a token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 4 * 1024;
-/// The most revocations that wait to be passed on; more are left to the engine's database.
+/// The most revocations that wait to be passed on; with more, all that count are read from the store and passed on again.
 const MAX_WAITING: usize = 1_024;
 /// The most that are passed on at once.
 const MAX_AT_ONCE: usize = 64;
@@ -45,6 +48,8 @@ pub struct ProxyLink {
     server: LocalServer,
     token: PathBuf,
     revoked: mpsc::Sender<KeyId>,
+    /// A revoked key found no room among those that wait.
+    is_behind: AtomicBool,
     /// Taken by the task that passes them on.
     waiting: Mutex<Option<mpsc::Receiver<KeyId>>>,
 }
@@ -99,27 +104,62 @@ impl ProxyLink {
             server: LocalServer::at(folder.join("router.sock")),
             token: folder.join("router.token"),
             revoked,
+            is_behind: AtomicBool::new(false),
             waiting: Mutex::new(Some(waiting)),
         }
     }
 
-    /// Passes on revoked keys until `stop`, or the end of the link.
-    pub async fn pass_on_revocations(&self, stop: CancellationToken) {
+    /// Passes on revoked keys until `stop`, or the end of the link. At first, and after each failure, all revocations of
+    /// keys that have not ended: a proxy that does not read the engine's database has no others.
+    pub async fn pass_on_revocations(&self, router: &CaseRouter, stop: CancellationToken) {
         let waiting = self.waiting.lock().ok().and_then(|mut waiting| waiting.take());
         let Some(mut waiting) = waiting else { return };
+        // Those of an earlier router may not have reached it.
+        self.is_behind.store(true, Ordering::SeqCst);
         let mut keys = Vec::new();
         loop {
+            if self.is_behind.swap(false, Ordering::SeqCst)
+                && let Err(error) = self.pass_on_all(router).await
+            {
+                self.is_behind.store(true, Ordering::SeqCst);
+                tracing::debug!(%error, "revoked keys could not be passed on to the security proxy yet");
+                tokio::select! {
+                    () = tokio::time::sleep(AWAY_PAUSE) => continue,
+                    () = stop.cancelled() => return,
+                }
+            }
             tokio::select! {
                 received = waiting.recv_many(&mut keys, MAX_AT_ONCE) => if received == 0 { return },
                 () = stop.cancelled() => return,
             }
             let ids: Vec<String> = keys.drain(..).map(|key| key.to_string()).collect();
-            let asked = self.ask(Method::POST, "/v1/revocations", Some(json!({ "ids": ids }))).await;
-            // The engine has revoked them already; a proxy that reads its database refuses them anyway.
-            if let Err(error) = asked.and_then(expect_success) {
-                tracing::warn!(%error, "revoked keys could not be passed on to the security proxy");
+            // A task key that was minted by now ends by then.
+            let ends = router.0.keys.now().plus_duration(TASK_KEY_TTL);
+            if let Err(error) = self.pass_on(&ids, Some(ends)).await {
+                tracing::debug!(%error, "revoked keys are passed on again");
+                self.is_behind.store(true, Ordering::SeqCst);
             }
         }
+    }
+
+    async fn pass_on_all(&self, router: &CaseRouter) -> Result<(), PortFault> {
+        let keys = &router.0.keys;
+        let mut after = String::new();
+        loop {
+            let page = keys.store().revocations_after(keys.now(), &after, MAX_AT_ONCE).await;
+            let page = page.map_err(|error| PortFault(error.to_string()))?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after.clone_from(last);
+            // The last end of them; one without an end makes it none.
+            let ends = page.iter().map(|(_, ends)| *ends).reduce(|a, b| Some(a?.max(b?))).flatten();
+            let ids: Vec<String> = page.into_iter().map(|(id, _)| id).collect();
+            self.pass_on(&ids, ends).await?;
+        }
+    }
+
+    async fn pass_on(&self, ids: &[String], ends: Option<Timestamp>) -> Result<(), PortFault> {
+        let body = json!({ "ids": ids, "expires": ends.map(|ends| ends.to_string()) });
+        self.ask(Method::POST, "/v1/revocations", Some(body)).await.and_then(expect_success).map(drop)
     }
 
     /// Hands what agents do at the proxy to a router, until `stop`.
@@ -250,7 +290,7 @@ impl CaseTokenSource for ProxyLink {
     fn revoke_keys(&self, ids: &[KeyId]) {
         for id in ids {
             if self.revoked.try_send(*id).is_err() {
-                tracing::warn!("a revoked key is not passed on to the security proxy, which is too slow");
+                self.is_behind.store(true, Ordering::SeqCst);
             }
         }
     }

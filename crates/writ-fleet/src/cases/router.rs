@@ -3,7 +3,7 @@
 //! Every change is one commit with the revocation, the holder's row and the entry of the ledger in it; the process of the
 //! agent follows the commit and never comes before it. A method must run to its end: a surface runs it as a task of its own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,8 @@ use writ_runtime::case_keys::CaseKeys;
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetCase, FleetOp, MAX_CASE_MESSAGE_BYTES, MAX_OPEN_CASES};
 use writ_store::reads::FleetReads as _;
-use writ_types::action::ActionKind;
 use writ_types::api::fleet::{MessagePage, SentMessage};
-use writ_types::entry::{CaseChange, DenyReason, Fact};
+use writ_types::entry::CaseChange;
 use writ_types::id::SessionId;
 
 use super::config::CasesConfig;
@@ -74,6 +73,8 @@ pub(crate) struct CaseRouterState {
     pub(crate) host: Arc<dyn AgentHost>,
     /// Held to read while a case is opened at the security proxy, and to write while one is closed there.
     pub(crate) at_proxy: RwLock<()>,
+    /// The tokens of cases that were opened at the proxy and not here; at most [`MAX_UNOPENED`](super::ended::MAX_UNOPENED).
+    pub(crate) unopened: StdMutex<BTreeSet<String>>,
     /// The open cases; at most [`MAX_OPEN_CASES`].
     cases: StdMutex<BTreeMap<SessionId, OpenCase>>,
     /// The number of cases of each agent.
@@ -112,6 +113,7 @@ impl CaseRouter {
             tokens,
             host,
             at_proxy,
+            unopened: StdMutex::default(),
             cases,
             loads,
             holders,
@@ -202,14 +204,18 @@ impl CaseRouter {
             opened_at: now,
             changed_at: now,
         };
-        let id = row.id;
+        let (id, token) = (row.id, row.case_token.clone());
         let mut live = LiveCase::open_new(row.clone());
         let noted = CaseMove::new(CaseChange::Opened, format!("for {}", row.capability));
         let said = FleetOp::AddMessage { id, sender: GUEST.to_owned(), text: message, at: now };
         let entry = noted.entry(&state.keys, &live, (None, None));
         let ops = vec![entry, Op::Fleet(FleetOp::Open(Box::new(row))), Op::Fleet(said)];
-        state.keys.commit(ops).await?;
+        let committed = state.keys.commit(ops).await;
         drop(opening);
+        if let Err(error) = committed {
+            state.close_unopened(token).await;
+            return Err(error.into());
+        }
         // The first message is owed an answer from the beginning.
         live.owes_since = Some(now);
         self.keep_case(live);
@@ -390,28 +396,6 @@ impl CaseRouter {
             Err(_) => self.watch().forget_anomaly(anomaly),
         }
         applied
-    }
-
-    /// Records that an agent asked for what it may not.
-    pub(crate) async fn record_refusal(
-        &self,
-        live: &LiveCase,
-        reason: DenyReason,
-        text: String,
-    ) -> Result<(), CaseError> {
-        let agent = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
-        let fact = Fact::Denied {
-            prepared: None,
-            kind: ActionKind::Escalate,
-            reason,
-            rule: "escalate_to".to_owned(),
-            text: format!("agent {agent} of case {}: {text}", live.row.case_token),
-            outside: text,
-            requester: None,
-        };
-        let entry = self.0.keys.entry(live.row.id, fact);
-        self.0.keys.commit(vec![entry]).await?;
-        Ok(())
     }
 
     /// Adds a message to the conversation.

@@ -8,9 +8,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::case_keys::{AgentBase, CaseKey};
-use writ_store::fleet::MAX_CASE_MESSAGES;
+use writ_runtime::error::EngineError;
+use writ_store::error::StoreError;
+use writ_store::fleet::AGENT_SENDER;
 use writ_store::reads::FleetReads as _;
-use writ_types::entry::{CaseChange, DenyReason};
+use writ_types::action::ActionKind;
+use writ_types::entry::{CaseChange, DenyReason, Fact};
 use writ_types::id::{KeyId, SessionId};
 
 use super::config::FleetAgent;
@@ -18,11 +21,13 @@ use super::error::CaseError;
 use super::live::{LiveAgent, LiveCase, MAX_BAD_LINES, MAX_WAITING_LINES};
 use super::machine::{CaseEvent, CaseFault, LossCause};
 use super::moves::CaseMove;
-use super::ports::{PortFault, StartOrder, StartedAgent};
-use super::protocol::{AgentLine, MAX_LINE_BYTES, handover_line, refusal_line};
+use super::ports::{PortFault, StartFault, StartOrder, StartedAgent};
+use super::protocol::{AgentLine, Handover, MAX_LINE_BYTES, handover_line, refusal_line};
 use super::router::CaseRouter;
 use crate::anomalies::Measure;
 
+/// The messages of a conversation that are read at once: two megabytes at most.
+const HANDOVER_PAGE: usize = 32;
 /// The pause between two attempts to take a case from an agent.
 const END_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -34,10 +39,9 @@ impl CaseRouter {
         (agent, base): (&FleetAgent, &AgentBase),
         key: &CaseKey,
         reason: &str,
-    ) -> Result<(), PortFault> {
+    ) -> Result<(), StartFault> {
         let id = live.row.id;
-        let limit = usize::try_from(MAX_CASE_MESSAGES).unwrap_or(usize::MAX);
-        let conversation = self.0.keys.store().fleet_messages(id, 0, limit).await;
+        let conversation = self.read_handover(id).await;
         let conversation = conversation.map_err(|error| PortFault(error.to_string()))?;
         let order = StartOrder {
             case: id,
@@ -49,6 +53,7 @@ impl CaseRouter {
             task: key.token.clone(),
         };
         self.check_folder(agent).await?;
+        let ends_at = self.0.keys.now().plus_duration(agent.limits.run_time());
         let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
         // Bounded: an agent that does not read must not fill the memory.
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
@@ -64,24 +69,42 @@ impl CaseRouter {
             lines,
             process,
             over,
+            ends_at,
             bad_lines: 0,
         });
         Ok(())
     }
 
-    /// Checks that the folder of an agent is still the one that a person has approved.
-    async fn check_folder(&self, agent: &FleetAgent) -> Result<(), PortFault> {
+    /// Reads what is handed over of a conversation, newest first: never more of it than that and one page.
+    async fn read_handover(&self, id: SessionId) -> Result<Handover, StoreError> {
+        let mut handover = Handover::default();
+        let mut before = None;
+        loop {
+            let page = self.0.keys.store().newest_fleet_messages(id, before, HANDOVER_PAGE).await?;
+            let Some(oldest) = page.last() else { return Ok(handover) };
+            before = Some(oldest.n);
+            for message in page {
+                if !handover.add_older(message) {
+                    return Ok(handover);
+                }
+            }
+        }
+    }
+
+    /// Checks that the folder of an agent is still the one that a person has approved. Its path has the digest in it: what
+    /// is deployed between this and the start lies elsewhere.
+    async fn check_folder(&self, agent: &FleetAgent) -> Result<(), StartFault> {
         if agent.folder.is_none() {
             return Ok(());
         }
-        // The folder lies under its agent's name: by now it may be another version's, which the chosen key is not for.
         let deployed = self.agents().find_deployed(&agent.name).filter(|one| one.agent.base == agent.base);
-        let deployed =
-            deployed.ok_or_else(|| PortFault("another version was deployed meanwhile".to_owned()))?;
+        let deployed = deployed.ok_or(StartFault::Replaced)?;
         // It reads every file of the folder.
-        let checked = spawn_blocking(move || deployed.check_folder()).await;
-        let checked = checked.map_err(|error| PortFault(error.to_string()))?;
-        checked.map_err(|error| PortFault(error.to_string()))
+        let checked = spawn_blocking(move || match deployed.is_replaced() {
+            true => Err(StartFault::Replaced),
+            false => deployed.check_folder().map_err(|error| PortFault(error.to_string()).into()),
+        });
+        checked.await.map_err(|error| PortFault(error.to_string()))?
     }
 
     /// Hands a line to the holder's process. One that reads nothing loses the case.
@@ -161,13 +184,7 @@ impl CaseRouter {
             }
         };
         match said {
-            AgentLine::Reply(text) => {
-                let name = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
-                let sender = format!("agent {name}");
-                self.add_said(&live, &sender, &text).await?;
-                live.owes_since = None;
-                Ok(true)
-            }
+            AgentLine::Reply(text) => self.add_reply(&mut live, &text).await,
             AgentLine::Escalate { target, reason } => {
                 self.escalate_case(&mut live, first_key, target, reason).await
             }
@@ -175,6 +192,27 @@ impl CaseRouter {
                 self.end_case(&mut live, "the agent has done it").await?;
                 Ok(false)
             }
+        }
+    }
+
+    /// Adds what an agent says to the conversation. One that has no room for it left goes to people, who have.
+    async fn add_reply(&self, live: &mut LiveCase, text: &str) -> Result<bool, CaseError> {
+        let name = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
+        let sender = format!("{AGENT_SENDER}{name}");
+        match self.add_said(live, &sender, text).await {
+            Ok(()) => {
+                live.owes_since = None;
+                Ok(true)
+            }
+            // The next agent could say nothing either.
+            Err(CaseError::Engine(EngineError::Store(error @ StoreError::TooLarge { .. }))) => {
+                let reason = format!("{}: {error}", LossCause::Full.as_str());
+                let note = CaseMove::new(CaseChange::Rerouted, reason);
+                self.advance_case(live, CaseEvent::Lose(LossCause::Full), note, None).await?;
+                self.queue_case(live, "agents may add nothing more to its conversation").await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -224,6 +262,28 @@ impl CaseRouter {
         }
     }
 
+    /// Records that an agent asked for what it may not.
+    async fn record_refusal(
+        &self,
+        live: &LiveCase,
+        reason: DenyReason,
+        text: String,
+    ) -> Result<(), CaseError> {
+        let agent = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
+        let fact = Fact::Denied {
+            prepared: None,
+            kind: ActionKind::Escalate,
+            reason,
+            rule: "escalate_to".to_owned(),
+            text: format!("agent {agent} of case {}: {text}", live.row.case_token),
+            outside: text,
+            requester: None,
+        };
+        let entry = self.0.keys.entry(live.row.id, fact);
+        self.0.keys.commit(vec![entry]).await?;
+        Ok(())
+    }
+
     /// Answers a line that is refused or not understood; too many of them cost the case.
     async fn turn_down_line(&self, live: &mut LiveCase, why: String) -> Result<(), CaseError> {
         let Some(agent) = &mut live.agent else { return Ok(()) };
@@ -237,7 +297,12 @@ impl CaseRouter {
 
     async fn agent_ended(&self, id: SessionId, first_key: KeyId, how: &str) -> Result<bool, CaseError> {
         let Some(mut live) = self.held_by(id, first_key).await? else { return Ok(false) };
-        self.lose_case(&mut live, LossCause::Crash, how).await?;
+        let is_over = live.agent.as_ref().is_some_and(|agent| self.0.keys.now() >= agent.ends_at);
+        match is_over {
+            // The launcher has ended it for no fault of its own.
+            true => self.lose_case(&mut live, LossCause::Ended, "its process ran as long as it may").await?,
+            false => self.lose_case(&mut live, LossCause::Crash, how).await?,
+        }
         Ok(false)
     }
 

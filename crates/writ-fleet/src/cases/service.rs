@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::engine::Engine;
-use writ_runtime::routed::TokensUsed;
+use writ_runtime::routed::{CallCount, CallReport};
 
 use super::config::CasesConfig;
 use super::deployed::DeployedFolder;
@@ -22,8 +22,8 @@ use super::server::{CasePlaces, CaseServer};
 use crate::accept::SocketError;
 use crate::anomalies::{FleetEvent, Measure};
 
-/// The most reports of tokens that wait; answers of models wait for more.
-const MAX_TOKEN_REPORTS: usize = 1_024;
+/// The most reports of calls that wait; answers of models wait for more.
+const MAX_CALL_REPORTS: usize = 1_024;
 /// The pause between two looks at the open cases.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause between two looks at the deployed agents.
@@ -75,8 +75,8 @@ pub struct CaseService {
     link: Arc<ProxyLink>,
     server: CaseServer,
     folder: DeployedFolder,
-    /// The tokens that agents use at the model router.
-    tokens: (mpsc::Sender<TokensUsed>, mpsc::Receiver<TokensUsed>),
+    /// What agents do at the model router.
+    calls: (mpsc::Sender<CallReport>, mpsc::Receiver<CallReport>),
 }
 
 impl CaseService {
@@ -97,12 +97,12 @@ impl CaseService {
         config.deployed.extend(folder.read_changed().await.unwrap_or_default());
         let router = CaseRouter::start(keys, config, tokens, host).await?;
         engine.open_fleet(Arc::new(CaseDesk(router.clone())));
-        Ok(Self { router, link, server, folder, tokens: mpsc::channel(MAX_TOKEN_REPORTS) })
+        Ok(Self { router, link, server, folder, calls: mpsc::channel(MAX_CALL_REPORTS) })
     }
 
-    /// Returns the end for the model router's reports of tokens.
-    pub fn token_observer(&self) -> mpsc::Sender<TokensUsed> {
-        self.tokens.0.clone()
+    /// Returns the end for the model router's reports.
+    pub fn call_observer(&self) -> mpsc::Sender<CallReport> {
+        self.calls.0.clone()
     }
 
     /// Returns the server for the front end.
@@ -112,12 +112,22 @@ impl CaseService {
 
     /// Serves until `stop` is cancelled; then waits for the requests that are under way, and ends the agents' processes.
     pub async fn serve_cases(self, engine: Engine, stop: CancellationToken) {
-        // Guests may write at any time: the engine does not end for want of clients.
-        let guest = engine.guest();
-        let Self { router, link, server, folder, tokens: (sender, tokens) } = self;
+        // Guests may write to an open case at any time: the engine does not end for want of clients. Without one, an engine
+        // that a command has started ends as any other.
+        let guest = StdMutex::new(Some(engine.guest()));
+        let Self { router, link, server, folder, calls: (sender, calls) } = self;
         // The model router has its own; with the last of them the reports end.
         drop(sender);
-        let looking = repeat_until(&stop, LOOK_EVERY, || router.look_after_cases());
+        let looking = repeat_until(&stop, LOOK_EVERY, || async {
+            router.look_after_cases().await;
+            let is_open = !router.open_ids().is_empty();
+            let mut guest = guest.lock().unwrap_or_else(PoisonError::into_inner);
+            match (is_open, guest.is_some()) {
+                (true, false) => *guest = Some(engine.guest()),
+                (false, true) => *guest = None,
+                (true, true) | (false, false) => {}
+            }
+        });
         let closing = repeat_until(&stop, CLOSE_EVERY, || async {
             if let Err(error) = router.close_ended().await {
                 tracing::debug!(%error, "the security proxy still has cases that have ended");
@@ -133,9 +143,9 @@ impl CaseService {
             repeat_until(&stop, READ_EVERY, || async { folder.lock().await.refresh_agents(&router).await });
         tokio::join!(
             server.serve_front_end(router.clone(), stop.clone()),
-            link.pass_on_revocations(stop.clone()),
+            link.pass_on_revocations(&router, stop.clone()),
             link.watch_events(&router, stop.clone()),
-            watch_tokens(&router, tokens, &stop),
+            watch_calls(&router, calls, &stop),
             looking,
             reading,
             closing,
@@ -147,18 +157,21 @@ impl CaseService {
     }
 }
 
-/// Counts the tokens that agents use at the model router, until `stop`.
-async fn watch_tokens(router: &CaseRouter, mut tokens: mpsc::Receiver<TokensUsed>, stop: &CancellationToken) {
+/// Counts what agents do at the model router, until `stop`.
+async fn watch_calls(router: &CaseRouter, mut calls: mpsc::Receiver<CallReport>, stop: &CancellationToken) {
     loop {
-        let used = tokio::select! {
-            used = tokens.recv() => used,
+        let report = tokio::select! {
+            report = calls.recv() => report,
             () = stop.cancelled() => return,
         };
-        let Some(TokensUsed { at, agent, case, tokens }) = used else { return };
+        let Some(CallReport { at, agent, case, count }) = report else { return };
         // Keys that commands have minted are for no case of this router.
         let Some(case) = case else { continue };
-        let (customer, amount) = (String::new(), tokens.get());
-        let event = FleetEvent { at, agent, case, customer, measure: Measure::Tokens, amount };
+        let (measure, amount) = match count {
+            CallCount::Tokens(tokens) => (Measure::Tokens, tokens.get()),
+            CallCount::Refused => (Measure::Refused, 1),
+        };
+        let event = FleetEvent { at, agent, case, customer: String::new(), measure, amount };
         if let Err(error) = router.observe_event(&event).await {
             tracing::error!(%error, "a rule about anomalies could not be applied");
         }

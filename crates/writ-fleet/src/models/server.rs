@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::engine::Engine;
 use writ_runtime::routed::{
-    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError, TokensUsed,
+    AnswerEvent, AnswerStream, CallReport, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
 };
 
 use super::refusal::{Refusal, WireFormat};
@@ -44,7 +44,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 #[derive(Debug)]
 pub struct RouterSocket {
     socket: LocalSocket,
-    observer: Option<mpsc::Sender<TokensUsed>>,
+    observer: Option<mpsc::Sender<CallReport>>,
 }
 
 impl RouterSocket {
@@ -57,9 +57,9 @@ impl RouterSocket {
         Ok(Self { socket: LocalSocket::bind(path)?, observer: None })
     }
 
-    /// Reports the tokens of every call into a channel. While it is full, answers wait; a closed one is ignored.
+    /// Reports the tokens of every call and every refusal into a channel. While it is full, answers wait; a closed one is ignored.
     #[must_use]
-    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+    pub fn with_observer(self, observer: mpsc::Sender<CallReport>) -> Self {
         Self { observer: Some(observer), ..self }
     }
 

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use writ_fleet::anomalies::{FleetEvent, Measure};
-use writ_fleet::cases::config::{FleetAgent, SILENCE};
+use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE};
 use writ_fleet::cases::front_end::FrontEndToken;
+use writ_fleet::cases::protocol::MAX_HANDOVER_BYTES;
 use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
 use writ_fleet::cases::status::live_status;
 use writ_policy::keys::ROUTER;
+use writ_store::fleet::MAX_AGENT_MESSAGES;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
 use writ_types::entry::{CaseChange, CaseRecord, DenyReason, Fact};
-use writ_types::id::SessionId;
+use writ_types::id::{KeyId, SessionId};
 
 use super::support::{Fleet, refund_case};
 
@@ -36,6 +38,13 @@ async fn records(fleet: &Fleet) -> Vec<CaseRecord> {
 
 async fn changes(fleet: &Fleet) -> Vec<CaseChange> {
     records(fleet).await.iter().map(|record| record.change).collect()
+}
+
+/// Revokes keys as commands do, past the router.
+async fn revoke(fleet: &Fleet, case: SessionId, keys: [KeyId; 2]) {
+    let ends = fleet.keys.now().plus_duration(Duration::from_secs(60 * 60));
+    let ops = keys.iter().flat_map(|key| fleet.keys.revocation_of(case, (*key, ends), "by the owner"));
+    fleet.keys.commit(ops.collect()).await.expect("commits");
 }
 
 fn says(messages: &[writ_store::fleet::CaseMessage], text: &str) -> bool {
@@ -184,20 +193,116 @@ async fn an_agent_that_is_silent_past_its_deadline_loses_its_case() {
     assert!(access.intervals[0].reason.starts_with("silence"), "{access:?}");
 }
 
-/// An agent that fills its case until nothing more can be stored does not stay in it.
+/// What an agent adds is bounded, so that the guest and people can go on; nor can it have the case again and fill the rest.
 #[tokio::test]
-async fn an_agent_whose_replies_cannot_be_stored_loses_its_case() {
+async fn an_agent_that_fills_its_case_loses_it_to_people_who_can_go_on() {
     let fleet = Fleet::new().await;
     let router = fleet.start(vec![python(&fleet, "one", 500)], &[]).await;
     let id = router.open_case(refund_case("chatter")).await.expect("opens");
-    while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
-        tokio::task::yield_now().await;
-    }
+    let queued = async |times: usize| {
+        while changes(&fleet).await.iter().filter(|change| **change == CaseChange::Queued).count() < times {
+            tokio::task::yield_now().await;
+        }
+    };
+    queued(1).await;
     fleet.until_held(id, None).await;
     let access = fleet.access(id).await;
     let key = access.intervals[0].holder.key.expect("an agent").to_string();
     assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
-    assert!(access.intervals[0].reason.contains("could not be processed"), "{access:?}");
+    assert!(access.intervals[0].reason.starts_with("full: "), "{access:?}");
+    router.add_message(id, "are you there?").await.expect("takes it");
+    router.answer_case(id, "owner", "one moment").await.expect("answers");
+    router.hand_back(id, ("owner", None), "go on").await.expect("hands back");
+    queued(2).await;
+    let last = fleet.keys.store().fleet_messages(id, MAX_AGENT_MESSAGES + 1, 10).await.expect("reads");
+    let last: Vec<&str> = last.iter().map(|message| message.text.as_str()).collect();
+    assert_eq!(last, ["are you there?", "one moment", "go on"]);
+}
+
+/// Of a long conversation the newest part is handed over, read page by page.
+#[tokio::test]
+async fn the_newest_part_of_a_long_conversation_is_handed_over() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &[]).await;
+    let id = router.open_case(refund_case("silence")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one has 1 messages")).await;
+    let long = format!("silence {}", "x".repeat(10_000 - "silence ".len()));
+    for _ in 0..60 {
+        router.add_message(id, &long).await.expect("takes it");
+    }
+    router.add_message(id, "crash").await.expect("takes it");
+    // As many of them as fit beside the last one.
+    let fit = 1 + (MAX_HANDOVER_BYTES - "crash".len()) / long.len();
+    fleet.until(id, |all| says(all, &format!("two has {fit} messages because crash"))).await;
+}
+
+/// Neither a deployment that revokes the earlier keys nor one in the middle of a start costs an agent its cases.
+#[tokio::test]
+async fn a_deployment_bars_no_agent_from_its_cases() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(Vec::new(), &[]).await;
+    let program = ["python3", AGENT, "refund-agent"];
+    let first = fleet.deploy("refund-agent", 1, &program);
+    router.replace_deployed(vec![first.clone()]).expect("replaced");
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "refund-agent says: hello")).await;
+    // Deployed, and not read by the router yet.
+    let second = fleet.deploy("refund-agent", 2, &program);
+    let mut other = refund_case("hello");
+    other.names.case = "order 18".into();
+    let started = router.open_case(other).await.expect("opens");
+    let reason = fleet.access(started).await.intervals[0].reason.clone();
+    assert!(reason.starts_with("deployed: it did not start"), "{reason}");
+    let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
+    revoke(&fleet, id, [key, first.claims.key]).await;
+    router.look_after_cases().await;
+    assert_eq!(fleet.access(id).await.intervals[0].reason, "ended: its base key is no longer in force");
+    assert!(!changes(&fleet).await.contains(&CaseChange::Queued), "they wait for the next version");
+    router.replace_deployed(vec![second]).expect("replaced");
+    router.look_after_cases().await;
+    for case in [id, started] {
+        fleet.until_held(case, Some("refund-agent")).await;
+    }
+    fleet.until(started, |all| says(all, "refund-agent says: hello")).await;
+}
+
+/// Without another version a case does not wait without end.
+#[tokio::test]
+async fn a_case_whose_agent_has_no_base_key_any_more_goes_to_people_after_a_while() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(Vec::new(), &[]).await;
+    let only = fleet.deploy("refund-agent", 1, &["python3", AGENT, "refund-agent"]);
+    router.replace_deployed(vec![only.clone()]).expect("replaced");
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
+    revoke(&fleet, id, [key, only.claims.key]).await;
+    router.look_after_cases().await;
+    fleet.hand.go_on(DEPLOY_WAIT - Duration::from_secs(1));
+    router.look_after_cases().await;
+    assert!(!changes(&fleet).await.contains(&CaseChange::Queued));
+    fleet.hand.go_on(Duration::from_secs(1));
+    router.look_after_cases().await;
+    assert_eq!(changes(&fleet).await.last(), Some(&CaseChange::Queued));
+}
+
+/// A process that its launcher ends after its time did nothing wrong; twin: one that ends early did.
+#[tokio::test]
+async fn an_agent_whose_process_ran_as_long_as_it_may_gets_its_case_again() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(vec![python(&fleet, "one", 500)], &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    fleet.hand.go_on(CASE_TIME);
+    router.add_message(id, "crash").await.expect("takes it");
+    fleet.until(id, |all| says(all, "one has 4 messages because ended")).await;
+    router.add_message(id, "crash").await.expect("takes it");
+    while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
+        tokio::task::yield_now().await;
+    }
+    let access = fleet.access(id).await;
+    let reasons: Vec<&str> = access.intervals.iter().map(|one| one.reason.as_str()).collect();
+    assert_eq!(reasons, ["ended: its process ran as long as it may", "crash: its process ended"]);
 }
 
 /// A rule may take the case in the middle of a line: the next holder is not moved by it.

@@ -10,6 +10,11 @@ use ed25519_dalek::SigningKey;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tempfile::TempDir;
+use writ_fleet::agents::DeployedAgent;
+use writ_fleet::agents::deployed::read_agent;
+use writ_fleet::agents::folder::FolderPlace;
+use writ_fleet::agents::manifest::{AgentFolder, MANIFEST};
+use writ_fleet::agents::place::AgentsPlace;
 use writ_fleet::cases::access::{CaseAccess, read_access};
 use writ_fleet::cases::config::{CasesConfig, FleetAgent, ProcessLimits};
 use writ_fleet::cases::ports::{
@@ -62,6 +67,8 @@ pub(super) struct Tokens {
     pub(super) revoked: Mutex<Vec<KeyId>>,
     /// True while the proxy is away.
     pub(super) away: AtomicBool,
+    /// True while its tokens are longer than the store takes them, so that no case can be written.
+    pub(super) too_long: AtomicBool,
 }
 
 impl CaseTokenSource for Tokens {
@@ -69,9 +76,10 @@ impl CaseTokenSource for Tokens {
         let token = |kind: &str, name: &str| {
             format!("{kind}_tk_{}", &Digest::of_bytes(name.as_bytes()).to_string()[..16])
         };
+        let rest = if self.too_long.load(Ordering::SeqCst) { "x".repeat(300) } else { String::new() };
         let pair = TokenPair {
             customer_token: token("cust", &names.customer),
-            case_token: token("case", &names.case),
+            case_token: format!("{}{rest}", token("case", &names.case)),
             fingerprint: Digest::of_bytes(names.customer.as_bytes()).to_string(),
         };
         async move { Ok(pair) }.boxed()
@@ -220,6 +228,34 @@ impl Fleet {
             folder: None,
             limits: ProcessLimits::default(),
         }
+    }
+
+    /// Deploys a version of an agent into a folder of this installation, as `writ agent bless` and `deploy` do.
+    pub(super) fn deploy(&self, name: &str, version: u64, program: &[&str]) -> DeployedAgent {
+        let source = self.folder.path().join("source");
+        std::fs::create_dir_all(&source).expect("made");
+        let manifest = format!(
+            "name = \"{name}\"\nversion = \"{version}\"\nprogram = {program:?}\nmax_cases = 4\n\
+             [capabilities]\nrefund = {{ max_amount = 500 }}\nescalate_to = [\"human\"]\n"
+        );
+        std::fs::write(source.join(MANIFEST), manifest).expect("written");
+        let read = AgentFolder::read_folder(&source, FolderPlace::Source).expect("reads");
+        let document = read.manifest.base_document(Path::new(MANIFEST), read.manifest.ends_at(start_time()));
+        let document = document.expect("a document");
+        let claims = BaseClaims {
+            key: KeyId::from_parts(start_time(), u128::from(version) + 10),
+            installation: self.installation,
+            epoch: 1,
+            agent: document.agent,
+            policy: read.digest(),
+            expires_at: document.expires,
+            grants: document.grants,
+        };
+        let token = mint_base(&claims, &self.root).expect("mints");
+        let place = AgentsPlace::lock_folder(&self.folder.path().join("agents")).expect("locked");
+        let copy = place.copy_agent(&source, &read, &token).expect("copied");
+        place.put_copy(copy, &self.verifier()).expect("placed");
+        read_agent(&place.home_of(name), name, &self.verifier()).expect("deployed")
     }
 
     pub(super) fn host(&self) -> Arc<dyn AgentHost> {

@@ -107,7 +107,7 @@ impl ProxyState {
         let action = Operate { operation: name.to_owned(), parameters: recorded };
         let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
-        let origin = RequestOrigin { requester: requester.clone(), once, only_reads };
+        let origin = RequestOrigin { requester: requester.clone(), denied_prompt: None, once, only_reads };
         let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);

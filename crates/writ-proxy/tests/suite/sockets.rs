@@ -181,6 +181,10 @@ async fn the_router_reads_what_agents_did() {
     assert_eq!((waited.0, answer.status), (200, 200), "{waited:?}");
     let refused = served.bed.ask(&pair, "undeclared", json!({})).await;
     assert_eq!(refused.status, 403);
+    // A list of its operations leaves an entry, too.
+    let mut agent = served.agent().await;
+    let keys = [("writ-base-key", pair.base.as_str()), ("writ-task-key", pair.task.as_str())];
+    assert_eq!(send(&mut agent, "GET", "/v1/operations", &keys, "").await.0, 200);
     let forged =
         served.bed.proxy.operate(crate::bed::request(Some("x"), Some("y"), "notes", &json!({}))).await;
     assert_eq!(forged.status, 401, "keys that prove no agent are no one's");
@@ -192,7 +196,8 @@ async fn the_router_reads_what_agents_did() {
             (event["measure"].as_str().expect("a text"), event["amount"].as_u64().expect("a number"))
         })
         .collect();
-    assert_eq!(counted, [("requests", 1), ("records_read", 2), ("requests", 1), ("refused", 1)]);
+    let expected = [("requests", 1), ("records_read", 2), ("requests", 1), ("refused", 1), ("requests", 1)];
+    assert_eq!(counted, expected);
     let body = json!({ "customer": "101", "case": "C-6", "tenant": "shop" });
     let (_, opened) = served.routed("POST", "/v1/cases", ROUTER_TOKEN, &body).await;
     for event in all {

@@ -138,9 +138,10 @@ async fn perform_now(
     let _held = if applies { Some(session.applying.lock().await) } else { None };
     let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
     let authority = Arc::new(services.keys.grant(&session, at).await?);
-    if !outlives(prepared) {
-        // Its turn may still run, under a key of its own. What the owner does in a closed session does not end with its keys.
-        session.state().keys.note_outside(&authority);
+    // Its turn may still run, under a key of its own. What the owner does in a closed session does not end with its keys.
+    match outlives(prepared) {
+        true => session.state().keys.note_outliving(&authority),
+        false => session.state().keys.note_outside(&authority),
     }
     let label = prepared.label.clone();
     let standing = RequestContext {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use writ_policy::keys::TaskClaims;
+use writ_policy::keys::{Authority, TaskClaims};
 use writ_policy::principal::Authenticated;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
@@ -131,18 +131,21 @@ async fn given_out(services: &Services, key: KeyId) -> Result<Option<(String, Ti
 fn held_keys(services: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
     let sessions: Vec<Arc<Session>> = services.sessions.loaded().values().cloned().collect();
     let tasks = |session: Arc<Session>| {
-        held_by(&session).into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
+        let acting = session.state().all_acting().collect();
+        held_by(&session, acting)
+            .into_iter()
+            .map(move |task| (Arc::clone(&session), task))
+            .collect::<Vec<_>>()
     };
     sessions.into_iter().flat_map(tasks).collect()
 }
 
 /// The task keys that a session holds, each once: those of what acts, and that of the turns before.
-fn held_by(session: &Session) -> Vec<TaskClaims> {
-    let state = session.state();
-    let held = state.acting().chain(state.keys.task.clone());
+fn held_by(session: &Session, acting: Vec<Arc<Authority>>) -> Vec<TaskClaims> {
+    let before = session.state().keys.task.clone();
+    let held = acting.into_iter().chain(before);
     let tasks: BTreeMap<KeyId, TaskClaims> =
         held.map(|held| (held.task().key, held.task().clone())).collect();
-    drop(state);
     tasks.into_values().collect()
 }
 
@@ -158,7 +161,9 @@ pub(super) async fn ends_of_keys(
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
     let plans = services.journal.store.plans(Some(session.id), now, MAX_READ_ROWS).await?;
-    let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
+    // What goes on in a closed session has its key still.
+    let ending = session.state().acting().collect();
+    let tasks = held_by(session, ending).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
     let mut ops = Vec::new();
     for (role, key, expires_at) in tasks.chain(planned) {

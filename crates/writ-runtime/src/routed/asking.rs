@@ -21,16 +21,19 @@ use writ_store::batch::{Batch, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_store::reads::UsageReads as _;
 use writ_types::action::ActionKind;
-use writ_types::chat::{ModelReply, ModelRequest, StopReason, Usage, estimate_tokens};
+use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part, StopReason, Usage, estimate_tokens};
 use writ_types::entry::{DenyReason, Entry, Fact, Requester, SealedText};
 use writ_types::error::{Report, ToReport as _};
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
-use writ_types::unit::{Timestamp, Tokens};
+use writ_types::unit::Tokens;
 use zeroize::Zeroizing;
 
 use super::course::{clear, find_course};
-use super::tokens::{QUOTA, SetAside, TokensUsed, answered_tokens, counter_name, failed_usage, quota_of};
+use super::tokens::{
+    CallCount, CallReport, QUOTA, SetAside, answered_tokens, counter_name, failed_usage, quota_of,
+    send_report,
+};
 use super::{AgentPrompt, AnswerEvent, ProvenAgent, RoutedReply, RoutingError};
 use crate::door::{Circumstances, Passage, RequestContext};
 use crate::error::EngineError;
@@ -38,6 +41,8 @@ use crate::model::{recorded_error, slept};
 use crate::pending::Pending;
 use crate::services::Services;
 
+/// The characters of a refused prompt that are recorded.
+const REFUSED_CHARS: usize = 2_000;
 /// Deltas that wait to be handed on.
 const DELTAS: usize = 64;
 /// The most tries to set tokens aside. Each that fails means that another call of the task has got some.
@@ -48,8 +53,8 @@ pub(super) struct Asking<'a> {
     pub(super) services: &'a Services,
     pub(super) agent: ProvenAgent,
     pub(super) out: mpsc::Sender<AnswerEvent>,
-    /// Where the tokens of each attempt are reported.
-    pub(super) observer: Option<mpsc::Sender<TokensUsed>>,
+    /// Where the tokens of each attempt and refusals are reported.
+    pub(super) observer: Option<mpsc::Sender<CallReport>>,
     pub(super) cancel: CancellationToken,
 }
 
@@ -69,6 +74,9 @@ struct RecordedPrompt<'a> {
     /// The values of the marks in it, which the provider does not get.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     withheld: BTreeMap<usize, &'a str>,
+    /// The estimated tokens of the whole prompt, where this is the beginning of its newest message alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole: Option<Tokens>,
 }
 
 /// The result of a failed attempt.
@@ -92,6 +100,18 @@ struct AttemptEnd<'a> {
 
 impl Asking<'_> {
     pub(super) async fn answer(self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
+        let answer = self.ask_models(prompt).await;
+        if let Err(RoutingError::Refused { .. }) = &answer {
+            self.report(CallCount::Refused).await;
+        }
+        answer
+    }
+
+    async fn report(&self, count: CallCount) {
+        send_report(self.services, self.observer.as_ref(), &self.agent.authority, count).await;
+    }
+
+    async fn ask_models(&self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
         let services = self.services;
         let models = services.outside.models.as_ref();
         let models = models.ok_or_else(|| RoutingError::UnknownModel(prompt.model.clone()))?;
@@ -114,7 +134,7 @@ impl Asking<'_> {
             if self.cancel.is_cancelled() || !slept(step.wait, &self.cancel).await {
                 break;
             }
-            let (planned, set_aside) = self.set_aside(models, &step.route, planned, &cleared).await?;
+            let (planned, set_aside) = self.set_aside(models, &step.route, planned).await?;
             match self.attempt(models, (&planned, &set_aside), &cleared).await? {
                 Ok(reply) => {
                     models.answered(&step.route);
@@ -143,7 +163,6 @@ impl Asking<'_> {
         models: &Models,
         route: &Route,
         planned: PlannedCall,
-        cleared: &Cleared,
     ) -> Result<(PlannedCall, SetAside), RoutingError> {
         let (journal, authority) = (&self.services.journal, &self.agent.authority);
         let Some(most) = quota_of(authority) else { return Ok((planned, SetAside::nothing(authority))) };
@@ -167,7 +186,9 @@ impl Asking<'_> {
             }
         }
         let text = "the tokens that the key grants to one task are used up, or set aside for calls that run";
-        self.record_quota(self.requester(&planned, cleared)?, text).await?;
+        let requester =
+            Requester { sealed_prompt: Some(self.seal_beginning(&planned)?), ..self.agent.requester.clone() };
+        self.record_quota(requester, text).await?;
         Err(RoutingError::Refused { reason: DenyReason::UsedUp, text: text.to_owned() })
     }
 
@@ -256,8 +277,9 @@ impl Asking<'_> {
             },
             work: None,
         };
-        let requester = self.requester(planned, cleared)?;
-        let origin = RequestOrigin { requester, ..RequestOrigin::default() };
+        let (requester, denied_prompt) =
+            (self.requester(planned, cleared)?, Some(self.seal_beginning(planned)?));
+        let origin = RequestOrigin { requester, denied_prompt, ..RequestOrigin::default() };
         let context =
             RequestContext { request: Some(&origin), ..RequestContext::of(authority, Spent::default()) };
         let door = &services.door.door;
@@ -276,9 +298,17 @@ impl Asking<'_> {
     /// Returns the agent with the prompt of a call, sealed.
     fn requester(&self, planned: &PlannedCall, cleared: &Cleared) -> Result<Requester, RoutingError> {
         let withheld = cleared.withheld.withheld_values(&cleared.hidden);
-        let prompt = RecordedPrompt { sent: planned.request(), withheld };
+        let prompt = RecordedPrompt { sent: planned.request(), withheld, whole: None };
         let sealed_prompt = Some(self.sealed(SEALED_PROMPT, &prompt)?);
         Ok(Requester { sealed_prompt, ..self.agent.requester.clone() })
+    }
+
+    /// Seals the beginning of a prompt, for a refusal: what was not asked is not stored in megabytes.
+    fn seal_beginning(&self, planned: &PlannedCall) -> Result<SealedText, RoutingError> {
+        let sent = beginning_of(planned.request());
+        let whole = Some(planned.model_call().input_tokens);
+        let prompt = RecordedPrompt { sent: &sent, withheld: BTreeMap::new(), whole };
+        self.sealed(SEALED_PROMPT, &prompt)
     }
 
     fn sealed(&self, place: &str, content: &impl Serialize) -> Result<SealedText, RoutingError> {
@@ -373,24 +403,31 @@ impl Asking<'_> {
         };
         let batch = Batch::relaxed(vec![self.entry(fact), set_aside.settle(counted)]);
         drop(self.services.journal.store.commit(batch).await.map_err(EngineError::from)?);
-        self.report(now, counted).await;
+        self.report(CallCount::Tokens(counted)).await;
         Ok(())
-    }
-
-    /// Reports the tokens of an attempt to the observer, if there is one.
-    async fn report(&self, at: Timestamp, tokens: Tokens) {
-        let Some(observer) = &self.observer else { return };
-        let authority = &self.agent.authority;
-        let case = authority.task().case.as_ref().map(|case| case.case.clone());
-        let used = TokensUsed { at, agent: authority.agent().to_owned(), case, tokens };
-        // A slow observer slows calls down: what it does not count, no rule stops.
-        tokio::select! {
-            () = self.services.life.stop_now.cancelled() => {}
-            _ = observer.send(used) => {}
-        }
     }
 }
 
 fn refused(denial: &Denial) -> RoutingError {
     RoutingError::Refused { reason: denial.reason, text: denial.text.clone() }
+}
+
+/// Returns the beginning of the newest message of a prompt.
+fn beginning_of(request: &ModelRequest) -> ModelRequest {
+    let newest = request.messages.last().map(|message| {
+        let texts = message.parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            Part::Result(result) => Some(result.text.as_str()),
+            Part::Call(_) | Part::Reasoning(_) => None,
+        });
+        let text = texts.flat_map(str::chars).take(REFUSED_CHARS).collect();
+        let (role, label) = (message.role, message.label.clone());
+        Arc::new(ChatMessage { role, label, parts: vec![Part::Text { text }] })
+    });
+    ModelRequest {
+        system: String::new(),
+        messages: newest.into_iter().collect(),
+        tools: Vec::new().into(),
+        max_output_tokens: request.max_output_tokens,
+    }
 }

@@ -1,5 +1,6 @@
-//! The tokens of calls: the quota of a key, and reports of what was used.
+//! The tokens of calls: the quota of a key, and reports of what was used and refused.
 
+use tokio::sync::mpsc;
 use writ_models::PlannedCall;
 use writ_models::error::{Failure, ModelError};
 use writ_policy::keys::Authority;
@@ -8,23 +9,51 @@ use writ_types::chat::{ModelReply, Usage, estimate_tokens_of_chars};
 use writ_types::unit::{Timestamp, Tokens};
 
 use super::OPERATION;
+use crate::services::Services;
 
 /// The limit of a base key on the tokens of one task: `"model_call": {"max_tokens": 100000}`.
 pub(super) const QUOTA: &str = "tokens";
 /// The beginning of the counters of tokens, one for each task.
 const COUNTER: &str = "routed.tokens ";
 
-/// The tokens of one attempt at a call, after they are in the ledger.
+/// A thing that an agent did at the model router, after it is in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokensUsed {
-    /// When the attempt ended.
+pub struct CallReport {
+    /// When it ended.
     pub at: Timestamp,
     /// The agent.
     pub agent: String,
     /// The token of its case; `None`: its task key is for no case.
     pub case: Option<String>,
-    /// The tokens of prompt and answer.
-    pub tokens: Tokens,
+    /// What is counted.
+    pub count: CallCount,
+}
+
+/// A countable thing at the model router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallCount {
+    /// The tokens of prompt and answer of one attempt at a call.
+    Tokens(Tokens),
+    /// A request that was refused.
+    Refused,
+}
+
+/// Reports to an observer, if there is one.
+pub(super) async fn send_report(
+    services: &Services,
+    observer: Option<&mpsc::Sender<CallReport>>,
+    authority: &Authority,
+    count: CallCount,
+) {
+    let Some(observer) = observer else { return };
+    let case = authority.task().case.as_ref().map(|case| case.case.clone());
+    let at = services.journal.clock.now();
+    let report = CallReport { at, agent: authority.agent().to_owned(), case, count };
+    // A slow observer slows calls down: what it does not count, no rule stops.
+    tokio::select! {
+        () = services.life.stop_now.cancelled() => {}
+        _ = observer.send(report) => {}
+    }
 }
 
 /// Tokens of a quota that an attempt has taken in advance: as many as it may use, so that attempts at the same time cannot

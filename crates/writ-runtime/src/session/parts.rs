@@ -18,6 +18,8 @@ pub(crate) struct SessionKeys {
     pub(crate) task: Option<Arc<Authority>>,
     /// The authorities of what is done outside turns: by the owner, and what was approved, also of earlier turns.
     outside: Vec<Weak<Authority>>,
+    /// Those of what the owner does that goes on in a closed session.
+    outliving: Vec<Weak<Authority>>,
 }
 
 impl SessionKeys {
@@ -28,9 +30,20 @@ impl SessionKeys {
         self.outside.push(Arc::downgrade(authority));
     }
 
+    /// Notes an authority under which the owner acts, as [`Self::note_outside`]; the end of the session does not end it.
+    pub(crate) fn note_outliving(&mut self, authority: &Arc<Authority>) {
+        self.outliving.retain(|held| held.strong_count() > 0);
+        self.outliving.push(Arc::downgrade(authority));
+    }
+
     /// Returns the authorities under which something acts outside turns.
     pub(super) fn outside(&self) -> impl Iterator<Item = Arc<Authority>> {
         self.outside.iter().filter_map(Weak::upgrade)
+    }
+
+    /// Returns those of them that the end of the session does not end.
+    pub(super) fn outliving(&self) -> impl Iterator<Item = Arc<Authority>> {
+        self.outliving.iter().filter_map(Weak::upgrade)
     }
 }
 

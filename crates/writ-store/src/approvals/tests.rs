@@ -1,5 +1,7 @@
 //! Asks, approvals, nonces, keys.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use writ_policy::approval::{StandingTerms, TaskTerms};
 use writ_policy::permit::PlanUse;
@@ -334,6 +336,37 @@ fn approver_keys_and_revocations_are_kept() {
         (home.store.blocking().is_revoked("abc"), home.store.blocking().is_revoked("abd")),
         (Ok(true), Ok(false))
     );
+}
+
+/// Each case of a fleet leaves a revoked key for every half hour: they go once their keys have long ended.
+#[test]
+fn revocations_of_short_lived_keys_are_deleted_long_after_their_end() {
+    let home = Home::new();
+    let day = revocations::SHORT_LIFE_MS;
+    let revoke = |id: &str, time: i64, life: Option<i64>| Op::Revoke {
+        id: id.to_owned(),
+        at: Timestamp::from_millis(time),
+        expires_at: life.map(|life| Timestamp::from_millis(time + life)),
+    };
+    home.commit(vec![
+        revoke("task", 1, Some(day)),
+        revoke("base", 1, Some(day + 1)),
+        revoke("order", 1, None),
+    ]);
+    let read = home.store.blocking();
+    let listed = |now: i64, after: &str| -> Vec<String> {
+        let rows = read.revocations_after(Timestamp::from_millis(now), after, 10).expect("reads");
+        rows.into_iter().map(|(id, _)| id).collect()
+    };
+    assert_eq!(listed(2, ""), ["base", "order", "task"]);
+    assert_eq!((listed(day + 1, "base"), listed(day + 2, "")), (vec!["order".into()], vec!["order".into()]));
+    home.commit(vec![revoke("other", 1 + 31 * day, Some(1))]);
+    assert_eq!(read.is_revoked("task"), Ok(true), "its key ended 30 days ago");
+    home.commit(vec![revoke("another", 2 + 31 * day, Some(1))]);
+    assert_eq!(read.is_revoked("task"), Ok(false));
+    for id in ["base", "order", "other", "another"] {
+        assert_eq!(read.is_revoked(id), Ok(true), "{id}");
+    }
 }
 
 fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {

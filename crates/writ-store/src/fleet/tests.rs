@@ -99,19 +99,42 @@ fn cases_that_ended_are_listed_until_the_proxy_has_closed_them() {
     assert_eq!(read.ended_at_proxy(10).expect("reads"), []);
 }
 
+fn said(sender: &str, text: &str) -> FleetOp {
+    FleetOp::AddMessage { id: session(1), sender: sender.into(), text: text.into(), at: at(1) }
+}
+
+/// What an agent says leaves room for the guest, and what both say leaves room for people.
 #[test]
-fn messages_are_numbered_and_bounded() {
+fn messages_are_numbered_and_bounded_by_who_sends_them() {
     let home = Home::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
-    let message = |text: &str| FleetOp::AddMessage {
-        id: session(1),
-        sender: "guest".into(),
-        text: text.to_owned(),
-        at: at(1),
-    };
-    home.commit(fleet((0..MAX_CASE_MESSAGES).map(|_| message("hi"))));
-    assert!(home.try_commit(fleet([message("one more")])).is_err());
-    let last = home.store.blocking().fleet_messages(session(1), MAX_CASE_MESSAGES - 1, 10).expect("reads");
+    home.commit(fleet((0..MAX_AGENT_MESSAGES).map(|_| said("agent a", "hi"))));
+    assert!(home.try_commit(fleet([said("agent b", "one more")])).is_err(), "all agents have one share");
+    let rest = MAX_CASE_MESSAGES - RESERVED_MESSAGES - MAX_AGENT_MESSAGES;
+    home.commit(fleet((0..rest).map(|_| said("guest", "hi"))));
+    assert!(home.try_commit(fleet([said("guest", "one more")])).is_err());
+    home.commit(fleet((0..RESERVED_MESSAGES).map(|_| said("person owner", "hi"))));
+    assert!(home.try_commit(fleet([said("person owner", "one more")])).is_err());
+    let read = home.store.blocking();
+    let last = read.fleet_messages(session(1), MAX_CASE_MESSAGES - 1, 10).expect("reads");
     assert_eq!(last.iter().map(|message| message.n).collect::<Vec<_>>(), [MAX_CASE_MESSAGES]);
-    assert!(home.try_commit(fleet([message(&"x".repeat(MAX_CASE_MESSAGE_BYTES + 1))])).is_err());
+    let numbers = |before| -> Vec<u64> {
+        let newest = read.newest_fleet_messages(session(1), before, 2).expect("reads");
+        newest.iter().map(|message| message.n).collect()
+    };
+    assert_eq!(numbers(None), [MAX_CASE_MESSAGES, MAX_CASE_MESSAGES - 1]);
+    assert_eq!((numbers(Some(3)), numbers(Some(1))), (vec![2, 1], vec![]));
+}
+
+#[test]
+fn the_bytes_of_what_agents_say_are_bounded() {
+    let home = Home::new();
+    home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
+    // Two bytes for each letter: bytes count, not letters.
+    let long = "ä".repeat(MAX_CASE_MESSAGE_BYTES / 2);
+    assert!(home.try_commit(fleet([said("guest", &format!("{long}x"))])).is_err());
+    let most = MAX_AGENT_MESSAGE_BYTES / u64::try_from(long.len()).expect("small");
+    home.commit(fleet((0..most).map(|_| said("agent a", &long))));
+    assert!(home.try_commit(fleet([said("agent a", "x")])).is_err());
+    home.commit(fleet([said("guest", &long), said("person owner", &long)]));
 }

@@ -32,5 +32,9 @@ reads! {
         /// Returns the messages of a case after this number.
         fn fleet_messages(id: SessionId, after: u64, limit: usize) -> Vec<CaseMessage> =
             |db| fleet::read_messages(&db.conn, id, after, limit);
+
+        /// Returns the newest messages of a case before this number, newest first.
+        fn newest_fleet_messages(id: SessionId, before: Option<u64>, limit: usize) -> Vec<CaseMessage> =
+            |db| fleet::newest_messages(&db.conn, id, before, limit);
     }
 }

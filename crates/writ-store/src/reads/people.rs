@@ -31,6 +31,10 @@ reads! {
         fn issued_keys(now: Timestamp, limit: usize) -> Vec<IssuedKey> =
             |db| keys::issued_keys(&db.conn, now, limit);
 
+        /// Returns the revocation ids after this one of keys that have not ended, with the ends of the keys.
+        fn revocations_after(now: Timestamp, after: &str, limit: usize) -> Vec<(String, Option<Timestamp>)> =
+            |db| approvals::revocations_after(&db.conn, now, &after, limit);
+
         /// Returns a standing order, unless it ended and was forgotten.
         fn standing_order(id: KeyId) -> Option<OrderRow> = brief |db| keys::standing_order(&db.conn, id);
 

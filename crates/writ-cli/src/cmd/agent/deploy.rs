@@ -39,7 +39,7 @@ pub(super) fn deploy_agent(
     let mut noted = block_on(async {
         EngineClient::ensure(context).await?.call_method(Method::AgentsDeploy, params).await
     })?;
-    place.put_copy(copy)?;
+    place.put_copy(copy, &records.verifier)?;
     noted["home"] = json!(place.home_of(name).display().to_string());
     let (version, key) = (&agent.manifest.version, claims.key);
     context.out.print_either(&noted, |noted| {

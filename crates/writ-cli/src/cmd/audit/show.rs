@@ -11,6 +11,7 @@ use writ_types::chat::{ModelReply, ModelRequest, Part, Role, ToolCall, ToolOutco
 use writ_types::entry::SealedText;
 use writ_types::error::Exit;
 use writ_types::id::EntrySeq;
+use writ_types::unit::Tokens;
 
 use super::no_entry;
 use crate::config::Config;
@@ -29,6 +30,9 @@ struct ShownPrompt {
     sent: ModelRequest,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     withheld: BTreeMap<usize, String>,
+    /// The estimated tokens of the whole prompt, where a refusal has its beginning alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole: Option<Tokens>,
 }
 
 /// An entry with what was sealed in it.
@@ -114,6 +118,9 @@ fn entry_lines(row: &LedgerRow) -> Vec<String> {
 fn prompt_lines(prompt: &ShownPrompt) -> Vec<String> {
     let sent = &prompt.sent;
     let mut lines = vec![format!("--- prompt: at most {} of answer", sent.max_output_tokens)];
+    if let Some(whole) = &prompt.whole {
+        lines.push(format!("--- refused: the beginning of the newest message, of about {whole}"));
+    }
     if !sent.system.is_empty() {
         lines.extend(["--- system".to_owned(), escape_text(&sent.system)]);
     }

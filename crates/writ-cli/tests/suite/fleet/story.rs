@@ -1,12 +1,15 @@
 //! `writ demo --fleet`, and what its walls have left behind: looked at from outside, since a demo could say anything.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use serde_json::Value;
 use writ_store::store::Store;
 use writ_testkit::fleet::shop::{ShopChange, customer_at, order_of, read_changes};
 use writ_testkit::fleet::{ADDRESS_AGENT, REFUND_AGENT, RULE, SENIOR_AGENT};
 
+use crate::agents::program_of;
 use crate::engine::runs;
 use crate::{Home, code, text};
 
@@ -84,6 +87,45 @@ fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_and_leaves_nothing() 
     assert!(demo.said.contains("VERIFIED") && demo.said.contains("CAUGHT"), "{}", demo.said);
     let folder = demo.home.dir.path().to_str().expect("text");
     assert!(!runs(folder));
+}
+
+/// A demo that is killed leaves neither its proxy nor its engine running.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test kills the binary that it tests")]
+fn needs_userns_needs_python_a_killed_demo_leaves_no_process() {
+    let home = Home::new();
+    let folder = home.dir.path().to_owned();
+    let mut demo = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+        .args(["demo", "--fleet"])
+        .env_clear()
+        .envs(home.variables(&[("TMPDIR", folder.to_str().expect("text"))]))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let place = loop {
+        let left =
+            std::fs::read_dir(&folder).expect("reads").flatten().map(|entry| entry.path().join("home"));
+        let serves = |place: &PathBuf| UnixStream::connect(place.join("runtime/cases.sock")).is_ok();
+        if let Some(place) = left.into_iter().find(serves) {
+            break place;
+        }
+        assert!(demo.try_wait().expect("waits").is_none(), "it has ended");
+        std::thread::yield_now();
+    };
+    let started = ["proxy/lock", "runtime/lock"].map(|lock| {
+        let pid = std::fs::read_to_string(place.join(lock)).expect(lock);
+        format!("/proc/{}/cmdline", pid.trim())
+    });
+    // One that has ended and was not waited for yet has no command line.
+    let runs = |path: &String| std::fs::read(path).is_ok_and(|line| !line.is_empty());
+    assert!(started.iter().all(runs));
+    demo.kill().expect("killed");
+    demo.wait().expect("waits");
+    while started.iter().any(runs) {
+        std::thread::yield_now();
+    }
 }
 
 /// Each wall, by what it has left in the ledgers, in the database and at the mail server's end.
@@ -177,10 +219,9 @@ fn check_ways_out(demo: &PlayedDemo, proxy: &[Value]) {
     for place in ["/etc/cron.d/agent", "/usr/bin/agent", "/tmp/mine"] {
         assert!(!Path::new(place).exists(), "{place}");
     }
-    let program =
-        std::fs::read_to_string(demo.place().join("agents").join(ADDRESS_AGENT).join("work/agent.py"));
+    let program = program_of(&demo.place().join("agents").join(ADDRESS_AGENT)).join("agent.py");
     assert!(
-        program.expect("reads").starts_with("\"\"\"A hostile agent"),
+        std::fs::read_to_string(program).expect("reads").starts_with("\"\"\"A hostile agent"),
         "it has not changed its own program"
     );
 }

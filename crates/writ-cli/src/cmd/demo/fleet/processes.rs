@@ -59,7 +59,9 @@ impl FleetProcesses {
         // No variable of this user reaches them but the way to programs.
         let variables = BTreeMap::from([("WRIT_HOME".to_owned(), home)]);
         let log = context.home.logs().join(format!("demo-{command}.log"));
-        let child = spawn_piped(&[command.to_owned()], &variables, &log)?;
+        // Also a demo that is killed leaves none of them running.
+        let parent = std::process::id().to_string();
+        let child = spawn_piped(&[command.to_owned(), "--parent".to_owned(), parent], &variables, &log)?;
         self.running.push(DemoProcess { child, lock });
         let started = Instant::now();
         // A socket that is there may be one that no one listens on yet.

@@ -1,7 +1,7 @@
 //! The story: four guests, three agents, and what each wall stopped.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use serde_json::{Value, json};
 use writ_runtime::methods::Method;
@@ -125,8 +125,7 @@ impl Story<'_> {
         .await?;
         self.print("Blessed and deployed, each with a base key for exactly this:")?;
         for name in AGENTS {
-            let file = self.context.home.agents().join(name).join("work/agent.toml");
-            let text = fs::read_to_string(&file)
+            let text = read_manifest(&self.context.home.agents().join(name))
                 .map_err(|error| Failure::internal_error("reading a deployed agent", error))?;
             let declared: toml::Table =
                 text.parse().map_err(|error| Failure::internal_error("reading a deployed agent", error))?;
@@ -395,4 +394,15 @@ fn collect_keys(folder: &Path, case: &str, depth: usize, found: &mut Vec<std::pa
             found.push(path);
         }
     }
+}
+
+/// Reads the `agent.toml` of a deployed agent, whose program is in a folder with the name of its digest.
+fn read_manifest(home: &Path) -> io::Result<String> {
+    for entry in fs::read_dir(home)? {
+        let file = entry?.path().join("agent.toml");
+        if file.exists() {
+            return fs::read_to_string(file);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
