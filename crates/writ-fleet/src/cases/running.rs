@@ -21,6 +21,7 @@ use super::moves::CaseMove;
 use super::ports::{PortFault, StartOrder, StartedAgent};
 use super::protocol::{AgentLine, MAX_LINE_BYTES, handover_line, refusal_line};
 use super::router::CaseRouter;
+use super::texts::mask_reason;
 use crate::anomalies::Measure;
 
 /// The pause between two attempts to take a case from an agent.
@@ -197,6 +198,7 @@ impl CaseRouter {
         if !is_its(live) {
             return Ok(false);
         }
+        let reason = mask_reason(&*self.0.tokens, &live.row, reason).await;
         let note =
             CaseMove { target: target.clone(), ..CaseMove::new(CaseChange::Escalated, reason.clone()) };
         let event = CaseEvent::Escalate { target, reason, allowed };
