@@ -375,7 +375,7 @@ fn sights_of(agent: &SeenAgent) -> Vec<(String, Vec<u8>)> {
     sights
 }
 
-/// What an agent sent and got, by its way. The launcher adds both keys to what is sent; those of the agent itself are taken out
+/// Returns what an agent sent and got, by its way. The launcher adds both keys to what is sent; those of the agent itself are taken out
 /// again, as often as there were requests.
 fn ways_of(agent: &SeenAgent, keys: &CaseKeys) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();

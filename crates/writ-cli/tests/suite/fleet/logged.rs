@@ -92,7 +92,7 @@ impl LoggedShop {
         self.server.read_log().expect("reads")
     }
 
-    /// What the log has and should not: a statement without the scope of one customer, one that touches rows of another than its
+    /// Lists what the log has and should not: a statement without the scope of one customer, one that touches rows of another than its
     /// scope's, one that no answered request of that customer's case explains; and an answered request that it has no statement of.
     pub(super) fn find_strays(&self, log: &str, asked: &[Asked]) -> Vec<String> {
         let (statements, mut strays) = read_statements(log);
