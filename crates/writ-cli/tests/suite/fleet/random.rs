@@ -172,10 +172,8 @@ impl RunningFleet {
         Self { world, engine, proxy, link, bases }
     }
 
-    /// Opens the cases, and has several clients at once work on them.
-    fn play_cases(&mut self) -> Vec<Asked> {
-        let seed = number_of("WRIT_FLEET_SEED", SEED);
-        eprintln!("seed {seed}");
+    /// Opens the cases of a seed, and has several clients at once work on them.
+    fn play_cases(&mut self, seed: u64) -> Vec<Asked> {
         let mut chance = Chance::of_seed(seed);
         let opened: Vec<(usize, u32, CaseKeys)> = (0..CASES)
             .map(|case| {
@@ -240,7 +238,9 @@ fn work_at_once(socket: &Path, work: &[Work]) -> Vec<Asked> {
 fn needs_postgres_needs_python_no_statement_of_five_hundred_cases_leaves_its_customer_by_the_databases_own_log()
  {
     let mut fleet = RunningFleet::start(World::logged());
-    let asked = fleet.play_cases();
+    let seed = number_of("WRIT_FLEET_SEED", SEED);
+    eprintln!("seed {seed}");
+    let asked = fleet.play_cases(seed);
     let shop = fleet.world.logged.as_ref().expect("it was started");
     // The server logs a statement before it performs it.
     let log = shop.read_log();
@@ -263,7 +263,9 @@ fn needs_postgres_needs_python_no_statement_of_five_hundred_cases_leaves_its_cus
 #[test]
 fn needs_userns_needs_python_five_hundred_cases_at_random_stay_within_their_customers_and_limits() {
     let mut fleet = RunningFleet::start(World::new());
-    let mut asked = fleet.play_cases();
+    let seed = number_of("WRIT_FLEET_SEED", SEED);
+    eprintln!("seed {seed}");
+    let mut asked = fleet.play_cases(seed);
     let RunningFleet { world, link, bases, .. } = &mut fleet;
     let socket = world.proxy("agents.sock");
     // The same with processes, which hold no key: a few, since each case is judged alike.

@@ -194,7 +194,7 @@ mod tests {
         let root = outside.path().join("demo");
         fs::create_dir_all(root.join("work/work")).expect("made");
         std::os::unix::fs::symlink(&other, root.join("link")).expect("linked");
-        fs::set_permissions(root.join("work/work"), fs::Permissions::from_mode(0)).expect("set");
+        fs::set_permissions(root.join("work/work"), fs::Permissions::from_mode(0o000)).expect("set");
         remove_tree(&root).expect("removed");
         let mode = other.metadata().expect("it is there").permissions().mode();
         assert_eq!((root.exists(), mode & 0o777), (false, 0o500));
