@@ -30,3 +30,4 @@ mod moves;
 mod running;
 mod socket;
 mod state;
+mod texts;

@@ -56,7 +56,7 @@ impl PostgresServer {
         for setting in settings {
             options.push_str(&format!(" -c {setting}"));
         }
-        let log = self.folder.path().join("log");
+        let log = self.log_file();
         let log_option = format!("--log={}", log.display());
         let start = ["start", "--wait", "--silent", &log_option, &format!("--options={options}"), "--pgdata"];
         self.run("pg_ctl", &start, &[&self.data_folder()]).map_err(|why| {
@@ -96,6 +96,15 @@ impl PostgresServer {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
+    /// Returns what the server itself has written down, which `log_statement` and its like widen.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read_log(&self) -> io::Result<String> {
+        std::fs::read_to_string(self.log_file())
+    }
+
     /// The folder of the Unix socket.
     pub fn socket_folder(&self) -> &Path {
         self.folder.path()
@@ -103,6 +112,10 @@ impl PostgresServer {
 
     fn data_folder(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     fn run(&self, program: &str, arguments: &[&str], paths: &[&Path]) -> io::Result<()> {

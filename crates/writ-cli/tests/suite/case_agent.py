@@ -30,6 +30,9 @@ def hear(text):
     elif word == "escalate":
         target, _, reason = rest.partition(" ")
         say({"escalate": target, "reason": reason})
+    elif word == "spell":
+        # Letter by letter: what the agent itself has read, whatever is put back on the way to the guest.
+        say({"reply": "%s spells: %s" % (NAME, "-".join(rest))})
     else:
         say({"reply": "%s says: %s" % (NAME, text)})
 

@@ -240,6 +240,44 @@ fn needs_userns_a_case_goes_from_hand_to_hand_and_its_last_key_ends_with_it() {
     proxy.end(Signal::SIGTERM);
 }
 
+/// Words of a guest reach agents with tokens in place of personal data, and are stored so; the guest reads the words
+/// themselves, and the agent's answer with the value in place of its token. No ledger has any of it in a reason.
+#[test]
+fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_words() {
+    const MAIL: &str = "ozwin.ab@threlkeld.example";
+    const CUSTOMER: &str = "KD-7431-07";
+    let mut desk = Desk::new("");
+    let proxy = RunningProxy::start(desk.home());
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    let case = desk.open(CUSTOMER, &format!("spell {MAIL}"));
+    desk.until_said(&case, "refund-agent spells: e-m-a-i-l-_-t-k-_");
+    desk.say(&case, &format!("spell I am {CUSTOMER}"));
+    desk.until_said(&case, "refund-agent spells: I- -a-m- -c-u-s-t-_-t-k-_");
+    desk.say(&case, &format!("hello, {MAIL} again"));
+    desk.until_said(&case, &format!("refund-agent says: hello, {MAIL} again"));
+    desk.until_said(&case, &format!("spell I am {CUSTOMER}"));
+    // The reason is an agent's own text, and goes to the ledger and to the next agent.
+    desk.say(&case, &format!("escalate manager {MAIL} of {CUSTOMER} wants more"));
+    desk.until_said(&case, "senior has");
+    let recorded = text(&desk.home().run(&["audit", "export"]));
+    assert!(recorded.contains("wants more") && recorded.contains("email_tk_"), "{recorded}");
+    let name = desk.call("fleet.messages", json!({ "case": case }));
+    assert!(name.to_string().contains(MAIL), "people read the words: {name}");
+    // Without the proxy no word reaches an agent unsearched, and none is stored.
+    proxy.end(Signal::SIGKILL);
+    let (status, refused) =
+        desk.ask("POST", &format!("/cases/{case}/messages"), &json!({ "text": "spell Ozwin" }));
+    assert_eq!((status, &refused["code"]), (503, &json!("case.proxy")), "{refused}");
+    assert_eq!(engine.stop().code, Some(0));
+    let home = desk.home();
+    let mut stored = fs::read(home.database()).expect("reads");
+    stored.extend(fs::read(home.database().with_extension("db-wal")).unwrap_or_default());
+    for word in [MAIL, CUSTOMER, "spell Ozwin"] {
+        assert!(!recorded.contains(word), "{word} in the ledger");
+        assert!(!stored.windows(word.len()).any(|part| part == word.as_bytes()), "{word} in the database");
+    }
+}
+
 /// What agents do at the proxy reaches the rules of the router.
 ///
 /// Rows: SLO-046 SLO-060 SLO-048

@@ -16,6 +16,9 @@ use writ_types::unit::Timestamp;
 #[path = "fleet/world.rs"]
 mod world;
 
+#[path = "fleet/logged.rs"]
+mod logged;
+
 #[path = "fleet/random.rs"]
 mod random;
 

@@ -1,20 +1,29 @@
-//! What an agent could see: real agents, locked in by `writ run`, work on personal data through a real `writ proxy`; then
-//! everything that they have, and everything that came to them, is searched for what they must not know.
+//! What an agent could see: real agents, locked in by `writ run`, work on personal data through a real `writ proxy`, and ask
+//! models through the router of a real engine; then everything that they have, and everything that they sent and got, is searched
+//! for what they must not know.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::runtime::Runtime;
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault};
 
+use crate::Home;
+use crate::engine::{Engine, stop_engine_of};
 use crate::proxy::{CaseKeys, RunningProxy, Shop};
 use crate::run::{below, memory_of};
+use crate::turns::wire;
 
 /// The customers of the shop.
 const CUSTOMERS: usize = 50;
@@ -24,6 +33,8 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 const PAGE: usize = 4096;
 /// The parts of a key that are searched for have this length.
 const KEY_PART: usize = 24;
+/// The key of the provider of models.
+const PROVIDER_KEY: &str = "the-key-of-the-script-5561";
 
 /// A customer, as the shop knows them.
 struct Guest {
@@ -145,11 +156,83 @@ fn furnish(shop: &Shop) {
     }
 }
 
+/// A model that says again whatever it was sent, and fails where it is asked to.
+struct EchoModel {
+    server: ModelServer,
+    // The server's tasks run here; dropped last.
+    _runtime: Runtime,
+}
+
+impl EchoModel {
+    /// Starts it, and makes it the one of a home whose engine has a router.
+    fn start(home: &mut Home) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let script = |request: &ParsedRequest| match request.last_user_text() {
+            "fail" => Reply::text("").with_fault(ReplyFault::Status { status: 400, retry_after: None }),
+            _ => Reply::text(&request.raw.to_string()),
+        };
+        let server = runtime.block_on(ModelServer::start(script)).expect("serves");
+        for (name, value) in [
+            ("WRIT_MODELS__DEFAULT", "test/scripted"),
+            ("WRIT_PROVIDERS__TEST__KIND", "openai"),
+            ("WRIT_PROVIDERS__TEST__BASE_URL", &server.base_url_for(wire("openai"))),
+            ("WRIT_PROVIDERS__TEST__API_KEY", "env:SCRIPTED_KEY"),
+            ("SCRIPTED_KEY", PROVIDER_KEY),
+            ("WRIT_FLEET__MODEL_ROUTER", "true"),
+        ] {
+            home.env.push((name.to_owned(), value.to_owned()));
+        }
+        Self { server, _runtime: runtime }
+    }
+}
+
+/// Both directions of the connections to a server, copied on their way.
+#[derive(Clone, Default)]
+struct CopiedBytes {
+    sent: Arc<Mutex<Vec<u8>>>,
+    got: Arc<Mutex<Vec<u8>>>,
+}
+
+impl CopiedBytes {
+    /// Listens at `at`, and passes everything on to the server at `to`.
+    fn start(at: &Path, to: PathBuf) -> Self {
+        let copied = Self::default();
+        let listener = UnixListener::bind(at).expect("bound");
+        let own = copied.clone();
+        std::thread::spawn(move || {
+            for agent in listener.incoming().flatten() {
+                let server = UnixStream::connect(&to).expect("the server is there");
+                let (from, back) = (agent.try_clone().expect("cloned"), server.try_clone().expect("cloned"));
+                let (sent, got) = (Arc::clone(&own.sent), Arc::clone(&own.got));
+                std::thread::spawn(move || pass_bytes(from, server, &sent));
+                std::thread::spawn(move || pass_bytes(back, agent, &got));
+            }
+        });
+        copied
+    }
+}
+
+/// Passes bytes on until they end, and writes them down before.
+fn pass_bytes(mut from: UnixStream, mut to: UnixStream, copy: &Mutex<Vec<u8>>) {
+    let mut block = [0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut block) {
+        copy.lock().expect("whole").extend_from_slice(&block[..read]);
+        if to.write_all(&block[..read]).is_err() {
+            break;
+        }
+    }
+    // The other end may be gone already.
+    let _shut = to.shutdown(Shutdown::Write);
+}
+
 /// A running agent.
 struct SeenAgent {
     launcher: Child,
     lines: BufReader<ChildStdout>,
     first: String,
+    /// What went over the ways to the proxy and to the router: without TLS, and with the keys that the launcher adds.
+    ways: [CopiedBytes; 2],
 }
 
 /// Starts an agent with the keys of a case.
@@ -162,10 +245,16 @@ fn start_agent(shop: &Shop, name: &str, keys: &CaseKeys) -> SeenAgent {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("closed");
         path
     });
+    let router = shop.home.root().join("runtime/llm-router.sock");
+    let sockets = ["proxy", "router"].map(|way| dir.join(format!("{name}-{way}.sock")));
+    let ways = [(&sockets[0], shop.proxy("agents.sock")), (&sockets[1], router)]
+        .map(|(at, to)| CopiedBytes::start(at, to));
     let mut launcher = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
         .arg("run")
         .args(["--base".as_ref(), files[0].as_os_str(), "--task".as_ref(), files[1].as_os_str()])
-        .args(["--", "python3", "-c", include_str!("seen.py")])
+        .args(["--proxy-socket".as_ref(), sockets[0].as_os_str()])
+        .args(["--router-socket".as_ref(), sockets[1].as_os_str()])
+        .args(["--", "python3", "-c", include_str!("seen.py"), &word_of(name)])
         .env_clear()
         .envs(shop.home.variables(&[]))
         .current_dir(dir)
@@ -177,7 +266,12 @@ fn start_agent(shop: &Shop, name: &str, keys: &CaseKeys) -> SeenAgent {
     let mut lines = BufReader::new(launcher.stdout.take().expect("a pipe"));
     let mut first = String::new();
     lines.read_line(&mut first).expect("reads");
-    SeenAgent { launcher, lines, first }
+    SeenAgent { launcher, lines, first, ways }
+}
+
+/// The word that an agent says to models.
+fn word_of(name: &str) -> String {
+    format!("marrow-{name}-8814")
 }
 
 /// Texts and bytes to search for, by their first two bytes.
@@ -281,41 +375,80 @@ fn sights_of(agent: &SeenAgent) -> Vec<(String, Vec<u8>)> {
     sights
 }
 
-/// Two agents read what is stored of their customers, in columns and in free text. No name, address, number or id of any
-/// customer is in the memory, the files and variables of any of their processes, nor in a byte that came over their
-/// connections, and neither is a part of any key, their own among them.
+/// Returns what an agent sent and got, by its way. The launcher adds both keys to what is sent; those of the agent itself are taken out
+/// again, as often as there were requests.
+fn ways_of(agent: &SeenAgent, keys: &CaseKeys) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for (way, copied) in ["proxy", "router"].into_iter().zip(&agent.ways) {
+        let mut sent =
+            String::from_utf8(copied.sent.lock().expect("whole").clone()).expect("the agent sends text");
+        let requests = sent.matches(" HTTP/1.1\r\n").count();
+        assert!(requests >= 9, "{requests} requests to the {way}");
+        for (header, key) in [("writ-base-key", &keys.base), ("writ-task-key", &keys.task)] {
+            let line = format!("{header}: {key}\r\n");
+            assert_eq!(sent.matches(&line).count(), requests, "{header} at the {way}");
+            sent = sent.replace(&line, "");
+        }
+        all.push((format!("sent to the {way}"), sent.into_bytes()));
+        all.push((format!("got from the {way}"), copied.got.lock().expect("whole").clone()));
+    }
+    all
+}
+
+/// Two agents read what is stored of their customers, in columns and in free text, and ask models about it. No name, address, number
+/// or id of any customer is in the memory, the files and variables of any of their processes, nor in a byte that they sent or
+/// got over their two ways out, and neither is a part of any key, their own among them, or a word of the other agent.
 ///
 /// Rows: SLO-028 SLO-041
 #[test]
 fn needs_userns_needs_python_nothing_that_an_agent_could_see_holds_personal_data_or_a_key() {
-    let shop = Shop::new();
+    let mut shop = Shop::new();
     furnish(&shop);
+    let model = EchoModel::start(&mut shop.home);
     let proxy = RunningProxy::start(&shop.home);
     let guests = [7, 31].map(Guest::number);
-    let grants = json!({ "customer": {}, "notes": {}, "orders": {}, "refund": { "max_amount": 500 } });
+    let grants = json!({ "customer": {}, "notes": {}, "orders": {}, "refund": { "max_amount": 500 }, "model_call": {} });
     let keys = guests.each_ref().map(|guest| shop.keys_of("support-agent", &grants, &guest.id, &guest.case));
-    let mut agents =
-        [("one", &keys[0]), ("two", &keys[1])].map(|(name, keys)| start_agent(&shop, name, keys));
+    // The commands have started one.
+    stop_engine_of(&shop.home);
+    let engine = Engine::start(&shop.home, &[]).expect("ready");
+    let names = ["one", "two"];
+    let mut agents = [0, 1].map(|n| start_agent(&shop, names[n], &keys[n]));
 
-    let secrets: Vec<String> = (0..CUSTOMERS).flat_map(|n| Guest::number(n).secrets()).collect();
+    let mut secrets: Vec<String> = (0..CUSTOMERS).flat_map(|n| Guest::number(n).secrets()).collect();
+    secrets.push(PROVIDER_KEY.to_owned());
     let personal = Needles::of_texts(&secrets);
     let of_keys =
         Needles::of_keys(&keys.iter().flat_map(|keys| [&keys.base, &keys.task]).collect::<Vec<_>>());
-    // What is searched for is found where it is: in the launcher and in the database.
+    // What is searched for is found where it is: in the launcher, on its way to the proxy, and in the database.
     assert!(of_keys.find(&memory_of(agents[0].launcher.id())).is_some());
+    assert!(of_keys.find(&agents[0].ways[0].sent.lock().expect("whole")).is_some());
     assert!(personal.find(&fs::read(shop.proxy("shop.db")).expect("reads")).is_some());
 
     let mut tokens = Vec::new();
-    for agent in &agents {
-        assert!(agent.first.starts_with("ready 200 200 200 200 "), "{}", agent.first);
+    for (n, agent) in agents.iter().enumerate() {
+        assert!(agent.first.starts_with("ready 200 200 200 200 200 200 200 200 "), "{}", agent.first);
         assert!(!agent.first.contains("500"), "{}", agent.first);
-        let sights = sights_of(agent);
+        let mut sights = sights_of(agent);
+        sights.extend(ways_of(agent, &keys[n]));
+        let of_the_other = Needles::of_texts(&[word_of(names[1 - n])]);
         for (place, bytes) in &sights {
             assert_eq!(personal.find(bytes), None, "in {place}");
             assert_eq!(of_keys.find(bytes), None, "a key in {place}");
+            assert_eq!(of_the_other.find(bytes), None, "in {place}");
         }
-        // It was at work there: its memory and its file hold the tokens in place of each kind.
-        for (place, kind) in [("memory", "name_tk_"), ("/tmp/seen", "card_tk_"), ("/tmp/seen", "email_tk_")] {
+        // It was at work there: each place holds the tokens in place of a kind, and its own word.
+        let own = word_of(names[n]);
+        for (place, kind) in [
+            ("memory", "name_tk_"),
+            ("/tmp/seen", "card_tk_"),
+            ("/tmp/seen", "email_tk_"),
+            ("got from the proxy", "iban_tk_"),
+            ("sent to the router", "name_tk_"),
+            ("got from the router", "name_tk_"),
+            ("got from the router", &own),
+            ("memory", &own),
+        ] {
             let there = Needles::of_texts(&[kind.to_owned()]);
             assert!(
                 sights.iter().any(|(at, bytes)| at.contains(place) && there.find(bytes).is_some()),
@@ -325,7 +458,9 @@ fn needs_userns_needs_python_nothing_that_an_agent_could_see_holds_personal_data
         let (_, seen) = sights.iter().find(|(place, _)| place.ends_with("/tmp/seen")).expect("a file");
         let seen = String::from_utf8_lossy(seen).into_owned();
         let words = seen.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        tokens.push(words.filter(|word| word.contains("_tk_")).map(str::to_owned).collect::<BTreeSet<_>>());
+        // But for the one that the agent has made up.
+        let words = words.filter(|word| word.contains("_tk_") && *word != "cust_tk_other");
+        tokens.push(words.map(str::to_owned).collect::<BTreeSet<_>>());
     }
     // One token for a value in a case, and another one in the other.
     let (one, two) = (&tokens[0], &tokens[1]);
@@ -339,5 +474,17 @@ fn needs_userns_needs_python_nothing_that_an_agent_could_see_holds_personal_data
         assert!(rest.contains("name_tk_"), "{rest}");
         assert_eq!((personal.find(rest.as_bytes()), of_keys.find(rest.as_bytes())), (None, None));
     }
+    // Nor has the provider behind the router seen more than the agents.
+    let asked = model.server.recorded_requests();
+    assert!(asked.len() >= 6, "{asked:?}");
+    for request in asked {
+        let shown = format!("{} {:?} {}", request.path, request.headers, request.body);
+        assert_eq!(
+            (personal.find(shown.as_bytes()), of_keys.find(shown.as_bytes())),
+            (None, None),
+            "{shown}"
+        );
+    }
     proxy.end(Signal::SIGTERM);
+    assert_eq!(engine.stop().code, Some(0));
 }

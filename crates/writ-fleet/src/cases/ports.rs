@@ -60,6 +60,20 @@ pub trait CaseTokenSource: fmt::Debug + Send + Sync {
     /// Opens a case at the proxy, or finds it.
     fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>>;
 
+    /// Puts tokens in place of the personal data in a text that agents of a case are to read.
+    fn mask_text<'a>(
+        &'a self,
+        case_token: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<String, PortFault>>;
+
+    /// Puts the values of a case back in place of its tokens, in a text for its own customer.
+    fn restore_text<'a>(
+        &'a self,
+        case_token: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<String, PortFault>>;
+
     /// Closes a case: its keys reach nothing. Closing one that is closed is no fault.
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>>;
 

@@ -205,6 +205,15 @@ impl ProxyLink {
         serde_json::from_value(answer).map_err(|error| PortFault(format!("its events: {error}")))
     }
 
+    /// Has a text of a case changed.
+    async fn change_text(&self, (token, verb): (&str, &str), text: &str) -> Result<String, PortFault> {
+        let path = format!("/v1/cases/{token}/{verb}");
+        let asked = self.ask(Method::POST, &path, Some(json!({ "text": text }))).await;
+        let answer = asked.and_then(expect_success)?;
+        let changed = answer["text"].as_str().map(str::to_owned);
+        changed.ok_or_else(|| PortFault("its answer has no text".to_owned()))
+    }
+
     /// Sends one request, and reads the whole answer.
     async fn ask(
         &self,
@@ -272,6 +281,22 @@ impl CaseTokenSource for ProxyLink {
             Ok(TokenPair { customer_token, case_token, fingerprint })
         }
         .boxed()
+    }
+
+    fn mask_text<'a>(
+        &'a self,
+        case_token: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<String, PortFault>> {
+        self.change_text((case_token, "mask"), text).boxed()
+    }
+
+    fn restore_text<'a>(
+        &'a self,
+        case_token: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<String, PortFault>> {
+        self.change_text((case_token, "restore"), text).boxed()
     }
 
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>> {

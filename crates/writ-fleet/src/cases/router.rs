@@ -12,7 +12,7 @@ use writ_runtime::case_keys::CaseKeys;
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetCase, FleetOp, MAX_CASE_MESSAGE_BYTES, MAX_OPEN_CASES};
 use writ_store::reads::FleetReads as _;
-use writ_types::api::fleet::{MessagePage, SentMessage};
+use writ_types::api::fleet::MessagePage;
 use writ_types::entry::CaseChange;
 use writ_types::id::SessionId;
 
@@ -25,6 +25,7 @@ use super::moves::CaseMove;
 use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
+use super::texts;
 use crate::agents::DeployedAgent;
 use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure};
 
@@ -190,6 +191,7 @@ impl CaseRouter {
         // Before the commit: from here on the names of customer and case are nowhere.
         let TokenPair { customer_token, case_token, fingerprint } =
             state.tokens.open_tokens(&names).await.map_err(CaseError::Proxy)?;
+        let message = texts::mask_text(&*state.tokens, &case_token, &message).await?;
         let now = state.keys.now();
         let machine = CaseMachine::default();
         let row = FleetCase {
@@ -235,6 +237,7 @@ impl CaseRouter {
     pub async fn add_message(&self, id: SessionId, text: &str) -> Result<(), CaseError> {
         check_text("message", text, MAX_CASE_MESSAGE_BYTES)?;
         let mut live = self.locked(id).await?;
+        let text = &texts::mask_text(&*self.0.tokens, &live.row.case_token, text).await?;
         self.add_said(&live, GUEST, text).await?;
         if live.machine.key().is_some() {
             let now = self.0.keys.now();
@@ -316,6 +319,7 @@ impl CaseRouter {
             let state = live.machine.state().as_str();
             return Err(CaseFault::State { state, verb: "answered by a person" }.into());
         }
+        let text = &texts::mask_text(&*self.0.tokens, &live.row.case_token, text).await?;
         self.add_said(&live, &format!("person {person}"), text).await
     }
 
@@ -334,6 +338,7 @@ impl CaseRouter {
         check_text("name of the person", person, MAX_NAME_BYTES)?;
         check_text("note", note, MAX_CASE_MESSAGE_BYTES)?;
         let mut live = self.locked(id).await?;
+        let note = &texts::mask_text(&*self.0.tokens, &live.row.case_token, note).await?;
         let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
         let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
         let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
@@ -412,10 +417,8 @@ impl CaseRouter {
         let store = self.0.keys.store();
         let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
         let messages = store.fleet_messages(id, after, MAX_LISTED_MESSAGES).await?;
-        let messages = messages.into_iter();
-        let messages =
-            messages.map(|one| SentMessage { n: one.n, from: one.sender, text: one.text, at: one.at });
-        Ok(MessagePage { is_open: row.is_open, messages: messages.collect() })
+        let messages = texts::show_messages(&*self.0.tokens, &row, messages).await;
+        Ok(MessagePage { is_open: row.is_open, messages })
     }
 
     pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {

@@ -24,6 +24,7 @@ use super::moves::CaseMove;
 use super::ports::{PortFault, StartFault, StartOrder, StartedAgent};
 use super::protocol::{AgentLine, Handover, MAX_LINE_BYTES, handover_line, refusal_line};
 use super::router::CaseRouter;
+use super::texts::mask_reason;
 use crate::anomalies::Measure;
 
 /// The messages of a conversation that are read at once: two megabytes at most.
@@ -235,6 +236,7 @@ impl CaseRouter {
         if !is_its(live) {
             return Ok(false);
         }
+        let reason = mask_reason(&*self.0.tokens, &live.row, reason).await;
         let note =
             CaseMove { target: target.clone(), ..CaseMove::new(CaseChange::Escalated, reason.clone()) };
         let event = CaseEvent::Escalate { target, reason, allowed };

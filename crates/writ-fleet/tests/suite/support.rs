@@ -85,6 +85,14 @@ impl CaseTokenSource for Tokens {
         async move { Ok(pair) }.boxed()
     }
 
+    fn mask_text<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, Result<String, PortFault>> {
+        async move { Ok(text.replace("Ada Real", "name_tk_ada")) }.boxed()
+    }
+
+    fn restore_text<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, Result<String, PortFault>> {
+        async move { Ok(text.replace("name_tk_ada", "Ada Real")) }.boxed()
+    }
+
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>> {
         if self.away.load(Ordering::SeqCst) {
             return async { Err(PortFault("away".into())) }.boxed();

@@ -1,18 +1,22 @@
 //! What the router of cases asks of the proxy, over a socket of its own: cases are opened and closed, keys revoked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use writ_operations::{PersonalKind, Scope};
 use writ_store::batch::{Batch, Op};
+use writ_store::error::{Conflict, StoreError};
 use writ_types::entry::Fact;
 use writ_types::unit::Timestamp;
 
 use super::{Proxy, ProxyState};
-use crate::cases::is_name;
+use crate::cases::{OpenCase, is_name};
 use crate::error::ProxyError;
 use crate::events::EventPage;
 use crate::kind::kind_of;
+use crate::mask::{Masker, put_back};
+use crate::search::Depth;
 
 /// The tenant of cases that name none.
 const DEFAULT_TENANT: &str = "default";
@@ -82,6 +86,37 @@ impl Proxy {
         state.cases.close_case(case_token, noted).await
     }
 
+    /// Puts tokens in place of the personal data in a text that agents of a case are to read: of what the case knows, and of
+    /// what has the form of such data. The values behind new tokens are stored before the tokens leave.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, or the store cannot be written.
+    pub async fn mask_text(&self, case_token: &str, text: &str) -> Result<String, ProxyError> {
+        let (state, case) = (&self.state, need_case(&self.state, case_token).await?);
+        let mut masker = Masker::new(&state.secret, &state.redactor, &case);
+        let masked = masker.mask_text(text, Depth::Free);
+        let fresh = masker.fresh;
+        if !fresh.is_empty() {
+            let values = state.cases.seal_values(&case.token, &fresh)?;
+            state.store.commit(Batch::synced(vec![Op::Operations(values)])).await?;
+            case.learn_values(fresh.clone());
+            state.cases.share_values(&case, &fresh);
+        }
+        Ok(masked)
+    }
+
+    /// Puts the values of a case back in place of its tokens, in a text for its own customer. One with a token of another case
+    /// stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, or the store cannot be read.
+    pub async fn restore_text(&self, case_token: &str, text: &str) -> Result<String, ProxyError> {
+        let case = need_case(&self.state, case_token).await?;
+        Ok(put_back(text, &case).unwrap_or_else(|_| text.to_owned()))
+    }
+
     /// Revokes keys by their revocation ids, in the proxy's own list. The next request with one of them is refused.
     ///
     /// # Errors
@@ -98,6 +133,12 @@ impl Proxy {
         state.store.commit(Batch::synced(ops)).await?;
         Ok(())
     }
+}
+
+async fn need_case(state: &ProxyState, token: &str) -> Result<Arc<OpenCase>, ProxyError> {
+    let missing = || Conflict::Missing { what: "case", id: token.to_owned() };
+    let found = state.cases.find_case(token).await?;
+    found.ok_or_else(|| StoreError::from(missing()).into())
 }
 
 /// Reads the values that the router knows of a customer.

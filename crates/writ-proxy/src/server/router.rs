@@ -36,6 +36,13 @@ struct CaseRequest {
     known: BTreeMap<String, Vec<String>>,
 }
 
+/// A text of a case.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseText {
+    text: String,
+}
+
 /// Keys to revoke, by their revocation ids.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +72,8 @@ pub(super) fn build_routes(proxy: Proxy, token: SecretString, stop: Cancellation
     Router::new()
         .route("/v1/cases", post(open_case))
         .route("/v1/cases/{token}", delete(close_case))
+        .route("/v1/cases/{token}/mask", post(mask_text))
+        .route("/v1/cases/{token}/restore", post(restore_text))
         .route("/v1/events", get(read_events))
         .route("/v1/revocations", post(revoke_keys))
         .route("/v1/operations/reload", post(reload_declared))
@@ -107,6 +116,24 @@ async fn open_case(State(proxy): State<Proxy>, request: Request) -> Response {
 
 async fn close_case(State(proxy): State<Proxy>, Path(token): Path<String>) -> Response {
     respond_with(StatusCode::OK, proxy.close_case(&token).await.map(|()| json!({})))
+}
+
+async fn mask_text(State(proxy): State<Proxy>, Path(token): Path<String>, request: Request) -> Response {
+    let given: CaseText = match read(request).await {
+        Ok(given) => given,
+        Err(refused) => return refused,
+    };
+    let masked = proxy.mask_text(&token, &given.text).await;
+    respond_with(StatusCode::OK, masked.map(|text| json!({ "text": text })))
+}
+
+async fn restore_text(State(proxy): State<Proxy>, Path(token): Path<String>, request: Request) -> Response {
+    let given: CaseText = match read(request).await {
+        Ok(given) => given,
+        Err(refused) => return refused,
+    };
+    let restored = proxy.restore_text(&token, &given.text).await;
+    respond_with(StatusCode::OK, restored.map(|text| json!({ "text": text })))
 }
 
 async fn read_events(State(state): State<RouterState>, uri: Uri) -> Response {

@@ -193,3 +193,36 @@ async fn values_that_are_put_back_are_bounded() {
     }
     assert_eq!(bed.desk.asked(), [] as [Value; 0]);
 }
+
+/// A text of a guest gets the tokens that answers have for the same values, and the words come back for the guest alone.
+#[tokio::test]
+async fn a_text_for_agents_has_tokens_and_its_guest_reads_the_words() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let text = "I am 101: write to ann@example.com, card 4111 1111 1111 1111";
+    let mask = async |case: &(String, String), text: &str| bed.proxy.mask_text(&case.1, text).await;
+    let early = mask(&bed.ann, text).await.expect("masked");
+    assert_clean(&early);
+    let customer = bed.ask(&pair, "customer", json!({})).await;
+    let row = &customer.body["rows"][0];
+    for column in ["email", "card"] {
+        assert!(early.contains(row[column].as_str().expect("a token")), "{early}: {row}");
+    }
+    // By now the case knows the name as well, which has no form of its own.
+    let known = mask(&bed.ann, "Ann Example here").await.expect("masked");
+    assert_clean(&known);
+    assert_eq!(mask(&bed.ann, &known).await.expect("masked"), known, "tokens stay");
+    let restored = bed.proxy.restore_text(&bed.ann.1, &early).await.expect("restored");
+    assert_eq!(restored, text);
+    // Of another case: nothing comes back, and nothing is the same.
+    assert_eq!(bed.proxy.restore_text(&bed.bob.1, &early).await.expect("unchanged"), early);
+    assert_ne!(mask(&bed.bob, text).await.expect("masked"), early);
+    // The values are stored before the tokens leave: a token from the text is performed with its value.
+    let token = early.split([' ', ',']).find(|word| word.starts_with("email_tk_")).expect("a token");
+    let sent = bed.ask(&pair, "send_email", json!({ "order": token, "template": "apology" })).await;
+    assert_eq!((sent.status, &bed.desk.asked()[0]["order"]), (200, &json!("ann@example.com")));
+    bed.proxy.close_case(&bed.ann.1).await.expect("closed");
+    for closed in [mask(&bed.ann, text).await, bed.proxy.restore_text(&bed.ann.1, &early).await] {
+        closed.expect_err("there is no such case");
+    }
+}

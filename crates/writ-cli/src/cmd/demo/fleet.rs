@@ -14,6 +14,7 @@ mod record;
 
 mod story;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use writ_testkit::fleet::{ADDRESS_AGENT, REFUND_AGENT, SENIOR_AGENT};
@@ -33,6 +34,8 @@ use processes::FleetProcesses;
 
 /// The folders with programs that locked agents see.
 const PROGRAM_FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+/// The folders below which a program is seen in a sandbox. One that is a link to elsewhere, such as to a person's own Python, is not.
+const SEEN_FOLDERS: [&str; 2] = ["/usr", "/bin"];
 /// The program of the agents.
 const PYTHON: &str = "python3";
 
@@ -54,7 +57,7 @@ pub(super) fn run_fleet_demo(context: &Context, args: &DemoArgs) -> Result<(), F
         }
         Ok(()) => {
             // First, since the text below is true only once the folder is removed.
-            drop(place);
+            place.remove_folder()?;
             let text =
                 "\nNothing is left of it. `writ demo --fleet --keep` leaves its folder to look around.";
             print_text(&own, text)?;
@@ -109,15 +112,23 @@ fn play_demo(context: &Context, place: &FleetPlace) -> Result<(), Failure> {
 
 /// The agents are programs in Python, which their sandboxes take from the system.
 fn check_python() -> Result<(), Failure> {
-    if PROGRAM_FOLDERS.iter().any(|folder| Path::new(folder).join(PYTHON).exists()) {
+    if PROGRAM_FOLDERS.iter().any(|folder| is_program_inside(&Path::new(folder).join(PYTHON))) {
         return Ok(());
     }
     let text = format!("the agents of this demo are programs in Python, and no {PYTHON} was found");
     let hint = format!(
-        "install {PYTHON} from your system's packages, so that it is in {}",
+        "install {PYTHON} from your system's packages, so that it is in {}; one of your own elsewhere is not seen by locked agents",
         PROGRAM_FOLDERS.join(" or ")
     );
     Err(Failure::new(Exit::Config, "demo.no_python", text, hint))
+}
+
+/// Returns true if a sandbox can run what lies there.
+fn is_program_inside(path: &Path) -> bool {
+    let Ok(real) = path.canonicalize() else { return false };
+    let is_program =
+        real.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    is_program && SEEN_FOLDERS.iter().any(|folder| real.starts_with(folder))
 }
 
 fn no_namespaces() -> Failure {
@@ -134,7 +145,7 @@ fn look_around(context: &Context, place: &FleetPlace) -> Result<(), Failure> {
         format!("  writ --home {home} audit tail          what the engine did, entry by entry"),
     )?;
     for agent in [REFUND_AGENT, SENIOR_AGENT, ADDRESS_AGENT] {
-        print_text(context, format!("  less {home}/agents/{agent}/agent.py"))?;
+        print_text(context, format!("  less {root}/agents/{agent}/agent.py"))?;
     }
     print_text(context, format!("  rm -r {root}    when you are done"))
 }

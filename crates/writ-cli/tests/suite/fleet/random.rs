@@ -1,7 +1,7 @@
 //! Five hundred cases of fifty customers at random, with eight agents of which three are hostile.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -39,13 +39,15 @@ struct Work {
 
 /// A request and its answer.
 #[derive(Debug)]
-struct Asked {
-    agent: usize,
-    customer: u32,
-    operation: &'static str,
-    body: Value,
-    status: u16,
-    answer: Value,
+pub(super) struct Asked {
+    pub(super) agent: usize,
+    pub(super) customer: u32,
+    /// The token of its case.
+    case: String,
+    pub(super) operation: &'static str,
+    pub(super) body: Value,
+    pub(super) status: u16,
+    pub(super) answer: Value,
 }
 
 fn agent_name(agent: usize) -> String {
@@ -126,8 +128,8 @@ fn ask(
     asked: &mut Vec<Asked>,
 ) {
     let (status, answer) = operate(socket, keys, (operation, &body), None).expect("the proxy answers");
-    let (agent, customer) = (work.agent, work.customer);
-    asked.push(Asked { agent, customer, operation, body, status, answer });
+    let (agent, customer, case) = (work.agent, work.customer, work.keys.case_token.clone());
+    asked.push(Asked { agent, customer, case, operation, body, status, answer });
 }
 
 /// Gives a case to a locked-in process, as the router would, and returns what it says.
@@ -145,51 +147,74 @@ fn run_locked(world: &World, (base, task): (&Path, &Path), customer: u32) -> Str
     String::from_utf8(done.stdout).expect("UTF-8")
 }
 
-/// Nothing of a customer is read or changed under the key of another's case, no amount is above its limit, and each request
-/// has left one decision: by what the database itself has noted, and by the ledger.
-///
-/// Rows: SLO-025 SLO-026 SLO-027 SLO-028 SLO-067 (in part: authority, other customers, a full record)
-#[test]
-fn needs_userns_needs_python_five_hundred_cases_at_random_stay_within_their_customers_and_limits() {
-    let seed = number_of("WRIT_FLEET_SEED", SEED);
-    eprintln!("seed {seed}");
-    let mut chance = Chance::of_seed(seed);
-    let world = World::new();
-    let engine = Engine::start(&world.home, &[]).expect("ready");
-    let proxy = RunningProxy::start(&world.home);
-    let bases: Vec<(String, std::path::PathBuf)> = (0..LIMITS.len())
-        .map(|agent| {
-            let capabilities = json!({ "read_orders": {}, "read_customer": {}, "refund": { "max_amount": LIMITS[agent] },
-                "send_email": { "templates": ["confirmation"] } });
-            world.issue_base(&agent_name(agent), &capabilities)
-        })
-        .collect();
-    let mut link = Link::open(&world.home).expect("connects");
-    let mut opened: Vec<(usize, u32, CaseKeys)> = (0..CASES)
-        .map(|case| {
-            let agent = usize::try_from(chance.below(8)).expect("small");
-            let customer = u32::try_from(chance.below(u64::from(CUSTOMERS))).expect("small");
-            let id = customer_at(customer).id;
-            let keys = world.open_case(&mut link, &bases[agent].0, (&id, &format!("case-{case}")));
-            (agent, customer, keys)
-        })
-        .collect();
-    let work: Vec<Work> = opened
-        .iter()
-        .map(|(agent, customer, keys)| {
-            let other = opened.iter().find(|(a, c, _)| a != agent && c != customer).expect("another one");
-            let (keys, other) = (keys.clone(), other.2.clone());
-            Work { agent: *agent, customer: *customer, keys, other, seed: chance.below(u64::MAX) }
-        })
-        .collect();
-    opened.clear();
-    let socket = world.proxy("agents.sock");
-    let mut asked: Vec<Asked> = Vec::new();
+/// The parts of a run.
+struct RunningFleet {
+    world: World,
+    engine: Engine,
+    proxy: RunningProxy,
+    link: Link,
+    /// The base keys of the agents.
+    bases: Vec<(String, PathBuf)>,
+}
+
+impl RunningFleet {
+    fn start(world: World) -> Self {
+        let engine = Engine::start(&world.home, &[]).expect("ready");
+        let proxy = RunningProxy::start(&world.home);
+        let bases = (0..LIMITS.len())
+            .map(|agent| {
+                let capabilities = json!({ "read_orders": {}, "read_customer": {}, "refund": { "max_amount": LIMITS[agent] },
+                    "send_email": { "templates": ["confirmation"] } });
+                world.issue_base(&agent_name(agent), &capabilities)
+            })
+            .collect();
+        let link = Link::open(&world.home).expect("connects");
+        Self { world, engine, proxy, link, bases }
+    }
+
+    /// Opens the cases of a seed, and has several clients at once work on them.
+    fn play_cases(&mut self, seed: u64) -> Vec<Asked> {
+        let mut chance = Chance::of_seed(seed);
+        let opened: Vec<(usize, u32, CaseKeys)> = (0..CASES)
+            .map(|case| {
+                let agent = usize::try_from(chance.below(8)).expect("small");
+                let customer = u32::try_from(chance.below(u64::from(CUSTOMERS))).expect("small");
+                let (id, case) = (customer_at(customer).id, format!("case-{case}"));
+                let keys = self.world.open_case(&mut self.link, &self.bases[agent].0, (&id, &case));
+                (agent, customer, keys)
+            })
+            .collect();
+        let work: Vec<Work> = opened
+            .iter()
+            .map(|(agent, customer, keys)| {
+                let other = opened.iter().find(|(a, c, _)| a != agent && c != customer).expect("another one");
+                let (keys, other) = (keys.clone(), other.2.clone());
+                Work { agent: *agent, customer: *customer, keys, other, seed: chance.below(u64::MAX) }
+            })
+            .collect();
+        work_at_once(&self.world.proxy("agents.sock"), &work)
+    }
+
+    /// Ends everything, and checks what holds whatever the database is.
+    fn finish(self, asked: &[Asked]) {
+        let Self { world, engine, proxy, link, .. } = self;
+        drop(link);
+        proxy.end(Signal::SIGTERM);
+        check_reads(asked);
+        check_changes(&world, asked);
+        check_mails(&world, asked);
+        check_entries(&world, asked);
+        assert_eq!(engine.stop().code, Some(0));
+        world.verify_ledgers();
+    }
+}
+
+/// Works on the cases with [`CLIENTS`] clients.
+fn work_at_once(socket: &Path, work: &[Work]) -> Vec<Asked> {
     std::thread::scope(|scope| {
         let clients: Vec<_> = work
             .chunks(CASES.div_ceil(CLIENTS))
             .map(|part| {
-                let socket = &socket;
                 scope.spawn(move || {
                     let mut asked = Vec::new();
                     for work in part {
@@ -201,21 +226,56 @@ fn needs_userns_needs_python_five_hundred_cases_at_random_stay_within_their_cust
                 })
             })
             .collect();
-        for client in clients {
-            asked.extend(client.join().expect("no client fails"));
-        }
-    });
+        clients.into_iter().flat_map(|client| client.join().expect("no client fails")).collect()
+    })
+}
+
+/// Nothing of a customer is read or changed under the key of another's case, no amount is above its limit, and each request
+/// has left one decision: by what the server of the database has logged of each statement, and by the ledger.
+///
+/// Rows: SLO-025 SLO-026 SLO-027 SLO-028
+#[test]
+fn needs_postgres_needs_python_no_statement_of_five_hundred_cases_leaves_its_customer_by_the_databases_own_log()
+ {
+    let mut fleet = RunningFleet::start(World::logged());
+    let seed = number_of("WRIT_FLEET_SEED", SEED);
+    eprintln!("seed {seed}");
+    let asked = fleet.play_cases(seed);
+    let shop = fleet.world.logged.as_ref().expect("it was started");
+    // The server logs a statement before it performs it.
+    let log = shop.read_log();
+    assert_eq!(shop.find_strays(&log, &asked), Vec::<String>::new());
+    // A statement without its scope is one, whoever sent it; and so is one of another customer, or one too many.
+    for more in [
+        "writ:LOG:  execute s9: SELECT id FROM orders ORDER BY id\n",
+        "writ:LOG:  execute s9: UPDATE orders SET refunded = 1 WHERE (id = $1)\nwrit:DETAIL:  parameters: $1 = 'O1011'\n",
+        "writ:LOG:  execute s9: SELECT id FROM orders AS o WHERE o.\"customer_id\" = $1\nwrit:DETAIL:  parameters: $1 = '101'\n",
+        "writ:LOG:  statement: TABLE customers\n",
+    ] {
+        assert_ne!(shop.find_strays(&format!("{log}{more}"), &asked), Vec::<String>::new(), "{more}");
+    }
+    fleet.finish(&asked);
+}
+
+/// The same at SQLite, where the database notes changes alone; and locked-in processes, which hold no key, ask as well.
+///
+/// Rows: SLO-025 SLO-026 SLO-027 SLO-028 SLO-067 (in part: authority, other customers, a full record)
+#[test]
+fn needs_userns_needs_python_five_hundred_cases_at_random_stay_within_their_customers_and_limits() {
+    let mut fleet = RunningFleet::start(World::new());
+    let seed = number_of("WRIT_FLEET_SEED", SEED);
+    eprintln!("seed {seed}");
+    let mut asked = fleet.play_cases(seed);
+    let RunningFleet { world, link, bases, .. } = &mut fleet;
+    let socket = world.proxy("agents.sock");
     // The same with processes, which hold no key: a few, since each case is judged alike.
     let known = KnownPlaces { shop: &socket, ledgers: [&socket, &socket], key: &socket, mail: "127.0.0.1:9" };
     write_agents(&world.home.dir.path().join("agents"), &known).expect("written");
     for customer in 0..LOCKED {
-        let keys = world.open_case(
-            &mut link,
-            &bases[4].0,
-            (&customer_at(customer).id, &format!("locked-{customer}")),
-        );
+        let keys =
+            world.open_case(link, &bases[4].0, (&customer_at(customer).id, &format!("locked-{customer}")));
         let task = world.write_key("locked.jwt", &keys.task);
-        let said = run_locked(&world, (&bases[4].1, &task), customer);
+        let said = run_locked(world, (&bases[4].1, &task), customer);
         assert!(said.contains("are refunded"), "{said}");
         // It asks twice: for the refund, and for the mail.
         for (operation, body) in [
@@ -226,17 +286,11 @@ fn needs_userns_needs_python_five_hundred_cases_at_random_stay_within_their_cust
             ),
         ] {
             let (status, answer) = (200, json!({ "rows": [], "changed": 1, "truncated": false }));
-            asked.push(Asked { agent: 4, customer, operation, body, status, answer });
+            let case = keys.case_token.clone();
+            asked.push(Asked { agent: 4, customer, case, operation, body, status, answer });
         }
     }
-    drop(link);
-    proxy.end(Signal::SIGTERM);
-    check_reads(&asked);
-    check_changes(&world, &asked);
-    check_mails(&world, &asked);
-    check_entries(&world, &asked);
-    assert_eq!(engine.stop().code, Some(0));
-    world.verify_ledgers();
+    fleet.finish(&asked);
 }
 
 /// What came back names orders of the case's own customer alone, and no one's name or address.
@@ -309,7 +363,20 @@ fn check_entries(world: &World, asked: &[Asked]) {
     for one in asked {
         assert!([200, 401, 403, 422].contains(&one.status), "{one:?}");
     }
+    let of_case = |case: &str, operation: &str, order: &str, amount: &str| {
+        [case, operation, order, amount].map(str::to_owned)
+    };
+    let mut answered: BTreeMap<[String; 4], usize> = BTreeMap::new();
+    for one in asked.iter().filter(|one| one.status == 200) {
+        let order = one.body["order"].as_str().unwrap_or_default();
+        let amount = one.body["amount"].as_i64().map(|amount| amount.to_string()).unwrap_or_default();
+        *answered.entry(of_case(&one.case, one.operation, order, &amount)).or_default() += 1;
+    }
+    let mut entered: BTreeMap<[String; 4], usize> = BTreeMap::new();
     for begun in begun_operations(&entries) {
+        let given = |name: &str| begun.parameters.get(name).map(String::as_str).unwrap_or_default();
+        let row = of_case(given("case_token"), &begun.operation, given("order"), given("amount"));
+        *entered.entry(row).or_default() += 1;
         assert_eq!(begun.outcome.as_deref(), Some("done"), "{begun:?}");
         let agent: usize =
             begun.agent.strip_prefix("agent-").and_then(|n| n.parse().ok()).expect("one of ours");
@@ -318,4 +385,15 @@ fn check_entries(world: &World, asked: &[Asked]) {
             assert!(amount <= LIMITS[agent], "{begun:?}");
         }
     }
+    assert_eq!(entered, answered, "what was answered was begun for its own case, once");
+    let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
+    for one in asked.iter().filter(|one| one.status != 200) {
+        *refused.entry(one.operation).or_default() += 1;
+    }
+    let mut denied: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry["event"] == "denied") {
+        let operation = entry.pointer("/payload/requester/operation").and_then(Value::as_str);
+        *denied.entry(operation.expect("an operation")).or_default() += 1;
+    }
+    assert_eq!(denied, refused);
 }

@@ -18,6 +18,8 @@ use crate::keys::soon;
 use crate::verifier::Verdict;
 use crate::{Home, code, text};
 
+use super::logged::LoggedShop;
+
 /// Numbers of chance, the same for the same seed.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(u64);
@@ -59,12 +61,26 @@ pub(super) type ProxyReply = Option<(u16, Value)>;
 pub(super) struct World {
     pub(super) home: Home,
     pub(super) sink: MailSink,
+    /// The shop at a server of PostgreSQL; `None`: in a file of SQLite.
+    pub(super) logged: Option<LoggedShop>,
     /// The sink's task is one of it.
     _runtime: tokio::runtime::Runtime,
 }
 
 impl World {
     pub(super) fn new() -> Self {
+        let world = Self::with_shop("kind = \"sqlite\"\npath = \"shop.db\"", None);
+        shop::make_shop(&world.proxy("shop.db")).expect("a shop");
+        world
+    }
+
+    /// The same with its shop at a server that logs every statement.
+    pub(super) fn logged() -> Self {
+        let shop = LoggedShop::start();
+        Self::with_shop(&shop.settings(), Some(shop))
+    }
+
+    fn with_shop(settings: &str, logged: Option<LoggedShop>) -> Self {
         let home = Home::ready().in_processes();
         write_operations(&home.root().join("operations")).expect("written");
         // The folder of the proxy is made by its first command.
@@ -73,14 +89,13 @@ impl World {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let sink = runtime.block_on(MailSink::start(MailFault::None)).expect("a sink");
-        let world = Self { home, sink, _runtime: runtime };
+        let world = Self { home, sink, logged, _runtime: runtime };
         let config = format!(
-            "[targets.databases.shop]\nkind = \"sqlite\"\npath = \"shop.db\"\n\
+            "[targets.databases.shop]\n{settings}\n\
              [targets.mail.outgoing]\nserver = \"{}\"\ntls = \"none\"\nfrom = \"shop@example.org\"\n",
             world.sink.address()
         );
         std::fs::write(world.proxy("proxy.toml"), config).expect("written");
-        shop::make_shop(&world.proxy("shop.db")).expect("a shop");
         world
     }
 
@@ -127,7 +142,10 @@ impl World {
 
     /// What the database itself has noted.
     pub(super) fn changes(&self) -> Vec<ShopChange> {
-        shop::read_changes(&self.proxy("shop.db")).expect("reads")
+        match &self.logged {
+            Some(shop) => shop.changes(),
+            None => shop::read_changes(&self.proxy("shop.db")).expect("reads"),
+        }
     }
 
     /// The entries of the proxy's ledger, oldest first.

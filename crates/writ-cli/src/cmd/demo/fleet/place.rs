@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +30,7 @@ pub(super) struct FleetPlace {
 impl Drop for FleetPlace {
     fn drop(&mut self) {
         if !self.keep
-            && let Err(error) = fs::remove_dir_all(&self.root)
+            && let Err(error) = remove_tree(&self.root)
         {
             tracing::error!(%error, "the demo's folder could not be removed");
         }
@@ -46,6 +47,19 @@ impl FleetPlace {
             Failure::new(Exit::Config, "demo.folder", text, "set TMPDIR to a folder that you can write")
         })?;
         Ok(Self { root, keep: false })
+    }
+
+    /// Removes the folder.
+    ///
+    /// # Errors
+    ///
+    /// If something of it is left.
+    pub(super) fn remove_folder(mut self) -> Result<(), Failure> {
+        self.keep = true;
+        remove_tree(&self.root).map_err(|error| {
+            let text = format!("{} could not be removed: {error}", self.root.display());
+            Failure::new(Exit::Blocked, "demo.left", text, "remove it by hand")
+        })
     }
 
     /// Leaves the folder where it is.
@@ -127,6 +141,23 @@ impl FleetPlace {
     }
 }
 
+/// Removes a folder of this user, whatever its modes are: the kernel makes the folders of overlays with none, and then only root
+/// can look into them. Nothing that could exchange a folder for a link runs any more.
+fn remove_tree(root: &Path) -> io::Result<()> {
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            // Of the entry itself: a link is no folder.
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    fs::remove_dir_all(root)
+}
+
 /// Runs a command apart from the demo's output, and returns what it has printed.
 fn capture_output(
     context: &Context,
@@ -147,4 +178,25 @@ fn capture_output(
 /// The file with an agent's base key.
 fn agent_key(context: &Context, agent: &str) -> PathBuf {
     context.home.agents().join(agent).join(".keys/base.jwt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root can look into everything, so that this shows most where it is not root's.
+    #[test]
+    fn a_folder_without_modes_is_removed_and_a_link_leads_nowhere() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let other = outside.path().join("other");
+        fs::create_dir(&other).expect("made");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o500)).expect("set");
+        let root = outside.path().join("demo");
+        fs::create_dir_all(root.join("work/work")).expect("made");
+        std::os::unix::fs::symlink(&other, root.join("link")).expect("linked");
+        fs::set_permissions(root.join("work/work"), fs::Permissions::from_mode(0o000)).expect("set");
+        remove_tree(&root).expect("removed");
+        let mode = other.metadata().expect("it is there").permissions().mode();
+        assert_eq!((root.exists(), mode & 0o777), (false, 0o500));
+    }
 }
