@@ -1,7 +1,7 @@
 //! `writ demo --fleet`, and what its walls have left behind: looked at from outside, since a demo could say anything.
 
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::Value;
