@@ -3,7 +3,7 @@
 
 use writ_agent::notice;
 use writ_store::approvals::StoredAsk;
-use writ_store::batch::{Op, UsageDelta};
+use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_store::reads::{AskReads as _, LedgerReads as _, TurnReads as _};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
@@ -20,6 +20,9 @@ use crate::asks::tell;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::services::Services;
+
+/// The role of a call that a crash has interrupted: the ledger does not say it.
+const UNKNOWN_ROLE: &str = "interrupted";
 
 /// The reason given for an attempt that was under way.
 const LOST: &str = "the engine was restarted, or could not go on, while it ran";
@@ -117,7 +120,9 @@ impl UnfinishedAttempt {
             tool_calls: 0,
             model_calls: 1,
         };
-        Pending::from([entry(called), Op::AddUsage(delta)])
+        let (role, model) = (UNKNOWN_ROLE.to_owned(), requested.clone());
+        let share = UsageShare { delta, role, model, item: None };
+        Pending::from([entry(called), Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))])
     }
 }
 

@@ -8,7 +8,7 @@ use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::encoding::TextForm;
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
-use writ_types::taint::Taint;
+use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 /// The outcome of an action.
@@ -138,6 +138,19 @@ pub enum PerformedOutcome {
         /// True if only models that are cleared for secrets may receive them.
         secret: bool,
     },
+    /// A part of an earlier result, which was masked when it came.
+    Part {
+        /// The tool that had returned it.
+        tool: String,
+        /// The text.
+        text: String,
+        /// Its first character in the result, counted from one.
+        from: u64,
+        /// The characters of the whole result.
+        total: u64,
+        /// The label of the whole result.
+        label: Box<Label>,
+    },
     /// A plan was approved.
     Planned {
         /// The number of its steps.
@@ -226,6 +239,11 @@ impl PerformedOutcome {
                 }
             }
             Self::Sent { name, .. } => scrub(vec![name]),
+            // It may begin or end within a secret that was learnt since.
+            Self::Part { text, .. } => {
+                masked.extend(redactor.scrub_begun(text));
+                masked.extend(redactor.scrub_cut(text));
+            }
             Self::Failed { report } | Self::Doubtful { report } => {
                 scrub(vec![&mut report.outside, &mut report.inside, &mut report.hint]);
             }
