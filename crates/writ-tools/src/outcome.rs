@@ -193,8 +193,8 @@ impl PerformedOutcome {
                 masked.extend(redactor.scrub_cut(stdout));
                 masked.extend(redactor.scrub_cut(stderr));
             }
-            // A large file, or a long line, was cut at its end.
-            Self::Text { text, .. } => masked.extend(redactor.scrub_cut(text)),
+            // A large file, or a long line, was cut at its end; a part of a result was masked when it came.
+            Self::Text { text, .. } | Self::Part { text, .. } => masked.extend(redactor.scrub_cut(text)),
             Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
             Self::Matches { matches, .. } => {
                 for found in matches {
@@ -239,11 +239,6 @@ impl PerformedOutcome {
                 }
             }
             Self::Sent { name, .. } => scrub(vec![name]),
-            // It may begin or end within a secret that was learnt since.
-            Self::Part { text, .. } => {
-                masked.extend(redactor.scrub_begun(text));
-                masked.extend(redactor.scrub_cut(text));
-            }
             Self::Failed { report } | Self::Doubtful { report } => {
                 scrub(vec![&mut report.outside, &mut report.inside, &mut report.hint]);
             }

@@ -385,9 +385,9 @@ fn needs_userns_a_result_that_is_too_long_is_read_on_by_its_handle() {
         );
         assert!(parts[2].contains("there is no such handle here"), "{}", parts[2]);
     });
-    let reads = handed.facts("intent").into_iter().filter(|fact| {
-        matches!(fact, Fact::Intent { prepared, .. } if prepared.action.kind().as_str() == "read_result")
-    });
+    let reads = handed.facts("intent").into_iter().filter(
+        |fact| matches!(fact, Fact::Intent { action, .. } if action.kind().as_str() == "read_result"),
+    );
     assert_eq!(reads.count(), 2, "each passes the door");
     handed.end();
 }
