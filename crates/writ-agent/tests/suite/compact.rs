@@ -114,17 +114,17 @@ fn what_is_done_leaves_the_workspace_first() {
     let item = |id: &str, done| WorkspaceItem {
         id: id.to_owned(),
         title: format!("plan {id}"),
-        text: tokens(400),
+        text: tokens(270),
         label: Label::new(Taint::Owner),
         done,
     };
-    let workspace = vec![item("a", false), item("b", true), item("c", false)];
+    let workspace = vec![item("a", false), item("b", true), item("c", false), item("d", false)];
     let seed = ContextSeed { workspace, ..seed() };
     let made =
-        assemble_context(&config(1_400), &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+        assemble_context(&config(1_200), &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
     let texts = texts_of(&made.request);
     assert_eq!(made.evicted, 1);
-    assert!(texts.contains("plan a") && texts.contains("plan c") && !texts.contains("plan b"), "{texts}");
+    assert!(texts.contains("plan a") && texts.contains("plan d") && !texts.contains("plan b"), "{texts}");
 }
 
 #[test]
