@@ -91,6 +91,12 @@ fn small(parts: &mut EngineParts) {
     parts.config.budget.max_tokens_per_day = Tokens::MAX;
 }
 
+/// The same, where only tokens lead to a compaction.
+fn roomy(parts: &mut EngineParts) {
+    small(parts);
+    parts.config.max_chronicle_entries = 1_000;
+}
+
 /// All facts of a kind, oldest first.
 fn all_facts(handed: &TestEngine, event: &str) -> Vec<Fact> {
     let (mut facts, mut before) = (Vec::new(), None);
@@ -239,7 +245,7 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
             Reply::text("Heard.")
         }
     };
-    let handed = TestEngine::with(small, script);
+    let handed = TestEngine::with(roomy, script);
     handed.runtime.block_on(async {
         let session = talk(&handed, None, (0, 1)).await;
         let view = handed.call("context.show", json!({ "session": session })).await.expect("answered");
@@ -323,7 +329,7 @@ fn a_scorer_that_fails_costs_nothing_but_its_calls() {
             Reply::text(if is_summary(request) { "I would rather not." } else { "Heard." })
         }
     };
-    let handed = TestEngine::with(small, script);
+    let handed = TestEngine::with(roomy, script);
     handed.runtime.block_on(async {
         let session = talk(&handed, None, (0, 40)).await;
         let asked = seen.lock().expect("no panic").summaries;
@@ -353,7 +359,7 @@ fn needs_userns_a_result_that_is_too_long_is_read_on_by_its_handle() {
             match results.len() {
                 0 => {
                     let program = "for n in range(3000): print('line', n, 'of the output')";
-                    Reply::call("python_exec", json!({ "code": program }))
+                    Reply::call("python_exec", json!({ "script": program }))
                 }
                 1 => Reply::call(
                     "result_read",
@@ -371,7 +377,8 @@ fn needs_userns_a_result_that_is_too_long_is_read_on_by_its_handle() {
         let parts: Vec<&str> = text.split("\n=====\n").collect();
         assert!(
             parts[0].contains("line 0 of the output") && !parts[0].contains("line 1500 of"),
-            "shown in part"
+            "shown in part: {}",
+            parts[0]
         );
         assert!(
             parts[0].contains(r#"result_read reads more of it: {"handle": "$r1"}"#),
