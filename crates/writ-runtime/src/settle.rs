@@ -253,7 +253,8 @@ mod tests {
         let lost = UnfinishedAttempt::new(attempt, Some(intent(Action::ModelCall(call))));
         assert_eq!(lost.cost(), MicroUsd::new(7));
         let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
-        let Some(Op::AddUsage(delta)) = ops.as_slice().last() else { panic!("{ops:?}") };
+        let [_, Op::AddUsage(delta), Op::AddUsageShare(share)] = ops.as_slice() else { panic!("{ops:?}") };
+        assert_eq!((&share.delta, share.model.as_str()), (delta, "p/m"));
         assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
         let erased =
             UnfinishedAttempt::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
