@@ -39,6 +39,7 @@ pub(super) static RESULT_READ: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadArgs {
+    /// Of the result.
     handle: String,
     /// First character, from 1.
     from: Option<u64>,
