@@ -29,10 +29,31 @@ pub struct ContextConfig {
     pub system_max: Tokens,
     /// Above this share of `total_tokens` items are evicted. Default 0.80.
     pub eviction_threshold_pct: Share,
+    /// The age in turns up to which tool results stay when room is scarce. Default 5 (SIL-075).
+    pub observation_mask_after_turns: u32,
+    /// Above this share of `total_tokens` the older part of the conversation is summarised before the next turn. Default
+    /// 0.60 (WIN-351).
+    pub compact_at_pct: Share,
+    /// When a model writes the summary. Default `when_full`.
+    pub summaries: Summaries,
     /// The profile used when none is named, or an unknown one. Default `conversation`.
     pub default_profile: String,
     /// Profiles of the owner's own, and changes to the built-in ones (see [`BUILT_IN_PROFILES`]). Default none.
     pub profiles: BTreeMap<String, Profile>,
+}
+
+/// The cases in which a model summarises the part of a conversation that leaves the context. In all others the harness notes
+/// how much it was, with the beginnings of the person's messages, and no model is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Summaries {
+    /// Never.
+    Never,
+    /// Where the conversation comes near the window of its model.
+    #[default]
+    WhenFull,
+    /// Also where it only has more messages than `rehydration.max_chronicle_entries`.
+    Always,
 }
 
 /// The shares of the budget for the zones that can be evicted.
@@ -160,6 +181,26 @@ impl AgentConfig {
     }
 }
 
+/// The real tokens for 1,000 estimated ones that a correction assumes at least and at most: beyond them, something else is
+/// wrong with the provider's figures.
+pub const CORRECTION_BOUNDS: (u32, u32) = (800, 4_000);
+
+impl AgentConfig {
+    /// Returns these settings for a model that reads so many tokens for every 1,000 estimated ones: budgets are in estimated
+    /// tokens, so they shrink where the estimate is too low. Values beyond [`CORRECTION_BOUNDS`] count as the nearest bound.
+    #[must_use]
+    pub fn correct_estimates(&self, real_per_1000: u32) -> Self {
+        let real = u64::from(real_per_1000.clamp(CORRECTION_BOUNDS.0, CORRECTION_BOUNDS.1));
+        let total = self.context.total_tokens.get().saturating_mul(1_000) / real;
+        let mut corrected = self.clone();
+        corrected.context.total_tokens = Tokens::new(total).max(MIN_ROOM.min(self.context.total_tokens));
+        let threshold = corrected.context.eviction_threshold();
+        let system = NARROWED_SYSTEM.share_of(threshold).min(self.context.system_max);
+        corrected.context.system_max = system.max(Tokens::new(1));
+        corrected
+    }
+}
+
 /// The least room that settings are narrowed to, in estimated tokens.
 pub const MIN_ROOM: Tokens = Tokens::new(2_048);
 
@@ -177,6 +218,9 @@ impl Default for ContextConfig {
             total_tokens: Tokens::new(180_000),
             system_max: Tokens::new(8_000),
             eviction_threshold_pct: Share::of_percent(80),
+            observation_mask_after_turns: 5,
+            compact_at_pct: Share::of_percent(60),
+            summaries: Summaries::default(),
             default_profile: "conversation".to_owned(),
             profiles: BTreeMap::new(),
         }
@@ -194,6 +238,8 @@ impl ContextConfig {
             ("context.total_tokens", self.total_tokens.get()),
             ("context.system_max", self.system_max.get()),
             ("context.eviction_threshold_pct", u64::from(self.eviction_threshold_pct.0)),
+            ("context.observation_mask_after_turns", u64::from(self.observation_mask_after_turns)),
+            ("context.compact_at_pct", u64::from(self.compact_at_pct.0)),
         ] {
             if value == 0 {
                 return Err(AgentConfigError::Zero { key });

@@ -202,6 +202,12 @@ pub struct ContextSeed {
     /// chronicle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_rows: Option<HistoryRows>,
+    /// What stands for the conversation before the history: its summary, pinned messages of it, open questions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<CarriedItem>,
+    /// Places in `history` of the messages that the owner has pinned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned_places: Vec<usize>,
     /// The session's subscriptions, as they are at the beginning of the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspace: Vec<WorkspaceItem>,
@@ -263,6 +269,19 @@ pub struct MemoryItem {
     pub label: Label,
 }
 
+/// Something of the conversation before the history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedItem {
+    /// Its name: `summary of …`, `pinned message 17`, `open questions`.
+    pub source: String,
+    /// Its text.
+    pub text: String,
+    /// Its trust label.
+    pub label: Label,
+    /// True if it is never evicted and never cut.
+    pub pinned: bool,
+}
+
 /// Something that the session keeps in the context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceItem {
@@ -274,6 +293,9 @@ pub struct WorkspaceItem {
     pub text: String,
     /// Its trust label.
     pub label: Label,
+    /// True if it is finished, such as a plan that was carried out: it is evicted first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
 }
 
 /// The state of a session's token budget.

@@ -45,6 +45,9 @@ pub const NO_TOOL_NAMED: &str = "The model stopped to use a tool but named none.
 pub const STUCK: &str =
     "The turn was ended: the model kept repeating the same tool calls without any progress.";
 
+/// For the person when a turn makes no progress.
+pub const NO_PROGRESS: &str = "The turn was ended: ten tool calls in a row failed or were denied. Send another message to go on another way.";
+
 /// For the model when it repeats itself for the first time.
 pub const REPEATED: &str = "Refused: you have made this call before, with the same result each time. \
 Do something else, or tell the person what stops you. Repeating it again ends the turn.";

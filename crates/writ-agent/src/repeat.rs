@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use writ_types::chat::{ToolCall, ToolResult};
+use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
 
 /// The largest setting of `limits.max_identical_calls`.
@@ -17,11 +17,16 @@ const CYCLE: usize = 4;
 /// Refused calls without progress between them that end the turn.
 const MAX_STRIKES: u32 = 2;
 
+/// Calls in a row that came to nothing and end the turn: as many different ones fail where a model guesses.
+pub(crate) const MAX_FRUITLESS: u32 = 10;
+
 /// The last calls with their results. Equal results are what makes a circle: a result that changed is progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeats {
     recent: VecDeque<CallStep>,
     strikes: u32,
+    /// Calls in a row that failed or were denied.
+    fruitless: u32,
 }
 
 /// A call and what came of it.
@@ -40,11 +45,16 @@ pub(crate) enum Repeat {
     Again,
     /// It would close a circle, and the model was already warned.
     Stuck,
+    /// The calls before it have all come to nothing.
+    Fruitless,
 }
 
 impl Repeats {
     /// Judges a call before it is performed.
     pub(crate) fn judge_call(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
+        if self.fruitless >= MAX_FRUITLESS {
+            return Repeat::Fruitless;
+        }
         let Some(known) = self.closes_a_circle(digest_of_call(call), max_identical) else {
             return Repeat::No;
         };
@@ -62,6 +72,12 @@ impl Repeats {
         if !self.recent.contains(&step) {
             self.strikes = 0;
         }
+        self.fruitless = match result.outcome {
+            ToolOutcome::Failed | ToolOutcome::Denied | ToolOutcome::Unknown => {
+                self.fruitless.saturating_add(1)
+            }
+            ToolOutcome::Done | ToolOutcome::Waiting | ToolOutcome::Simulated | ToolOutcome::Cancelled => 0,
+        };
         self.push_step(step);
     }
 
@@ -98,7 +114,6 @@ fn digest_of_call(call: &ToolCall) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use writ_types::chat::ToolOutcome;
     use writ_types::taint::{Label, Taint};
 
     fn call(name: &str) -> ToolCall {
@@ -134,6 +149,23 @@ mod tests {
         assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::No);
         assert_eq!(repeats.judge_call(&reordered, 3), Repeat::Again);
         assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Stuck);
+    }
+
+    #[test]
+    fn calls_that_all_fail_are_no_progress_even_if_each_is_another() {
+        let mut repeats = Repeats::default();
+        let failed = |n: u32| ToolResult { outcome: ToolOutcome::Failed, ..result(&format!("failure {n}")) };
+        for n in 0..MAX_FRUITLESS {
+            assert_eq!(repeats.judge_call(&call(&format!("try {n}")), 3), Repeat::No);
+            repeats.note_result(&call(&format!("try {n}")), &failed(n));
+        }
+        assert_eq!(repeats.judge_call(&call("another"), 3), Repeat::Fruitless);
+        let mut repeats = Repeats::default();
+        for n in 0..3 * MAX_FRUITLESS {
+            assert_eq!(repeats.judge_call(&call(&format!("try {n}")), 3), Repeat::No, "one of five works");
+            let done = result(&format!("{n}"));
+            repeats.note_result(&call(&format!("try {n}")), &if n % 5 == 0 { done } else { failed(n) });
+        }
     }
 
     #[test]

@@ -289,6 +289,11 @@ impl Turn {
         self.context.assemble_request(self.shortening.results, &self.config)
     }
 
+    /// Returns the most characters of one result that this turn's context shows uncut, with a note beside it.
+    pub fn result_room(&self) -> usize {
+        context::result_room(&self.config.context)
+    }
+
     /// Returns the texts of the context, for judging the actions that follow from them.
     pub const fn context_parts(&self) -> &ContextParts {
         &self.context

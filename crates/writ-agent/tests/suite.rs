@@ -25,5 +25,9 @@ mod turns;
 mod context;
 
 #[cfg(test)]
+#[path = "suite/compact.rs"]
+mod compact;
+
+#[cfg(test)]
 #[path = "suite/properties.rs"]
 mod properties;

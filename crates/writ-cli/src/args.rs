@@ -14,6 +14,8 @@ mod audit;
 
 mod backup;
 
+mod context;
+
 mod keys;
 
 mod mcp;
@@ -46,6 +48,7 @@ pub(crate) use agent::AgentCommand;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use backup::{BackupArgs, BackupCommand};
+pub(crate) use context::{BudgetArgs, BudgetCommand, ContextCommand, SessionChoice};
 pub(crate) use fleet::{BackArgs, FleetCommand, FleetStatusArgs, MessagesArgs};
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
@@ -154,6 +157,11 @@ pub(crate) enum Command {
     /// Search and change what is remembered
     #[command(subcommand)]
     Memory(MemoryCommand),
+    /// Show what the model sees and what it costs, and choose what stays
+    #[command(subcommand)]
+    Context(ContextCommand),
+    /// Show what was spent, on what, and how much is left; pause or renew a session
+    Budget(BudgetArgs),
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),

@@ -37,6 +37,10 @@ mod secrets;
 
 mod fleet;
 
+mod context;
+
+mod budget;
+
 mod jobs;
 
 mod memory;
@@ -96,6 +100,8 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Secrets(command) => or_done(&stops, move || secrets::run_secrets(&context, &command)),
         Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
+        Command::Context(command) => or_done(&stops, move || context::run_context(&context, command)),
+        Command::Budget(args) => or_done(&stops, move || budget::run_budget(&context, &args)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),

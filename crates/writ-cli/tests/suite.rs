@@ -70,6 +70,9 @@ mod backup;
 #[path = "suite/limits.rs"]
 mod limits;
 
+#[path = "suite/spending.rs"]
+mod spending;
+
 #[path = "suite/sessions.rs"]
 mod sessions;
 

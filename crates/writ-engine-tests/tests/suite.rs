@@ -9,6 +9,9 @@ mod agents;
 #[path = "suite/blessed.rs"]
 mod blessed;
 
+#[path = "suite/context.rs"]
+mod context;
+
 #[path = "suite/fleet.rs"]
 mod fleet;
 

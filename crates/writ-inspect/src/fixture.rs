@@ -187,6 +187,7 @@ pub(crate) fn action_samples() -> Vec<ActionSample> {
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], medium),
         sample(Action::Search(search()), &[(Host, "api.search.example")], medium),
         sample(Action::Plan(plan()), &[], medium),
+        sample(Action::ReadResult(ReadResult { result: 7, from: 1, chars: 100, find: "x".into() }), &[(Memory, "session")], low),
     ]
 }
 

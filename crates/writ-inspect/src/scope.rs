@@ -154,7 +154,9 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
             [(Dimension::Host, host_of(&fetch.url))].into_iter().chain(saved).collect()
         }
         Action::Browse(browse) => vec![(Dimension::Host, host_of(&browse.url))],
-        Action::Recall(_) | Action::Forget(_) => vec![(Dimension::Memory, "session".to_owned())],
+        Action::Recall(_) | Action::Forget(_) | Action::ReadResult(_) => {
+            vec![(Dimension::Memory, "session".to_owned())]
+        }
         Action::Remember(remember) => {
             let bank = if remember.session.is_some() { "session" } else { "global" };
             vec![(Dimension::Memory, bank.to_owned())]

@@ -38,6 +38,8 @@ pub struct BudgetConfig {
     pub max_cost_per_session: Option<MicroUsd>,
     /// Money per day, in micro-USD.
     pub max_cost_per_day: Option<MicroUsd>,
+    /// Money per calendar month (UTC), in micro-USD.
+    pub max_cost_per_month: Option<MicroUsd>,
     /// Minutes after midnight UTC at which the day begins.
     pub day_starts_at_minute: u16,
 }
@@ -53,6 +55,7 @@ impl Default for BudgetConfig {
             max_cost_per_turn: None,
             max_cost_per_session: None,
             max_cost_per_day: None,
+            max_cost_per_month: None,
             day_starts_at_minute: 0,
         }
     }
@@ -87,10 +90,16 @@ pub struct Spent {
     pub day_tokens: Tokens,
     /// Money of this turn.
     pub turn_cost: MicroUsd,
-    /// Money of this session.
+    /// Money of this session since it was renewed.
     pub session_cost: MicroUsd,
+    /// Money that this session had cost when it was renewed.
+    pub session_cost_base: MicroUsd,
     /// Money of this day.
     pub day_cost: MicroUsd,
+    /// Money of this month.
+    pub month_cost: MicroUsd,
+    /// True if a person has paused the session.
+    pub paused: bool,
     /// Tool calls of this turn.
     pub turn_tool_calls: u64,
 }
@@ -121,6 +130,10 @@ pub enum Exhausted {
     SessionCost,
     /// Money of the day.
     DayCost,
+    /// Money of the month.
+    MonthCost,
+    /// A person has paused the session.
+    Paused,
     /// A money limit is set, but the model's price is not known.
     UnknownPrice,
 }
@@ -136,6 +149,8 @@ impl Exhausted {
             Self::TurnCost => "budget.max_cost_per_turn",
             Self::SessionCost => "budget.max_cost_per_session",
             Self::DayCost => "budget.max_cost_per_day",
+            Self::MonthCost => "budget.max_cost_per_month",
+            Self::Paused => "the owner's pause",
             Self::UnknownPrice => "the price table",
         }
     }
@@ -144,13 +159,15 @@ impl Exhausted {
     pub fn reason_text(self) -> String {
         match self {
             Self::UnknownPrice => "a money limit is set, but the price of this model is not known".to_owned(),
+            Self::Paused => "a person has paused this session".to_owned(),
             Self::SessionTokens
             | Self::DayTokens
             | Self::ToolCalls
             | Self::CallCost
             | Self::TurnCost
             | Self::SessionCost
-            | Self::DayCost => format!("the limit '{}' is reached", self.setting_name()),
+            | Self::DayCost
+            | Self::MonthCost => format!("the limit '{}' is reached", self.setting_name()),
         }
     }
 }
@@ -162,6 +179,17 @@ pub struct UsedAmounts {
     pub tokens: Tokens,
     /// Money.
     pub cost: MicroUsd,
+}
+
+/// Everything that is used or reserved of what turns share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedAmounts {
+    /// By the session since it was opened.
+    pub session: UsedAmounts,
+    /// On the day.
+    pub day: UsedAmounts,
+    /// In the month.
+    pub month: UsedAmounts,
 }
 
 /// The limits that turns share. They are judged with everything else, and once more where the reservation is
@@ -176,6 +204,8 @@ pub struct Ceilings {
     session_cost: Option<MicroUsd>,
     /// Money of the day.
     day_cost: Option<MicroUsd>,
+    /// Money of the month.
+    month_cost: Option<MicroUsd>,
     /// When the day begins.
     day_starts_at_minute: u16,
 }
@@ -193,8 +223,11 @@ impl Ceilings {
             // limit.
             session_tokens: Some(limits.max_tokens_per_session.saturating_add(facts.spent.session_base)),
             day_tokens: Some(limits.max_tokens_per_day),
-            session_cost: limits.max_cost_per_session,
+            session_cost: limits
+                .max_cost_per_session
+                .map(|limit| limit.saturating_add(facts.spent.session_cost_base)),
             day_cost: limits.max_cost_per_day,
+            month_cost: limits.max_cost_per_month,
             day_starts_at_minute: limits.day_starts_at_minute,
         }
     }
@@ -215,17 +248,12 @@ impl Ceilings {
     /// # Errors
     ///
     /// The limit that is reached.
-    pub fn admit_call(
-        &self,
-        session: UsedAmounts,
-        day: UsedAmounts,
-        most: MicroUsd,
-    ) -> Result<(), Exhausted> {
-        self.admit_tokens(session, day)?;
-        self.admit_cost(session, day, most)
+    pub fn admit_call(&self, used: &SharedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
+        self.admit_tokens(used)?;
+        self.admit_cost(used, most)
     }
 
-    fn admit_tokens(&self, session: UsedAmounts, day: UsedAmounts) -> Result<(), Exhausted> {
+    fn admit_tokens(&self, SharedAmounts { session, day, .. }: &SharedAmounts) -> Result<(), Exhausted> {
         // The number of tokens of a call is known afterwards only, so the call that passes the limit is the
         // last one.
         if self.day_tokens.is_some_and(|limit| day.tokens >= limit) {
@@ -237,13 +265,16 @@ impl Ceilings {
         Ok(())
     }
 
-    fn admit_cost(&self, session: UsedAmounts, day: UsedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
+    fn admit_cost(&self, used: &SharedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
         // Money is reserved at its upper bound, so it never passes the limit.
-        if self.session_cost.is_some_and(|limit| session.cost.saturating_add(most) > limit) {
+        if self.session_cost.is_some_and(|limit| used.session.cost.saturating_add(most) > limit) {
             return Err(Exhausted::SessionCost);
         }
-        if self.day_cost.is_some_and(|limit| day.cost.saturating_add(most) > limit) {
+        if self.day_cost.is_some_and(|limit| used.day.cost.saturating_add(most) > limit) {
             return Err(Exhausted::DayCost);
+        }
+        if self.month_cost.is_some_and(|limit| used.month.cost.saturating_add(most) > limit) {
+            return Err(Exhausted::MonthCost);
         }
         Ok(())
     }
@@ -267,15 +298,21 @@ pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservat
     let ceilings = Ceilings::ceilings_of(&prepared.action, facts);
     let session = UsedAmounts {
         tokens: spent.session_tokens.saturating_add(spent.session_base),
-        cost: spent.session_cost,
+        cost: spent.session_cost.saturating_add(spent.session_cost_base),
     };
     let day = UsedAmounts { tokens: spent.day_tokens, cost: spent.day_cost };
-    ceilings.admit_tokens(session, day)?;
+    let month = UsedAmounts { tokens: Tokens::ZERO, cost: spent.month_cost };
+    let used = SharedAmounts { session, day, month };
+    if spent.paused {
+        return Err(Exhausted::Paused);
+    }
+    ceilings.admit_tokens(&used)?;
     let money = [
         limits.max_cost_per_call,
         limits.max_cost_per_turn,
         limits.max_cost_per_session,
         limits.max_cost_per_day,
+        limits.max_cost_per_month,
     ];
     // Without a price a limit on money could not hold, so the call is refused.
     if call.ceiling.is_none() && money.iter().any(Option::is_some) {
@@ -288,7 +325,7 @@ pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservat
     if limits.max_cost_per_turn.is_some_and(|limit| spent.turn_cost.saturating_add(most) > limit) {
         return Err(Exhausted::TurnCost);
     }
-    ceilings.admit_cost(session, day, most)?;
+    ceilings.admit_cost(&used, most)?;
     let tokens = call.input_tokens.saturating_add(call.max_output_tokens);
     Ok(Reservation { tokens, cost: most, tool_calls: 0 })
 }

@@ -39,6 +39,8 @@ pub const MAX_ARGV: usize = 4_096;
 pub const MAX_HOSTS: usize = 64;
 /// The most turns that a subscription lasts: what is still needed then is subscribed to again.
 pub const MAX_SUBSCRIBED_TURNS: u64 = 100;
+/// The most characters that one read of an earlier result takes.
+pub const MAX_RESULT_PART: u64 = 20_000;
 /// The longest query of a search, in bytes: Brave takes 400 characters, and no honest query needs more.
 pub const MAX_QUERY_BYTES: usize = 400;
 /// The most results of one search: what both providers give at once.

@@ -103,7 +103,7 @@ const OUT: [bool; 3] = [true, true, true];
 const PLAN: [bool; 3] = [false, true, true];
 
 /// Leaves or outlasts the session, is asked about, is synced. Any other kind is [`OUT`], the strictest row.
-const AT_THE_DOOR: [(ActionKind, [bool; 3]); 10] = [
+const AT_THE_DOOR: [(ActionKind, [bool; 3]); 11] = [
     (ActionKind::Exec, FREE),
     (ActionKind::ReadFile, READ),
     (ActionKind::Recall, READ),
@@ -114,6 +114,7 @@ const AT_THE_DOOR: [(ActionKind, [bool; 3]); 10] = [
     (ActionKind::ModelCall, READ),
     (ActionKind::Search, [true, false, true]),
     (ActionKind::Plan, PLAN),
+    (ActionKind::ReadResult, READ),
 ];
 
 /// One action of every kind, in the order of [`ActionKind::ALL`].

@@ -122,7 +122,8 @@ fn stays_inside(action: &Action) -> bool {
     let to_owner = Recipient::of_action(action) == Some(&Recipient::Owner);
     // Reads stay inside, and so does the owner's own screen. A plan is always asked about, and says what in it comes
     // from outside.
-    let inside = matches!(action, Action::ReadFile(_) | Action::Recall(_) | Action::Plan(_));
+    let inside =
+        matches!(action, Action::ReadFile(_) | Action::Recall(_) | Action::Plan(_) | Action::ReadResult(_));
     in_overlay || to_owner || inside
 }
 

@@ -14,7 +14,7 @@ use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_store::batch::Op;
 use writ_tools::def::{PathState, SearchTarget, ToolContext};
-use writ_tools::render::{Rendered, render_result, result_fields};
+use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields};
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
@@ -158,13 +158,16 @@ impl CallPlace {
         self.services.life.metrics.tool(&call.name);
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
-        let rendered = render_result(&prepared, &mut outcome, &self.services.journal.redactor);
+        let redactor = &self.services.journal.redactor;
+        let most = MAX_RESULT_CHARS.min(self.result_chars);
+        let (rendered, whole) = render_bounded(&prepared, &mut outcome, redactor, most);
         let (heard, ends) = judging::told_after(self, (&prepared.tool, &rendered), began, cancel).await?;
         ops.extend(self.leaked(&call.name, rendered.text.masked_secrets()));
         let fields = result_fields(&outcome, &self.services.journal.redactor);
         let about = (&prepared, attempt, read);
         let told =
-            quarantine::told(&self.services, &self.session, about, &outcome, (rendered, &fields)).await?;
+            quarantine::told(&self.services, &self.session, about, &outcome, (rendered, whole, &fields))
+                .await?;
         ops.push(self.services.journal.entry(self.session.id, self.at(), told.fact));
         ops.extend(told.op);
         ops.extend(heard);
@@ -375,5 +378,5 @@ const fn touches(action: &Action) -> bool {
 
 /// Returns true if performing the action only reads the store, or hands in operations for it.
 const fn is_inside(action: &Action) -> bool {
-    matches!(action, Action::Remember(_) | Action::Recall(_))
+    matches!(action, Action::Remember(_) | Action::Recall(_) | Action::ReadResult(_))
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,25 +10,17 @@ use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::LeftOut;
-use writ_store::approvals::AskState;
-use writ_store::ledger::row::LedgerQuery;
-use writ_store::reads::{
-    AskReads as _, LedgerReads as _, QueueReads as _, SessionReads as _, UsageReads as _,
-};
+use writ_store::reads::SessionReads as _;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render_result;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::api::project::{
     ApplyOutcome, ExcludedFile, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
 };
-use writ_types::api::status::{
-    DaySpending, EngineStatus, OpenAttempt, QueueCounts, RunningTurn, SessionSpending,
-};
 use writ_types::api::{Acknowledgement, NoParams};
 use writ_types::error::Exit;
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::answers::in_force;
 use crate::door::{Passage, RequestContext};
@@ -41,12 +32,16 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
-use crate::{budget, closing, opening, passage, place, secrets};
+use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
 
 mod agents;
 
 mod approvals;
+
+mod budget;
+
+mod context;
 
 mod fleet;
 
@@ -69,6 +64,8 @@ mod models;
 mod orders;
 
 mod sessions;
+
+mod status;
 
 /// The most rows that one answer lists.
 const MAX_LISTED: usize = 500;
@@ -119,6 +116,13 @@ pub(crate) async fn call_method(
     dispatch_call(services, calling, MethodCall::read(method, params)?).await
 }
 
+/// Waits for the answer of a method, and writes it as JSON.
+macro_rules! answer {
+    ($method:ident, $work:expr) => {
+        as_json::<m::$method>($work.await)
+    };
+}
+
 /// Performs a call.
 // tidy: table
 async fn dispatch_call(
@@ -128,7 +132,7 @@ async fn dispatch_call(
 ) -> Result<Value, EngineError> {
     match call {
         MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
-        MethodCall::Status(NoParams {}) => as_json::<m::Status>(engine_status(services).await),
+        MethodCall::Status(NoParams {}) => as_json::<m::Status>(status::engine_status(services).await),
         MethodCall::SessionsList(NoParams {}) => {
             as_json::<m::SessionsList>(sessions::list_sessions(services).await)
         }
@@ -146,20 +150,16 @@ async fn dispatch_call(
         }
         MethodCall::Undo(name) => as_json::<m::Undo>(approvals::undo_attempt(services, who, name).await),
         MethodCall::SandboxExec(command) => as_json::<m::SandboxExec>(sandbox_exec(services, command).await),
-        MethodCall::ApprovalsList(filter) => {
-            as_json::<m::ApprovalsList>(approvals::list_asks(services, filter).await)
-        }
-        MethodCall::ApprovalsShow(name) => {
-            as_json::<m::ApprovalsShow>(approvals::show_ask(services, name).await)
-        }
+        MethodCall::ApprovalsList(filter) => answer!(ApprovalsList, approvals::list_asks(services, filter)),
+        MethodCall::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),
         MethodCall::ApprovalsReview(NoParams {}) => {
-            as_json::<m::ApprovalsReview>(approvals::review_asks(services).await)
+            answer!(ApprovalsReview, approvals::review_asks(services))
         }
         MethodCall::ApprovalsRestsOn(name) => {
-            as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask).await)
+            answer!(ApprovalsRestsOn, ledger::ask_rests_on(services, name.ask))
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).await)
+            answer!(ApprovalsInForce, in_force::approvals_in_force(services))
         }
         MethodCall::ApprovalsHosts(NoParams {}) => as_json::<m::ApprovalsHosts>(services.reach.hosts().await),
         MethodCall::ApprovalsRevoke(name) => {
@@ -182,32 +182,20 @@ async fn dispatch_call(
             let removed = services.passkeys.remove_approver(name.key).await;
             as_json::<m::ApproversRemove>(removed)
         }
-        MethodCall::LedgerList(filter) => {
-            as_json::<m::LedgerList>(ledger::list_entries(services, filter).await)
-        }
+        MethodCall::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
         MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name).await),
-        MethodCall::LedgerRestsOn(name) => {
-            as_json::<m::LedgerRestsOn>(ledger::rests_on(services, name).await)
-        }
-        MethodCall::LedgerErase(request) => {
-            as_json::<m::LedgerErase>(ledger::erase_payloads(services, request).await)
-        }
+        MethodCall::LedgerRestsOn(name) => answer!(LedgerRestsOn, ledger::rests_on(services, name)),
+        MethodCall::LedgerErase(request) => answer!(LedgerErase, ledger::erase_payloads(services, request)),
         MethodCall::KeysList(NoParams {}) => as_json::<m::KeysList>(keys::list_keys(services).await),
-        MethodCall::KeysRevoke(request) => {
-            as_json::<m::KeysRevoke>(keys::revoke_key(services, who, request).await)
-        }
+        MethodCall::KeysRevoke(request) => answer!(KeysRevoke, keys::revoke_key(services, who, request)),
         MethodCall::KeysIssued(note) => as_json::<m::KeysIssued>(issued::note_base_key(services, note).await),
         MethodCall::KeysMint(request) => as_json::<m::KeysMint>(issued::mint_key(services, request).await),
-        MethodCall::KeysNarrow(request) => {
-            as_json::<m::KeysNarrow>(issued::narrow_key(services, request).await)
-        }
+        MethodCall::KeysNarrow(request) => answer!(KeysNarrow, issued::narrow_key(services, request)),
         MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
         MethodCall::AgentsBless(key) => as_json::<m::AgentsBless>(bless_agent(services, who, key).await),
         MethodCall::AgentsDeploy(key) => as_json::<m::AgentsDeploy>(deploy_agent(services, who, key).await),
         MethodCall::AgentsRetire(end) => as_json::<m::AgentsRetire>(retire_agent(services, who, end).await),
-        MethodCall::OrdersIssue(request) => {
-            as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
-        }
+        MethodCall::OrdersIssue(request) => answer!(OrdersIssue, orders::store_order(services, request)),
         MethodCall::OrdersOpen(name) => as_json::<m::OrdersOpen>(orders::open_order(services, name).await),
         MethodCall::OrdersList(NoParams {}) => as_json::<m::OrdersList>(orders::list_orders(services).await),
         MethodCall::MemorySearch(query) => {
@@ -217,6 +205,14 @@ async fn dispatch_call(
         MethodCall::MemoryForget(name) => {
             as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
+        MethodCall::ContextShow(name) => answer!(ContextShow, context::show_context(services, name)),
+        MethodCall::ContextDiff(name) => answer!(ContextDiff, context::diff_context(services, name)),
+        MethodCall::ContextPin(pin) => answer!(ContextPin, context::pin_message(services, pin)),
+        MethodCall::ContextUnpin(pin) => answer!(ContextUnpin, context::unpin_message(services, pin)),
+        MethodCall::ContextCompact(name) => answer!(ContextCompact, context::compact_context(services, name)),
+        MethodCall::BudgetReport(query) => answer!(BudgetReport, budget::report_budget(services, query)),
+        MethodCall::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),
+        MethodCall::BudgetRenew(name) => answer!(BudgetRenew, budget::renew_session(services, name)),
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
         MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
         MethodCall::FleetMessages(query) => {
@@ -256,80 +252,6 @@ fn to_json<T: Serialize>(result: &T) -> Result<Value, EngineError> {
 fn from_json<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
     serde_json::from_value(value)
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
-}
-
-async fn engine_status(services: &Services) -> Result<EngineStatus, EngineError> {
-    let now = services.journal.clock.now();
-    let day = services.journal.store.day_usage(services.journal.budget_day(now)).await?;
-    let queue = services.journal.store.queue_depth().await?;
-    let open_intents = services.journal.store.open_intents().await?;
-    let running: Vec<RunningTurn> = services
-        .sessions
-        .loaded()
-        .values()
-        .flat_map(|session| {
-            let turns = session.state().turns.clone().into_iter();
-            let session = session.id;
-            turns.map(move |running| RunningTurn { session, turn: running.turn, number: running.number })
-        })
-        .collect();
-    let limit = services.config.budget.max_tokens_per_day;
-    Ok(EngineStatus {
-        installation: services.config.installation,
-        epoch: services.config.epoch,
-        agent: services.config.agent.clone(),
-        posture: services.config.posture.clone(),
-        started_at: services.life.started_at.to_string(),
-        clock_behind_secs: services.journal.valid_now().time_since(now).as_secs(),
-        model: services.outside.models.is_some(),
-        model_found: services
-            .outside
-            .models
-            .as_ref()
-            .and_then(writ_models::Models::detected_model)
-            .map(str::to_owned),
-        policy: services.rules.in_force.digest(),
-        running,
-        turns_finished: services.life.turns_finished.load(Ordering::Relaxed),
-        queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
-        open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?.len(),
-        sandboxes_ready: services.outside.sandbox.ready_count(),
-        servers_running: services.servers.running(),
-        case_router: services.life.fleet.get().is_some(),
-        open_intents: open_intents
-            .iter()
-            .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
-            .collect(),
-        ledger: services.journal.store.ledger_size().await?,
-        session: latest_session(services).await?,
-        today: DaySpending {
-            tokens: day.usage.total_tokens(),
-            limit,
-            paused: day.usage.total_tokens() >= limit,
-            cost_micro_usd: all_priced(services, now).await?.then_some(day.cost),
-        },
-    })
-}
-
-/// Returns the spending of the session that was used last.
-async fn latest_session(services: &Services) -> Result<Option<SessionSpending>, EngineError> {
-    let Some(row) = services.journal.store.sessions(1).await?.pop() else { return Ok(None) };
-    let session = services.sessions.get(row.id).await?;
-    let used = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?.session_tokens;
-    let limit = services.config.budget.max_tokens_per_session;
-    Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
-}
-
-/// Returns true if the price of every model call of this day is known: a sum without some of them would be too low.
-async fn all_priced(services: &Services, now: Timestamp) -> Result<bool, EngineError> {
-    let query = LedgerQuery {
-        event: Some("model_called".to_owned()),
-        text: Some("\"cost\":null".to_owned()),
-        since: Some(services.config.budget.day_begins(now)),
-        limit: 1,
-        ..LedgerQuery::default()
-    };
-    Ok(services.journal.store.ledger_search(&query).await?.is_empty())
 }
 
 /// Finds the session named; else the one that is joined; else the latest of the project; else the latest of all.

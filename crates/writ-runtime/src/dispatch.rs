@@ -11,29 +11,31 @@ use writ_agent::event::{ContextSeed, Event, OpenedTurn, StoredEvent, TurnMessage
 use writ_agent::turn::Turn;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
-use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_store::reads::{LedgerReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
+use writ_store::reads::{QueueReads as _, TurnReads as _};
 use writ_types::chat::ChatMessage;
-use writ_types::entry::{Entry, Fact, TurnPhase};
+use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
-use writ_types::taint::{Label, Source, Taint};
+use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::access::speaker;
 use crate::config::LEASE_TTL;
-use crate::drive::{Drive, TurnEnding, TurnTally, stored_event};
+use crate::drive::{Drive, TurnTally, stored_event};
 use crate::error::EngineError;
 use crate::pending::Pending;
+use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, Session};
-use crate::settle::{self, UnfinishedAttempt};
+use crate::settle;
 use crate::{budget, closing, trace};
 
-mod seed;
+mod resume;
+
+pub(crate) mod seed;
 
 /// The holder named in every lease: there is one engine per home.
 const OWNER: &str = "engine";
@@ -256,7 +258,7 @@ async fn prepare(
     if lease.message.attempts > 1
         && let Some(open) = services.journal.store.unfinished_turn_of(lease.message.record.message).await?
     {
-        return resume(services, session, lease, open.id, open.number).await;
+        return resume::resume(services, session, lease, open.id, open.number).await;
     }
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
     // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
@@ -295,13 +297,32 @@ async fn open_turn(
     let mut held = Pending::from_iter(keyed);
     let seeding =
         seed::kept((services, session, &profile), (turn, number), &authority, &mut held, &mut interrupts);
-    let (workspace, unheard) = seeding.await?;
+    let (workspace, mut unheard) = seeding.await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
         spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     }
-    let (seed, history) = seed::seed((services, session, &profile), turn, &spent).await?;
+    let (mut seed, mut history) = seed::seed((services, session, &profile), Some(turn), &spent).await?;
     let config = seed::settings(services, &profile, &seed);
+    let place = CallPlace {
+        services: Arc::clone(services),
+        profile: Arc::clone(&profile),
+        session: Arc::clone(session),
+        turn: Some(turn),
+        number,
+        authority: Arc::clone(&authority),
+        origins: None,
+        result_chars: usize::MAX,
+        spent,
+    };
+    let compacting = seed::compact_history(
+        &place,
+        (&config, &mut seed, &mut history),
+        &mut held,
+        (&mut interrupts, &mut unheard),
+    );
+    let cost = compacting.await?;
+    let history = history.messages;
     let opened = OpenedTurn {
         session: session.id,
         turn,
@@ -325,7 +346,7 @@ async fn open_turn(
     session.state().rehydrated = false;
     let places = (Arc::clone(services), Arc::clone(session), interrupts);
     let drive = Drive::new(profile, places, lease, (turn, number), (machine, due), authority);
-    Ok(Drive { events: 1, unheard, held, ..drive })
+    Ok(Drive { events: 1, unheard, held, tally: TurnTally { cost, ..TurnTally::default() }, ..drive })
 }
 
 /// Returns a machine that has received the opening event, the first effects it asks for, and the event as it
@@ -350,137 +371,6 @@ fn begun(
 
 const fn started() -> Fact {
     Fact::Phase { phase: TurnPhase::Started, reason: String::new() }
-}
-
-/// Folds a turn that was left open, and marks what may or may not have happened as unknown.
-async fn resume(
-    services: &Arc<Services>,
-    session: &Arc<Session>,
-    lease: Leased,
-    turn: TurnId,
-    number: u64,
-) -> Result<Drive, EngineError> {
-    let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn).await?) {
-        let mut event = StoredEvent::decode_json(&json)
-            .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
-        if let Event::Opened(opened) = &mut event.event
-            && let Some(rows) = opened.seed.history_rows
-        {
-            let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = services.journal.store.recent_until(session.id, rows.last, count).await?;
-            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
-        }
-        stored.push(event);
-    }
-    let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
-    let reply = undelivered(&stored);
-    let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
-    let is_verdict = |event: &Event| matches!(event, Event::InputJudged { .. } | Event::OutputJudged { .. });
-    let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
-    let (machine, due) =
-        Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
-    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
-    let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
-    let resuming = async {
-        let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
-        let resumed =
-            Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
-        services.journal.append(session.id, Some((turn, number)), resumed).await?;
-        let places = (Arc::clone(services), Arc::clone(session), interrupts);
-        let mut drive = Drive {
-            events,
-            tally: TurnTally {
-                // What ran before the crash may have changed the folder.
-                touched: true,
-                tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
-                judged: u64::try_from(judged).unwrap_or(u64::MAX),
-                cost: cost_so_far(services, turn).await?,
-            },
-            ending: TurnEnding { reply, ..TurnEnding::default() },
-            ..Drive::new(profile, places, lease, (turn, number), (machine, due), authority)
-        };
-        if settle_open_intents(&mut drive).await? {
-            // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
-            // nor by this turn's key.
-            services.sessions.set_left_behind(session, true).await?;
-            drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
-        }
-        Ok(drive)
-    };
-    resuming.await.inspect_err(|_: &EngineError| session.end(turn))
-}
-
-/// Returns the answer of a turn that was complete, but lacks its last commit because of the crash.
-fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
-    let (last, before) = stored.split_last()?;
-    if !matches!(last.event, Event::Delivered) {
-        return None;
-    }
-    let (_, due) = Turn::recover_turn(before.to_vec()).ok()?;
-    due.into_iter().find_map(|effect| match effect {
-        Effect::Deliver { text, label, .. } => Some((text, label)),
-        Effect::JudgeInput { .. }
-        | Effect::Record { .. }
-        | Effect::Recall { .. }
-        | Effect::CallModel { .. }
-        | Effect::Act { .. }
-        | Effect::CancelModel
-        | Effect::CancelTool { .. }
-        | Effect::JudgeOutput { .. }
-        | Effect::Finish(_) => None,
-    })
-}
-
-/// Returns the cost of the turn's model calls until now, read from the ledger.
-async fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
-    let query = LedgerQuery {
-        event: Some("model_called".to_owned()),
-        turn: Some(turn),
-        limit: writ_store::config::MAX_READ_ROWS,
-        ..LedgerQuery::default()
-    };
-    let rows = services.journal.store.ledger_search(&query).await?;
-    let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
-    let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
-    Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
-}
-
-/// Closes the intents that the crash left open. A tool's intent becomes `Unknown`, which the model sees, and
-/// the tool does not run again. Returns true if there was such a tool.
-async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
-    let services = Arc::clone(&drive.services);
-    let mut lost_step = false;
-    for open in services.journal.store.open_intents().await? {
-        let lost = UnfinishedAttempt::new(open.attempt, open.entry);
-        let alive = lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask));
-        if lost.turn != Some(drive.turn) || alive {
-            continue;
-        }
-        drive.tally.cost += lost.cost();
-        // A step that waited for its own approval is no step of the turn any more; one that rested on an approval for
-        // the task is.
-        let acting = drive.due.iter().position(
-            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
-        );
-        let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
-            settle::settle(&services, &lost).await?;
-            continue;
-        };
-        let now = services.journal.clock.now();
-        let mut label = lost.label.clone();
-        label.join(&Label::new(Taint::External));
-        drive.tally.count_call();
-        let result = Turn::unknown_result(&call, label);
-        drive
-            .feed(
-                Event::Acted { result, ask: None, ends: None },
-                lost.close(now, services.journal.budget_day(now)),
-            )
-            .await?;
-        lost_step = true;
-    }
-    Ok(lost_step)
 }
 
 fn message_of(lease: &Leased) -> TurnMessage {

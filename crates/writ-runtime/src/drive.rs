@@ -286,6 +286,7 @@ impl Drive {
             number: self.number,
             authority: Arc::clone(&self.authority),
             origins: None,
+            result_chars: self.machine.result_room(),
             spent: Spent {
                 turn_tool_calls: self.tally.tool_calls,
                 ..read_spent(&self.services, &self.session, self.tally.cost, self.held.as_slice()).await?

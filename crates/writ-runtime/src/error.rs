@@ -150,6 +150,9 @@ pub enum EngineError {
     /// A server of tools cannot be used.
     #[error("{}", .0.inside)]
     Server(Box<Report>),
+    /// The context of a session cannot be assembled.
+    #[error("{}", .0.inside)]
+    Context(Box<Report>),
     /// No model is configured.
     #[error("no model is configured")]
     NoModel,
@@ -234,9 +237,8 @@ impl ToReport for EngineError {
             ),
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
-            Self::Server(report) | Self::Model(report) | Self::Channel(report) | Self::Fleet(report) => {
-                report.as_ref().clone()
-            }
+            Self::Server(report) | Self::Context(report) | Self::Model(report) => report.as_ref().clone(),
+            Self::Channel(report) | Self::Fleet(report) => report.as_ref().clone(),
             Self::NoFleet => told(Exit::Usage, "fleet.none", "set `[fleet] cases = true` in config.toml"),
             Self::NoModel => plain(Exit::Model, "model.none").with_hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \

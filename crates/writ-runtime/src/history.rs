@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use writ_agent::event::HistoryRows;
+use writ_store::compaction::Compaction;
 use writ_store::error::StoreError;
 use writ_store::memory::{Memory, Secrets};
 use writ_store::reads::SessionReads as _;
@@ -14,6 +15,10 @@ use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, Part};
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Source};
+
+/// The most messages of a history that a turn begins with, and that one compaction takes: more are in the log, and the next
+/// compaction says how many they are.
+pub(crate) const MAX_HISTORY_ROWS: usize = 2_000;
 
 /// The most sessions with a history in memory; with [`MAX_KEPT_BYTES`] their texts take 8 MB at most. Others
 /// are read anew.
@@ -76,15 +81,33 @@ impl Histories {
 /// What a turn begins with.
 #[derive(Debug)]
 pub(crate) struct TurnHistory {
-    /// The newest messages of its session, oldest first.
+    /// The messages of its session that no compaction stands for, oldest first.
     pub(crate) messages: Vec<Arc<ChatMessage>>,
-    /// The rows of these messages; `None`: there are none.
-    pub(crate) rows: Option<HistoryRows>,
+    /// The row of each of these messages.
+    pub(crate) numbers: Vec<u64>,
+    /// The compaction in force.
+    pub(crate) compaction: Option<Compaction>,
     /// The pinned memories, newest first.
     pub(crate) pinned: Vec<Memory>,
 }
 
-/// Returns the newest messages of a session, as many as the configuration wants, and the memories of a kind that are
+impl TurnHistory {
+    /// Returns how its rows are read again.
+    pub(crate) fn rows(&self) -> Option<HistoryRows> {
+        let count = u64::try_from(self.numbers.len()).unwrap_or(u64::MAX);
+        self.numbers.last().map(|last| HistoryRows { last: *last, count })
+    }
+
+    /// Takes the messages out that a compaction stands for.
+    pub(crate) fn drop_compacted(&mut self, compaction: Compaction) {
+        let gone = self.numbers.iter().take_while(|n| **n <= compaction.upto).count();
+        self.numbers.drain(..gone);
+        self.messages.drain(..gone);
+        self.compaction = Some(compaction);
+    }
+}
+
+/// Returns the messages of a session that no compaction stands for, the compaction, and the memories of a kind that are
 /// pinned, in one read.
 ///
 /// # Errors
@@ -93,20 +116,19 @@ pub(crate) struct TurnHistory {
 pub(crate) async fn read_history(
     (store, histories): (&Store, &Mutex<Histories>),
     session: SessionId,
-    limit: usize,
     pinned: Option<(MemoryKind, Secrets, usize)>,
 ) -> Result<TurnHistory, StoreError> {
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);
-    let (new, pinned) = store.turn_opening(session, after, limit, pinned).await?;
+    let (compaction, new, pinned) = store.turn_opening(session, after, MAX_HISTORY_ROWS, pinned).await?;
     messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| HistoryRow::new(n, message)));
-    messages.drain(..messages.len().saturating_sub(limit));
-    let rows = messages
-        .back()
-        .map(|row| HistoryRows { last: row.n, count: u64::try_from(messages.len()).unwrap_or(u64::MAX) });
+    let upto = compaction.as_ref().map_or(0, |newest| newest.upto);
+    let covered = messages.iter().take_while(|row| row.n <= upto).count();
+    messages.drain(..covered.max(messages.len().saturating_sub(MAX_HISTORY_ROWS)));
     let history = messages.iter().map(|row| Arc::clone(&row.message)).collect();
+    let numbers = messages.iter().map(|row| row.n).collect();
     lock(histories).keep(session, messages);
-    Ok(TurnHistory { messages: history, rows, pinned })
+    Ok(TurnHistory { messages: history, numbers, compaction, pinned })
 }
 
 /// Every holder leaves it whole, so poison is ignored.

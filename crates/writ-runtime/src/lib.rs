@@ -54,7 +54,11 @@ mod sessions;
 mod trust;
 
 mod approved;
+mod compaction;
 mod heads;
+
+mod estimates;
+
 mod history;
 pub mod servers;
 pub mod services;
@@ -62,6 +66,8 @@ pub mod services;
 mod act;
 mod answers;
 mod asks;
+mod breaker;
+
 mod budget;
 mod closing;
 mod erase;

@@ -12,6 +12,8 @@ use writ_types::api::approval::{
     ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskFilter, AskList, AskName, AskReview,
     EnrolmentPermission, HostList, PasskeyList,
 };
+use writ_types::api::budget::{self as money, BudgetQuery, SessionBudgetState};
+use writ_types::api::context::{self as shown, CompactionOutcome, ContextPins, ContextView};
 use writ_types::api::fleet::{
     CaseEnding, CaseName, CaseReturn, GuestAnswer, HolderList, MessagePage, MessageQuery,
 };
@@ -320,6 +322,33 @@ methods! {
     /// Forgets a memory.
     MemoryForget = "memory.forget", MemoryName => MemoryName, Terminal;
 
+    /// Shows what the model of a session sees, and what each part costs.
+    ContextShow = "context.show", SessionName => ContextView, Read,
+        Get ["/api/v1/sessions/{id}/context"], of Session, or [404];
+    /// Shows what of a session's history is not in its context as it was said.
+    ContextDiff = "context.diff", SessionName => shown::ContextDiff, Read,
+        Get ["/api/v1/sessions/{id}/context/diff"], of Session, or [404];
+    /// Keeps a message of a session's history in its context.
+    ContextPin = "context.pin", shown::ContextPin => ContextPins,
+        Change("it chooses what of a session's own history its model reads"), Post ["/api/v1/context/pin"], or [404];
+    /// Lets a pinned message leave the context with the others.
+    ContextUnpin = "context.unpin", shown::ContextPin => ContextPins,
+        Change("it chooses what of a session's own history its model reads"), Post ["/api/v1/context/unpin"], or [404];
+    /// Summarises everything but the newest turn of a session; its history stays.
+    ContextCompact = "context.compact", SessionName => CompactionOutcome,
+        Change("it is one model call of the session, within its budget, and nothing is deleted"),
+        Post ["/api/v1/sessions/{id}/compact"], of Session, or [404];
+
+    /// Reports what was spent, by what it was spent on, and how much is left of each limit.
+    BudgetReport = "budget.report", BudgetQuery => money::BudgetReport, Read, Get ["/api/v1/budget"];
+    /// Pauses a session: its models are not called until it is renewed.
+    BudgetPause = "budget.pause", SessionName => SessionBudgetState, Change("less is spent than before"),
+        Post ["/api/v1/sessions/{id}/pause"], of Session, or [404];
+    /// Gives a session a fresh allocation and lets it go on; limits of the day and of the month stay.
+    BudgetRenew = "budget.renew", SessionName => SessionBudgetState,
+        Change("it grants one session once more what the owner's configuration grants it, like the owner's next message"),
+        Post ["/api/v1/sessions/{id}/renew"], of Session, or [404];
+
     /// Lists the jobs, with the next run and the last result of each.
     JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
 
@@ -370,9 +399,14 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 13] = [
+    const CHANGES: [&str; 18] = [
         "apply",
         "approvals.revoke",
+        "budget.pause",
+        "budget.renew",
+        "context.compact",
+        "context.pin",
+        "context.unpin",
         "diff",
         "fleet.answer",
         "fleet.back",
@@ -387,7 +421,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 24] = [
+    const READS: [&str; 27] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -395,6 +429,9 @@ mod tests {
         "approvals.review",
         "approvals.show",
         "approvers.list",
+        "budget.report",
+        "context.diff",
+        "context.show",
         "fleet.access",
         "fleet.messages",
         "fleet.status",

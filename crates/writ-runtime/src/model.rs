@@ -3,6 +3,8 @@
 
 mod clearance;
 
+mod refusal;
+
 mod shown;
 
 mod trial;
@@ -18,12 +20,12 @@ use writ_inspect::prepared::Prepared;
 use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
-use writ_policy::budget::{Exhausted, Spent};
-use writ_policy::door::{Denial, Mode};
-use writ_store::batch::{Op, UsageDelta};
+use writ_policy::budget::Spent;
+use writ_policy::door::Mode;
+use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
-use writ_types::entry::{DenyReason, Fact};
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;
@@ -36,6 +38,7 @@ use crate::place::CallPlace;
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
+use self::refusal::refused;
 use self::shown::{show, shown_text};
 pub(crate) use self::trial::try_model;
 
@@ -306,8 +309,8 @@ async fn attempt(
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
-            note_cut(place, planned, &reply.usage);
-            account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
+            note_usage(place, planned, &reply.usage);
+            account.cost += record(place, models, (planned, role), number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
@@ -316,7 +319,7 @@ async fn attempt(
             account.usage = error.usage;
             let text = recorded_error(&place.services, &error);
             let failed = Err((&error.usage, text.as_str()));
-            account.cost += record(place, models, planned, number, failed, &mut account.ops);
+            account.cost += record(place, models, (planned, role), number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
     }
@@ -388,9 +391,12 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
     place.session.hub.pass(ServerFrame::Status { text });
 }
 
-/// Says once in a session that the model has read only a part of what it was sent.
-fn note_cut(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
-    let Some(read) = planned.cut_to(usage) else { return };
+/// Notes how many tokens a request really had. Says once in a session that the model has read only a part of what it was sent.
+fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
+    let Some(read) = planned.cut_to(usage) else {
+        let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);
+        return place.services.life.estimates.note_usage(&model, estimated, usage.input);
+    };
     if !place.session.state().notices.note_cut() {
         return;
     }
@@ -427,35 +433,11 @@ pub(crate) fn recorded_error(services: &Services, error: &ModelError) -> String 
     services.journal.redactor.mask_text(&text).into_owned()
 }
 
-fn refused(denial: &Denial) -> Event {
-    let failure = match (denial.reason, denial.rule.as_str()) {
-        (DenyReason::Budget, rule) if rule == Exhausted::SessionTokens.setting_name() => {
-            ModelFailure::SessionExhausted
-        }
-        (DenyReason::Budget, rule) if rule == Exhausted::DayTokens.setting_name() => {
-            ModelFailure::DailyExhausted
-        }
-        (DenyReason::Budget, rule) => ModelFailure::Failed {
-            exit: Exit::Budget,
-            text: denial.text.clone(),
-            hint: format!("raise {rule} in config.toml if that is what you want"),
-            noted: None,
-        },
-        (_, rule) => ModelFailure::Failed {
-            exit: Exit::Denied,
-            text: format!("The model call was refused: {}.", denial.text),
-            hint: format!("decided by: {rule}"),
-            noted: None,
-        },
-    };
-    Event::ModelFailed { failure }
-}
-
 /// Notes an attempt for ledger and usage; returns what it cost.
 fn record(
     place: &CallPlace,
     models: &Models,
-    planned: &PlannedCall,
+    (planned, role): (&PlannedCall, ModelRole),
     attempt: AttemptId,
     answer: Result<&ModelReply, (&Usage, &str)>,
     ops: &mut Pending,
@@ -478,14 +460,22 @@ fn record(
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();
-    ops.push(Op::AddUsage(UsageDelta {
+    let delta = UsageDelta {
         session: Some(place.session.id),
         at: place.services.journal.budget_day(now),
         usage,
         cost,
         tool_calls: 0,
         model_calls: 1,
-    }));
+    };
+    let share =
+        UsageShare { delta, role: role.as_str().to_owned(), model: planned.requested_model(), item: None };
+    ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
+    let limits = place.services.keys.limits_of(Some(&place.session));
+    for text in budget::warnings(&limits, &place.spent, (usage.total_tokens(), cost)) {
+        let frame = Box::new(ServerFrame::Status { text });
+        ops.push(Op::Frame { session: place.session.id, frame });
+    }
     cost
 }
 

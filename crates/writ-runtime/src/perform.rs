@@ -44,6 +44,8 @@ pub(crate) struct Performed {
     pub(crate) undo: Option<Undo>,
 }
 
+mod result;
+
 pub(crate) mod send;
 
 pub(crate) mod subscribe;
@@ -104,6 +106,10 @@ async fn by_kind(
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             place::opened(place, permit)?;
             search_memory(place, &query, limit).await?
+        }
+        Action::ReadResult(read) => {
+            place::opened(place, permit)?;
+            result::read_result(place, read).await?
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit, cancel).await?,

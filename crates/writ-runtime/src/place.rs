@@ -42,6 +42,8 @@ pub(crate) struct CallPlace {
     pub(crate) spent: Spent,
     /// The possible origins of a call's arguments; `None` if the conversation was not searched for them.
     pub(crate) origins: Option<Arc<Origins>>,
+    /// The most characters of one result that its context shows; more is stored, and read by a handle.
+    pub(crate) result_chars: usize,
 }
 
 impl CallPlace {
@@ -103,6 +105,7 @@ pub(crate) async fn outside_turn(
         number: 0,
         authority,
         origins: None,
+        result_chars: usize::MAX,
         spent: Spent::default(),
     })
 }

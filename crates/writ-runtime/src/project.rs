@@ -234,6 +234,7 @@ pub(crate) async fn carry_out(
         | PerformedOutcome::Fetched { .. }
         | PerformedOutcome::Saved { .. }
         | PerformedOutcome::Searched { .. }
+        | PerformedOutcome::Part { .. }
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }

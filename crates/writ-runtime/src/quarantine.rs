@@ -12,6 +12,7 @@ use writ_inspect::redact::Clean;
 use writ_store::batch::Op;
 use writ_store::kept::WithheldResult;
 use writ_store::reads::ResultReads as _;
+use writ_tools::RESULT_READ_TOOL;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::question::TOOL;
 use writ_tools::render::Rendered;
@@ -106,7 +107,7 @@ pub(crate) async fn put_in(
     };
     let mut handles = Vec::new();
     handles_in(&arguments, &mut handles);
-    if handles.is_empty() || call.name == TOOL {
+    if handles.is_empty() || [TOOL, RESULT_READ_TOOL].contains(&call.name.as_str()) {
         return Ok(Ok(call.clone()));
     }
     if handles.len() > MAX_HANDLES {
@@ -160,7 +161,7 @@ pub(crate) async fn told(
     session: &Session,
     (prepared, attempt, read): (&Prepared, AttemptId, &Label),
     outcome: &PerformedOutcome,
-    (mut rendered, fields): (Rendered, &[Field]),
+    (mut rendered, whole, fields): (Rendered, Option<Clean>, &[Field]),
 ) -> Result<ResultForms, EngineError> {
     let put_in = has_put_in(prepared);
     let Some(kind) = kind_of(outcome) else {
@@ -172,7 +173,12 @@ pub(crate) async fn told(
     };
     let quarantine = services.servers.registry().quarantine_of(&prepared.tool);
     if !put_in && !quarantine.withholds_taint(rendered.label.taint) {
-        return Ok(open(attempt, rendered));
+        return match whole {
+            Some(whole) => {
+                store_whole((services, session), (prepared, attempt), (rendered, whole, fields)).await
+            }
+            None => Ok(open(attempt, rendered)),
+        };
     }
     let handle = Handle { result: next_kept(services, session).await?, field: None };
     let label = rendered.label;
@@ -184,6 +190,7 @@ pub(crate) async fn told(
         text: rendered.text.into_string(),
         fields: fields.to_vec(),
         label: label.clone(),
+        readable: false,
     };
     let failed = if rendered.outcome == ToolOutcome::Done { "" } else { " It failed." };
     let text = format!(
@@ -208,6 +215,38 @@ pub(crate) async fn told(
     };
     let op = Op::KeepResult(Box::new(kept));
     Ok(ResultForms { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
+}
+
+/// The most bytes of one result that are stored; a program's output is bounded by the sandbox before.
+const MAX_STORED_BYTES: usize = 4 * 1024 * 1024;
+
+/// Stores a result that is too long to be shown whole, and says by which handle more of it can be read.
+async fn store_whole(
+    (services, session): (&Services, &Session),
+    (prepared, attempt): (&Prepared, AttemptId),
+    (mut rendered, whole, fields): (Rendered, Clean, &[Field]),
+) -> Result<ResultForms, EngineError> {
+    let handle = Handle { result: next_kept(services, session).await?, field: None };
+    let mut text = whole.into_string();
+    let end = text.floor_char_boundary(MAX_STORED_BYTES);
+    text.truncate(end);
+    let kept = WithheldResult {
+        session: session.id,
+        number: handle.result,
+        at: services.journal.clock.now(),
+        tool: prepared.tool.clone(),
+        text,
+        fields: fields.to_vec(),
+        label: rendered.label.clone(),
+        readable: true,
+    };
+    let chars = kept.text.chars().count();
+    let note = format!(
+        "{}\n[The result has {chars} characters and is shown in part. {RESULT_READ_TOOL} reads more of it: {{\"handle\": \"{handle}\"}}]",
+        &*rendered.text
+    );
+    rendered.text = services.journal.redactor.clean_text(note);
+    Ok(ResultForms { op: Some(Op::KeepResult(Box::new(kept))), ..open(attempt, rendered) })
 }
 
 /// Returns the next number for a withheld result of a session.
@@ -252,6 +291,8 @@ fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Planned { .. }
+        // It was readable when it came.
+        | PerformedOutcome::Part { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. } => None,
     }

@@ -22,11 +22,13 @@ use writ_tools::registry::Registry;
 use writ_types::unit::Timestamp;
 
 use crate::approved::Approved;
+use crate::breaker::ScorerBreaker;
 use crate::clock::Clock;
 use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
 use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
 use crate::error::EngineError;
+use crate::estimates::Estimates;
 use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
@@ -158,6 +160,10 @@ pub(crate) struct Life {
     pub(crate) guests: watch::Sender<u64>,
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
+    /// How far estimates of tokens are off.
+    pub(crate) estimates: Estimates,
+    /// Stops asking a scorer that fails.
+    pub(crate) scorer: Mutex<ScorerBreaker>,
     pub(crate) metrics: Arc<Metrics>,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
@@ -177,6 +183,8 @@ impl Life {
             jobs: Arc::new(jobs),
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
+            estimates: Estimates::default(),
+            scorer: Mutex::default(),
             metrics,
             fleet: OnceLock::new(),
         }

@@ -33,7 +33,8 @@ use crate::error::EngineError;
 use crate::hub::Hub;
 
 pub(crate) use parts::{
-    SessionBudget, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy, SessionSubscriptions,
+    SessionBudget, SessionContext, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy,
+    SessionSubscriptions,
 };
 
 /// The key of a session's metadata that says when it was closed.
@@ -46,6 +47,14 @@ pub(crate) const MAX_INTERRUPTS: usize = 64;
 pub(crate) const GRANTED_HOSTS: &str = "granted_hosts";
 /// The key of a session's metadata with the hosts that no list names and that it has read from.
 pub(crate) const NEW_HOSTS: &str = "new_hosts";
+/// The key of a session's metadata with the tokens from which its budget is counted.
+pub(crate) const BUDGET_BASE: &str = "budget_base";
+/// The key of a session's metadata with the money from which its budget is counted, in micro-USD.
+pub(crate) const BUDGET_COST_BASE: &str = "budget_cost_base";
+/// The key of a session's metadata that says that a person has paused it.
+pub(crate) const BUDGET_PAUSED: &str = "budget_paused";
+/// The key of a session's metadata with the rows that its owner has pinned.
+pub(crate) const CONTEXT_PINS: &str = "context_pins";
 /// The key of a session's metadata with what it keeps in the context.
 pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 /// The key of a session's metadata with a program's name for it.
@@ -210,6 +219,7 @@ pub(crate) struct SessionState {
     /// The rules in force, where its project has some of its own.
     pub(crate) rules: Option<Arc<RuleSet>>,
     pub(crate) budget: SessionBudget,
+    pub(crate) context: SessionContext,
     pub(crate) notices: SessionNotices,
     /// An interrupted step has left changes behind in a session with preapproved changes; the preapproval
     /// does not cover them.
@@ -431,6 +441,7 @@ pub(crate) fn base_grants() -> Grants {
         .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
         .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
         .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::ReadResult, [(Dimension::Memory, ANY)])
         .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
         .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
         .allow_kind(ActionKind::Say, [(Dimension::Recipient, Recipient::Owner.as_str())])

@@ -11,6 +11,7 @@ use writ_sandbox::Sandbox;
 use writ_store::batch::{Batch, NewSessionRow, Op};
 use writ_store::reads::SessionReads as _;
 use writ_types::id::SessionId;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::{LEFT_BEHIND, MAX_LOADED_SESSIONS};
 use crate::error::EngineError;
@@ -18,8 +19,9 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
-    ACCESS, CLOSED_AT, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
-    SessionBudget, SessionHosts, SessionState, SessionSubscriptions, SessionTerms, Surface,
+    ACCESS, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, GRANTED_HOSTS, HOOK_STATE,
+    NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget, SessionContext, SessionHosts,
+    SessionState, SessionSubscriptions, SessionTerms, Surface,
 };
 use crate::subscription;
 
@@ -135,7 +137,14 @@ impl Sessions {
             },
         };
         let rules = self.rules.project_rules(terms.project.as_deref()).await?;
-        let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let number = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let budget = SessionBudget {
+            base: Tokens::new(number(BUDGET_BASE)),
+            cost_base: MicroUsd::new(number(BUDGET_COST_BASE)),
+            note: None,
+            paused: flag(BUDGET_PAUSED),
+        };
+        let pins = row.metadata.get(CONTEXT_PINS).and_then(|rows| serde_json::from_value(rows.clone()).ok());
         let state = SessionState {
             rehydrated: row.turn_number > 0,
             rules,
@@ -160,7 +169,8 @@ impl Sessions {
                 .iter()
                 .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
                 .collect(),
-            budget: SessionBudget { base: writ_types::unit::Tokens::new(budget_base), note: None },
+            budget,
+            context: SessionContext { pins: pins.unwrap_or_default() },
             ..SessionState::default()
         };
         let session = Arc::new(Session::new(id, terms, state));

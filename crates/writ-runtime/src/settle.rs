@@ -3,7 +3,7 @@
 
 use writ_agent::notice;
 use writ_store::approvals::StoredAsk;
-use writ_store::batch::{Op, UsageDelta};
+use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_store::reads::{AskReads as _, LedgerReads as _, TurnReads as _};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
@@ -20,6 +20,9 @@ use crate::asks::tell;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::services::Services;
+
+/// The role of a call that a crash has interrupted: the ledger does not say it.
+const UNKNOWN_ROLE: &str = "interrupted";
 
 /// The reason given for an attempt that was under way.
 const LOST: &str = "the engine was restarted, or could not go on, while it ran";
@@ -117,7 +120,9 @@ impl UnfinishedAttempt {
             tool_calls: 0,
             model_calls: 1,
         };
-        Pending::from([entry(called), Op::AddUsage(delta)])
+        let (role, model) = (UNKNOWN_ROLE.to_owned(), requested.clone());
+        let share = UsageShare { delta, role, model, item: None };
+        Pending::from([entry(called), Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))])
     }
 }
 
@@ -248,7 +253,8 @@ mod tests {
         let lost = UnfinishedAttempt::new(attempt, Some(intent(Action::ModelCall(call))));
         assert_eq!(lost.cost(), MicroUsd::new(7));
         let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
-        let Some(Op::AddUsage(delta)) = ops.as_slice().last() else { panic!("{ops:?}") };
+        let [_, Op::AddUsage(delta), Op::AddUsageShare(share)] = ops.as_slice() else { panic!("{ops:?}") };
+        assert_eq!((&share.delta, share.model.as_str()), (delta, "p/m"));
         assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
         let erased =
             UnfinishedAttempt::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));

@@ -104,7 +104,7 @@ pub(crate) async fn materialize(
         };
         let text = within(&text, left);
         left = left.saturating_sub(estimate_tokens(&text).get());
-        items.push(WorkspaceItem { title: one.title(), id: one.id, text, label });
+        items.push(WorkspaceItem { title: one.title(), id: one.id, text, label, done: false });
     }
     Ok(items)
 }

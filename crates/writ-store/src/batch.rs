@@ -12,6 +12,7 @@ pub use receipt::{AskOpened, FrameNumber, Receipt, WriteResults};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
+use crate::compaction::Compaction;
 use crate::fleet::FleetOp;
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
@@ -26,7 +27,7 @@ pub use crate::queue::NewMessageRow;
 pub use crate::sessions::{NewChronicle, NewSessionRow};
 pub use crate::turns::NewTurn;
 pub use crate::undo::NewUndo;
-pub use crate::usage::UsageDelta;
+pub use crate::usage::{UsageDelta, UsageShare};
 
 mod receipt;
 
@@ -192,8 +193,13 @@ pub enum Op {
     },
     /// Adds a message to the history of a session.
     Chronicle(Box<NewChronicle>),
-    /// Adds to the totals of the session and of the day.
+    /// Adds to the totals of the session, of the day and of the month.
     AddUsage(UsageDelta),
+    /// Adds the same usage to the totals by role, by model and by item; stands beside [`Self::AddUsage`].
+    AddUsageShare(Box<UsageShare>),
+    /// Stores a compaction of a session's history. Conflict unless its number is the next, and it covers no less than the
+    /// one before.
+    Compact(Box<Compaction>),
     /// Opens an ask, or finds the open one for the same prepared hash. See [`Receipt::asks`].
     OpenAsk(Box<NewAsk>),
     /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers. `Expired` also

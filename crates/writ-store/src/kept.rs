@@ -1,4 +1,4 @@
-//! Results that are withheld from models.
+//! Results that are withheld from models, or stored because they are too long to be shown whole.
 
 use rusqlite::{Connection, Row, params};
 use writ_types::chat::Field;
@@ -34,6 +34,8 @@ pub struct WithheldResult {
     pub fields: Vec<Field>,
     /// Its label: trust and origin.
     pub label: Label,
+    /// True if the model may read it: it was only too long to be shown whole.
+    pub readable: bool,
 }
 
 impl WithheldResult {
@@ -50,8 +52,8 @@ pub(crate) fn store_result(conn: &Connection, kept: &WithheldResult) -> Result<(
     let session = kept.session.to_string();
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO kept_result (session, number, at, tool, text, fields, label, bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR IGNORE INTO kept_result (session, number, at, tool, text, fields, label, bytes, readable)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             session,
             int(kept.number),
@@ -60,7 +62,8 @@ pub(crate) fn store_result(conn: &Connection, kept: &WithheldResult) -> Result<(
             kept.text,
             fields,
             label,
-            int(bytes)
+            int(bytes),
+            kept.readable,
         ],
     )?;
     if added == 0 {
@@ -93,6 +96,7 @@ fn decode_result(row: &Row<'_>) -> Result<WithheldResult, StoreError> {
         text: row.get("text")?,
         fields: codec::from_json("fields", &row.get::<_, String>("fields")?)?,
         label: codec::from_json("label", &row.get::<_, String>("label")?)?,
+        readable: row.get("readable")?,
     })
 }
 
@@ -128,6 +132,7 @@ mod tests {
             text,
             fields: vec![Field { path: "/id".into(), value: "m-1".into() }],
             label: Label::new(Taint::External).mark_public(),
+            readable: false,
         }
     }
 

@@ -43,6 +43,8 @@ pub mod sessions;
 
 pub mod kept;
 
+pub mod compaction;
+
 pub mod undo;
 
 pub mod usage;

@@ -51,6 +51,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "ended revocations",
         sql: include_str!("schema/0015_ended_revocations.sql"),
     },
+    Migration {
+        number: 16,
+        name: "context and money",
+        sql: include_str!("schema/0016_context_and_money.sql"),
+    },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -245,6 +245,26 @@ pub(crate) fn recent_after(
     read_chronicle(conn, session, (after, u64::MAX), limit)
 }
 
+pub(crate) fn chronicle_rows(
+    conn: &Connection,
+    session: SessionId,
+    rows: &[u64],
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    let mut found = Vec::with_capacity(rows.len());
+    for n in rows {
+        let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n = ?2";
+        found.extend(query_one(conn, sql, params![session.to_string(), int(*n)], decode_chronicle)?);
+    }
+    found.sort_by_key(|row| row.n);
+    Ok(found)
+}
+
+pub(crate) fn count_chronicle(conn: &Connection, session: SessionId, last: u64) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) AS rows FROM chronicle WHERE session = ?1 AND n <= ?2";
+    let count = query_one(conn, sql, params![session.to_string(), int(last)], |row| get_uint(row, "rows"))?;
+    Ok(count.unwrap_or_default())
+}
+
 fn read_chronicle(
     conn: &Connection,
     session: SessionId,

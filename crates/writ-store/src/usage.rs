@@ -1,7 +1,7 @@
 //! Totals of what was used, what is set aside, and named counters.
 
 use rusqlite::{Connection, Row, params};
-use writ_policy::budget::UsedAmounts;
+use writ_policy::budget::{SharedAmounts, UsedAmounts};
 use writ_types::chat::Usage;
 use writ_types::id::SessionId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -43,6 +43,52 @@ pub struct UsageDelta {
     pub model_calls: u64,
 }
 
+/// The usage of one step by what it was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageShare {
+    /// The usage.
+    pub delta: UsageDelta,
+    /// The role that called the model.
+    pub role: String,
+    /// The model, as `provider/model`.
+    pub model: String,
+    /// The work item that it belongs to.
+    pub item: Option<String>,
+}
+
+/// What totals can be asked for by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageKind {
+    /// By UTC day.
+    Day,
+    /// By month.
+    Month,
+    /// By session.
+    Session,
+    /// By day and role.
+    Role,
+    /// By day and model.
+    Model,
+    /// By work item.
+    Item,
+}
+
+impl UsageKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Session => "session",
+            Self::Role => "role",
+            Self::Model => "model",
+            Self::Item => "item",
+        }
+    }
+}
+
+/// The most rows of totals that one read returns.
+pub const MAX_TOTALS: usize = 10_000;
+
 /// The changes to usage of operations that are not written yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PendingUsage {
@@ -71,11 +117,21 @@ pub struct BudgetState {
     pub session_reserved: Reservations,
     /// The usage of all sessions on the day.
     pub day: UsageTotals,
+    /// The usage of all sessions in the month.
+    pub month: UsageTotals,
     /// All reservations: of attempts that run, also if they began on another day.
     pub reserved: Reservations,
 }
 
 impl UsageTotals {
+    /// Adds other totals; saturates.
+    pub fn add_totals(&mut self, other: &Self) {
+        self.usage += other.usage;
+        self.cost = self.cost.saturating_add(other.cost);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+    }
+
     fn add(&mut self, delta: &UsageDelta) {
         self.usage += delta.usage;
         self.cost = self.cost.saturating_add(delta.cost);
@@ -98,11 +154,45 @@ pub(crate) fn date_of(at: Timestamp) -> String {
 }
 
 pub(crate) fn add_usage(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreError> {
-    add_to(conn, "day", &date_of(delta.at), delta)?;
+    let date = date_of(delta.at);
+    add_to(conn, "day", &date, delta)?;
+    add_to(conn, "month", month_of(&date), delta)?;
     match delta.session {
         Some(session) => add_to(conn, "session", &session.to_string(), delta),
         None => Ok(()),
     }
+}
+
+/// The month of a UTC date: `2026-01`.
+fn month_of(date: &str) -> &str {
+    date.get(..7).unwrap_or(date)
+}
+
+/// The longest name of a role, a model or an item in a total, in characters.
+const MAX_SHARE_CHARS: usize = 200;
+
+pub(crate) fn add_share(conn: &Connection, share: &UsageShare) -> Result<(), StoreError> {
+    let date = date_of(share.delta.at);
+    let name = |name: &str| name.chars().take(MAX_SHARE_CHARS).collect::<String>();
+    for (kind, of) in [(UsageKind::Role, &share.role), (UsageKind::Model, &share.model)] {
+        add_to(conn, kind.as_str(), &format!("{date} {}", name(of)), &share.delta)?;
+    }
+    match &share.item {
+        Some(item) => add_to(conn, UsageKind::Item.as_str(), &name(item), &share.delta),
+        None => Ok(()),
+    }
+}
+
+/// Returns the totals of a kind whose keys are at least `from` and below `below`, in the order of their keys.
+pub(crate) fn read_all_totals(
+    conn: &Connection,
+    kind: UsageKind,
+    (from, below): (&str, &str),
+) -> Result<Vec<(String, UsageTotals)>, StoreError> {
+    let sql = "SELECT * FROM usage WHERE kind = ?1 AND key >= ?2 AND key < ?3 ORDER BY key DESC LIMIT ?4";
+    codec::query(conn, sql, params![kind.as_str(), from, below, codec::limit(MAX_TOTALS)], |row| {
+        Ok((row.get("key")?, decode_totals(row)?))
+    })
 }
 
 fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Result<(), StoreError> {
@@ -165,8 +255,13 @@ pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Resu
         let date = date_of(ceilings.start_of_day(redemption.intent.at));
         // An attempt that runs counts today even if it began yesterday: it is booked on the day on which it
         // ends.
-        let today = sum_taken(read_totals(conn, "day", &date)?, read_reserved(conn, "'all'", "all")?);
-        ceilings.admit_call(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
+        let reserved = read_reserved(conn, "'all'", "all")?;
+        let used = SharedAmounts {
+            session,
+            day: sum_taken(read_totals(conn, "day", &date)?, reserved),
+            month: sum_taken(read_totals(conn, "month", month_of(&date))?, reserved),
+        };
+        ceilings.admit_call(&used, reservation.cost).map_err(Conflict::Exhausted)?;
     }
     let added = execute(
         conn,
@@ -278,7 +373,8 @@ pub(crate) fn read_standing(
     let mut standing = codec::snapshot(conn, |conn| {
         let (session_reserved, reserved) = reserved_without(conn, &id, &pending.ended)?;
         let (session, day) = (read_totals(conn, "session", &id)?, read_totals(conn, "day", &date)?);
-        Ok(BudgetState { session, session_reserved, day, reserved })
+        let month = read_totals(conn, "month", month_of(&date))?;
+        Ok(BudgetState { session, session_reserved, day, month, reserved })
     })?;
     for delta in &pending.used {
         if delta.session == Some(session) {
@@ -286,6 +382,9 @@ pub(crate) fn read_standing(
         }
         if date_of(delta.at) == date {
             standing.day.add(delta);
+        }
+        if month_of(&date_of(delta.at)) == month_of(&date) {
+            standing.month.add(delta);
         }
     }
     Ok(standing)

@@ -44,3 +44,5 @@ mod schema;
 pub mod text;
 
 mod tools;
+
+pub use tools::result::RESULT_READ_TOOL;

@@ -8,7 +8,7 @@ use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::encoding::TextForm;
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
-use writ_types::taint::Taint;
+use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 /// The outcome of an action.
@@ -138,6 +138,19 @@ pub enum PerformedOutcome {
         /// True if only models that are cleared for secrets may receive them.
         secret: bool,
     },
+    /// A part of an earlier result, which was masked when it came.
+    Part {
+        /// The tool that had returned it.
+        tool: String,
+        /// The text.
+        text: String,
+        /// Its first character in the result, counted from one.
+        from: u64,
+        /// The characters of the whole result.
+        total: u64,
+        /// The label of the whole result.
+        label: Box<Label>,
+    },
     /// A plan was approved.
     Planned {
         /// The number of its steps.
@@ -180,8 +193,8 @@ impl PerformedOutcome {
                 masked.extend(redactor.scrub_cut(stdout));
                 masked.extend(redactor.scrub_cut(stderr));
             }
-            // A large file, or a long line, was cut at its end.
-            Self::Text { text, .. } => masked.extend(redactor.scrub_cut(text)),
+            // A large file, or a long line, was cut at its end; a part of a result was masked when it came.
+            Self::Text { text, .. } | Self::Part { text, .. } => masked.extend(redactor.scrub_cut(text)),
             Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
             Self::Matches { matches, .. } => {
                 for found in matches {

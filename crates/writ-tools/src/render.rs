@@ -54,13 +54,46 @@ pub struct Rendered {
 /// Renders what came of a permitted action, without the secrets in it: they are masked in what was performed, too, and
 /// before anything is cut, so that no half of one is left.
 pub fn render_result(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &Redactor) -> Rendered {
+    render_bounded(prepared, performed, redactor, MAX_RESULT_CHARS).0
+}
+
+/// Works as [`render_result`], with at most `most_chars` characters. Returns the whole text beside it where that is longer;
+/// what a URL answered has its own limit.
+pub fn render_bounded(
+    prepared: &Prepared,
+    performed: &mut PerformedOutcome,
+    redactor: &Redactor,
+    most_chars: usize,
+) -> (Rendered, Option<Clean>) {
     // Secrets are masked before anything is formatted, so that no format can break them apart.
     let masked = performed.scrub_secrets(redactor);
     let performed = &*performed;
-    let (text, outcome) = match performed {
+    let label = result_label(prepared, performed);
+    let (text, outcome) = render_text(prepared, performed, usize::MAX);
+    // The text of the network has its own limit.
+    let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
+    let most = if fetched { usize::MAX } else { most_chars };
+    // What became readable by rendering, such as the entities of a page, may be a secret, too.
+    let clean = |text: String| redactor.clean_text(text).with_masked(masked.clone());
+    if text.len() <= most || text.chars().count() <= most {
+        return (Rendered { text: clean(text), label, outcome }, None);
+    }
+    let whole = clean(text);
+    let (short, _) = render_text(prepared, performed, most);
+    let short = clean(cut_middle(&short, most).into_owned());
+    (Rendered { text: short, label, outcome }, Some(whole))
+}
+
+/// Returns the text of an outcome, in which each stream of a program has at most half of `most_chars`.
+fn render_text(
+    prepared: &Prepared,
+    performed: &PerformedOutcome,
+    most_chars: usize,
+) -> (String, ToolOutcome) {
+    match performed {
         PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
             let outcome = exec_outcome(*end, reaches_out(&prepared.action));
-            (render_exec((*end, outcome), stdout, stderr, *dropped_bytes), outcome)
+            (render_exec((*end, outcome), (stdout, stderr), *dropped_bytes, most_chars), outcome)
         }
         PerformedOutcome::Text { first_line, text, total_lines, form } => {
             let conventions = lines::describe_conventions(*form);
@@ -95,6 +128,9 @@ pub fn render_result(prepared: &Prepared, performed: &mut PerformedOutcome, reda
         PerformedOutcome::Called { text, structured, is_error, .. } => {
             foreign::render_answer(text, structured.as_ref(), *is_error)
         }
+        PerformedOutcome::Part { tool, text, from, total, .. } => {
+            (render_part((tool, text), *from, *total), ToolOutcome::Done)
+        }
         PerformedOutcome::Planned { steps, until } => {
             let text = format!(
                 "the plan is approved: its {steps} steps are done without asking until {until}, each call as its step says"
@@ -107,13 +143,25 @@ pub fn render_result(prepared: &Prepared, performed: &mut PerformedOutcome, reda
         }
         PerformedOutcome::Failed { report } => (render_failure(report), ToolOutcome::Failed),
         PerformedOutcome::Doubtful { report } => (render_failure(report), ToolOutcome::Unknown),
-    };
-    // The text of the network has its own limit.
-    let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
-    let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
-    // What became readable by rendering, such as the entities of a page, may be a secret, too.
-    let text = redactor.clean_text(text).with_masked(masked);
-    Rendered { text, label: result_label(prepared, performed), outcome }
+    }
+}
+
+/// Says which part of a result it is, and where the next one begins.
+fn render_part((tool, text): (&str, &str), from: u64, total: u64) -> String {
+    let count = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
+    let last = from.saturating_add(count).saturating_sub(1);
+    if count == 0 {
+        return format!(
+            "(nothing there: the result of {} has {total} characters)",
+            one_line(tool, MAX_NAME_CHARS)
+        );
+    }
+    let more =
+        if last < total { format!("\n[it goes on: from {}]", last.saturating_add(1)) } else { String::new() };
+    format!(
+        "[characters {from} to {last} of {total} of what {} returned]\n{text}{more}",
+        one_line(tool, MAX_NAME_CHARS)
+    )
 }
 
 /// The values of a structured result without a secret in them: an argument that is one of these was not composed. Of a
@@ -150,6 +198,7 @@ fn collect_leaves(performed: &PerformedOutcome) -> Vec<Field> {
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Planned { .. }
+        | PerformedOutcome::Part { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. }
         | PerformedOutcome::Failed { .. }
@@ -189,6 +238,9 @@ fn result_label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         label = label.read_by(readers.iter().cloned());
         label.secret = *secret;
     }
+    if let PerformedOutcome::Part { label: whole, .. } = performed {
+        label = (**whole).clone();
+    }
     if let PerformedOutcome::Memories { hits, note: _ } = performed {
         // No readers are known for a memory, even where those of the text that it is searched for are known.
         label = label.read_by([]);
@@ -226,9 +278,9 @@ const fn exec_outcome(end: ExecEnd, reaches_out: bool) -> ToolOutcome {
 /// Only the output where a program did well and wrote nothing else; else how it ended and both streams.
 fn render_exec(
     (end, outcome): (ExecEnd, ToolOutcome),
-    stdout: &str,
-    stderr: &str,
+    (stdout, stderr): (&str, &str),
     dropped_bytes: u64,
+    most_chars: usize,
 ) -> String {
     let (stdout, stderr) = (trim_end_line(stdout), trim_end_line(stderr));
     let dropped = match dropped_bytes {
@@ -253,7 +305,7 @@ fn render_exec(
         (true, false) => format!("({ended})\nstandard error:\n{stderr}{dropped}"),
         (false, false) => {
             // Each stream keeps its half, so that a long output cannot push the error message out.
-            let half = MAX_RESULT_CHARS / 2 - MAX_NAME_CHARS;
+            let half = (most_chars / 2).saturating_sub(MAX_NAME_CHARS);
             let (stdout, stderr) = (cut_middle(stdout, half), cut_middle(stderr, half));
             format!("({ended})\nstandard output:\n{stdout}\nstandard error:\n{stderr}{dropped}")
         }

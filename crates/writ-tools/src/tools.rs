@@ -27,6 +27,8 @@ mod patch;
 
 pub(crate) mod plan;
 
+pub(crate) mod result;
+
 mod search;
 
 mod send;
@@ -40,7 +42,7 @@ mod web;
 mod web_search;
 
 /// Every tool that needs no configuration, sorted by name.
-pub(crate) static CORE: [&ToolDef; 15] = [
+pub(crate) static CORE: [&ToolDef; 16] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
@@ -50,6 +52,7 @@ pub(crate) static CORE: [&ToolDef; 15] = [
     &memory::MEMORY_STORE,
     &plan::PLAN_PROPOSE,
     &exec::PYTHON_EXEC,
+    &result::RESULT_READ,
     &search::SEARCH,
     &send::SEND_FILE,
     &exec::SHELL_EXEC,

@@ -19,11 +19,13 @@ mod call;
 mod kind;
 mod model;
 mod plan;
+mod result;
 
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep};
+pub use result::ReadResult;
 
 /// A request of an agent. Data only: it describes the work and holds no decision about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +83,8 @@ pub enum Action {
     Search(Search),
     /// Have a plan approved, so that its steps are done without further questions.
     Plan(Plan),
+    /// Read a part of an earlier result of this session that was too long to be shown whole.
+    ReadResult(ReadResult),
 }
 
 impl Action {
@@ -113,6 +117,7 @@ impl Action {
             Self::Connect(_) => ActionKind::Connect,
             Self::Search(_) => ActionKind::Search,
             Self::Plan(_) => ActionKind::Plan,
+            Self::ReadResult(_) => ActionKind::ReadResult,
         }
     }
 }

@@ -15,6 +15,10 @@ pub mod project;
 
 pub mod approval;
 
+pub mod budget;
+
+pub mod context;
+
 pub mod ledger;
 
 pub mod key;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
 use crate::chat::{StopReason, ToolOutcome, Usage};
 use crate::digest::Digest;
-use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, SessionId, TurnId};
 use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 
@@ -15,6 +15,8 @@ mod agent;
 mod connection;
 
 mod event;
+
+mod inbound;
 
 mod judged;
 
@@ -27,6 +29,7 @@ mod requester;
 pub use agent::{AgentChange, AgentRecord};
 pub use connection::{ConnectionRecord, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
+pub use inbound::InboundRecord;
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 pub use phase::TurnPhase;
 pub use requester::{Requester, SealedText};
@@ -47,25 +50,6 @@ pub struct Entry {
     pub turn_number: u64,
     /// The recorded fact.
     pub fact: Fact,
-}
-
-/// A record of an inbound message, signed by the harness together with taint and turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InboundRecord {
-    /// The message.
-    pub message: MessageId,
-    /// Its session.
-    pub session: SessionId,
-    /// The number of the turn that it opens or joins.
-    pub turn_number: u64,
-    /// The sender, as in the directory: `owner`, `member:NAME`, …
-    pub principal: String,
-    /// Its trust level.
-    pub taint: Taint,
-    /// Digest of its text.
-    pub text: Digest,
-    /// When it came.
-    pub at: Timestamp,
 }
 
 /// The reason for a refusal of the door, in a form that machines can compare.
@@ -440,6 +424,17 @@ pub enum Fact {
         /// The name.
         name: String,
     },
+    /// The older part of a session's history left the context; the history itself is unchanged.
+    Compacted {
+        /// The number of messages that the summary stands for.
+        messages: u64,
+        /// The model that wrote the summary, or `harness`.
+        by: String,
+        /// Digest of the summary.
+        summary: Digest,
+        /// The join of the labels of what was summarised.
+        label: Label,
+    },
     /// A reply went out.
     Replied {
         /// The first entry that it rests on.
@@ -485,6 +480,7 @@ impl Fact {
             | Self::Restored { .. }
             | Self::Shadowed { .. }
             | Self::Served { .. }
+            | Self::Compacted { .. }
             | Self::Replied { .. } => Vec::new(),
         }
     }

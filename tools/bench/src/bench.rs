@@ -13,6 +13,8 @@ mod engine;
 
 mod startup;
 
+mod context;
+
 mod door;
 
 mod approvals;
@@ -85,6 +87,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("door", door::measure),
     ("approvals", approvals::measure),
     ("values", values::measure),
+    ("context", context::measure),
     ("commit", commit::measure),
     ("turns", turns::measure),
     ("mcp", mcp::measure),

@@ -5,6 +5,13 @@ use std::sync::Arc;
 
 use writ_types::chat::{ChatMessage, Part, Role};
 
+/// Messages that leave the context together.
+pub(super) struct MessageGroup {
+    /// The place of the first of them in the conversation.
+    pub(super) place: usize,
+    pub(super) messages: Vec<Arc<ChatMessage>>,
+}
+
 /// Splits a conversation into groups that leave the context together: an
 /// assistant's message with its calls and the results that follow it, or any
 /// other message alone.
@@ -13,23 +20,23 @@ use writ_types::chat::{ChatMessage, Part, Role};
 /// no provider accepts them; they appear where a conversation was cut by a
 /// crash or by the limit on its length.
 pub(super) fn group_messages(
-    messages: impl IntoIterator<Item = Arc<ChatMessage>>,
-) -> Vec<Vec<Arc<ChatMessage>>> {
-    let mut groups: Vec<Vec<Arc<ChatMessage>>> = Vec::new();
-    for message in messages {
+    messages: impl IntoIterator<Item = (usize, Arc<ChatMessage>)>,
+) -> Vec<MessageGroup> {
+    let mut groups: Vec<MessageGroup> = Vec::new();
+    for (place, message) in messages {
         match (message.role, groups.last_mut()) {
-            (Role::Tool, Some(group)) if group.iter().any(|message| has_calls(message)) => {
-                group.push(message)
+            (Role::Tool, Some(group)) if group.messages.iter().any(|message| has_calls(message)) => {
+                group.messages.push(message)
             }
             (Role::System | Role::User | Role::Assistant | Role::Tool, _) => {
-                groups.push(vec![message]);
+                groups.push(MessageGroup { place, messages: vec![message] });
             }
         }
     }
     for group in &mut groups {
-        keep_pairs(group);
+        keep_pairs(&mut group.messages);
     }
-    groups.retain(|group| !group.is_empty());
+    groups.retain(|group| !group.messages.is_empty());
     groups
 }
 

@@ -4,7 +4,7 @@ use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::taint::Taint;
 
 use super::{MAX_MEMORY_CHARS, MAX_TITLE_CHARS};
-use crate::event::{MemoryItem, WorkspaceItem};
+use crate::event::{CarriedItem, MemoryItem, WorkspaceItem};
 use crate::text;
 
 pub(super) fn memory_message(item: &MemoryItem) -> ChatMessage {
@@ -14,6 +14,16 @@ pub(super) fn memory_message(item: &MemoryItem) -> ChatMessage {
         text = text::mark_external("memory", &text);
     }
     let text = format!("[Memory, {}] {text}", format!("{:?}", item.kind).to_lowercase());
+    ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
+}
+
+/// Returns the message of something of the conversation before the history.
+pub(super) fn carried_message(item: &CarriedItem) -> ChatMessage {
+    let mut text = item.text.clone();
+    if item.label.taint == Taint::External {
+        text = text::mark_external("conversation", &text);
+    }
+    let text = format!("[{}] {text}", text::plain_name(&item.source));
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
 }
 

@@ -22,10 +22,54 @@ const MAX_QUOTED_CHARS: usize = 160;
 pub enum Results {
     /// All of them.
     All,
+    /// Those of this turn and of the few turns before it (`context.observation_mask_after_turns`).
+    OfRecentTurns,
     /// Those of this turn.
     OfThisTurn,
     /// Those of this turn's last step.
     OfTheLastStep,
+}
+
+/// The least number of estimated tokens at which a message is never trivial (SIL-076).
+const NEVER_TRIVIAL_TOKENS: u64 = 20;
+
+/// The longest text that is looked at, in bytes: twenty tokens are eighty characters of at most four bytes.
+const MAX_TRIVIAL_BYTES: usize = 320;
+
+/// The words that a trivial message is made of: it acknowledges, and says nothing else.
+const TRIVIAL_WORDS: [&str; 28] = [
+    "a", "alright", "and", "bye", "cheers", "cool", "fine", "good", "got", "great", "it", "k", "lot", "many",
+    "much", "nice", "ok", "okay", "perfect", "right", "so", "thank", "thanks", "thx", "ty", "very",
+    "welcome", "you",
+];
+
+/// Returns the age of each message in turns: those of the newest turn of the history have the age 1. A turn begins with the
+/// person's messages.
+pub(super) fn ages_in_turns(history: &[Arc<ChatMessage>]) -> Vec<u32> {
+    let mut ages = vec![0; history.len()];
+    let mut age = 1_u32;
+    for place in (0..history.len()).rev() {
+        ages[place] = age;
+        let is_user = |place: usize| history[place].role == Role::User;
+        if is_user(place) && (place == 0 || !is_user(place - 1)) {
+            age = age.saturating_add(1);
+        }
+    }
+    ages
+}
+
+/// Returns true if a message only acknowledges, such as «ok, thanks».
+pub(super) fn is_trivial(message: &ChatMessage) -> bool {
+    let (Role::User | Role::Assistant, [Part::Text { text }]) = (message.role, message.parts.as_slice())
+    else {
+        return false;
+    };
+    if text.len() > MAX_TRIVIAL_BYTES || estimate_tokens(text).get() >= NEVER_TRIVIAL_TOKENS {
+        return false;
+    }
+    let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).peekable();
+    words.peek().is_some()
+        && words.all(|word| TRIVIAL_WORDS.binary_search(&word.to_lowercase().as_str()).is_ok())
 }
 
 /// Masks the results of a message.
@@ -44,6 +88,13 @@ pub(super) fn mask_results(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
         }
         if let Part::Result(result) = part {
             let chars = result.text.chars().count();
+            let again = match stored_handle(&result.text) {
+                Some(number) => format!("`result_read` with the handle \"$r{number}\" shows it again."),
+                None => "Call the tool again if you need it.".to_owned(),
+            };
+            result.text = format!(
+                "[This result of {chars} characters was left out, since the conversation is long. {again}]"
+            );
             result.text = format!(
                 "[This result of {chars} characters was left out, since the conversation is long. Call the tool again \
                  if you need it.]"
@@ -53,6 +104,17 @@ pub(super) fn mask_results(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
         }
     }
     message
+}
+
+/// The most digits of a handle's number.
+const MAX_HANDLE_DIGITS: usize = 9;
+
+/// Returns the number of the handle in the note at the end of a result that is stored whole. Only the number is taken over:
+/// a result that imitates the note names a handle of its own session at most.
+fn stored_handle(text: &str) -> Option<u64> {
+    let (_, number) = text.strip_suffix("\"}]")?.rsplit_once("{\"handle\": \"$r")?;
+    let is_number = number.len() <= MAX_HANDLE_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { number.parse().ok() } else { None }
 }
 
 /// The part of the conversation before this turn that was evicted.

@@ -29,7 +29,15 @@ pub fn system_tokens(seed: &ContextSeed) -> Tokens {
 }
 
 pub(super) fn system_items(texts: &[SystemText], tools: &ToolSpecs) -> Vec<ItemUse> {
-    let item = |source, tokens, taint| ItemUse { zone: Zone::System, source, tokens, pinned: true, taint };
+    let item = |source, tokens, taint| ItemUse {
+        zone: Zone::System,
+        source,
+        tokens,
+        pinned: true,
+        taint,
+        messages: 0,
+        place: None,
+    };
     let texts = texts.iter().map(|text| {
         let tokens = estimate_tokens(&system_text(std::slice::from_ref(text)));
         item(source_heading(text.source).to_lowercase(), tokens, text.label.taint)

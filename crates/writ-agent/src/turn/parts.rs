@@ -33,6 +33,8 @@ impl ContextParts {
             owner_profile: Vec::new(),
             history: Vec::new(),
             history_rows: None,
+            carried: Vec::new(),
+            pinned_places: Vec::new(),
             workspace: Vec::new(),
             setting: None,
             rehydrated: false,
@@ -88,6 +90,8 @@ impl ContextParts {
         let is_foreign = |label: &Label| label.taint == Taint::External;
         let items = self.seed.owner_profile.iter().chain(&self.hits);
         let memories = items.filter(move |item| is_foreign(&item.label)).map(|item| item.text.as_str());
+        let carried = self.seed.carried.iter().filter(move |item| is_foreign(&item.label));
+        let memories = memories.chain(carried.map(|item| item.text.as_str()));
         let read = self.seed.workspace.iter().filter(move |item| is_foreign(&item.label));
         // A title can carry an instruction as well as a text can.
         let read = read.flat_map(|item| [item.title.as_str(), item.text.as_str()]);
@@ -106,6 +110,7 @@ impl ContextParts {
         requests > 1
             || remembers
             || !seed.history.is_empty()
+            || !seed.carried.is_empty()
             || seed.system.iter().any(|text| is_own(text.source))
     }
 }

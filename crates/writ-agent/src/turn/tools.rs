@@ -154,6 +154,9 @@ impl Turn {
             Repeat::No => {}
             Repeat::Again => return CallVerdict::Repeated,
             Repeat::Stuck => return CallVerdict::Stop(notice::STOPPED.to_owned(), notice::STUCK.to_owned()),
+            Repeat::Fruitless => {
+                return CallVerdict::Stop(notice::STOPPED.to_owned(), notice::NO_PROGRESS.to_owned());
+            }
         }
         if let Some(fault) = fault {
             return CallVerdict::Fault(fault);

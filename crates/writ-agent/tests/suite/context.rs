@@ -117,6 +117,7 @@ fn every_item_keeps_its_level_and_none_is_read_without_one() {
         title: "a.txt".to_owned(),
         text: "one".to_owned(),
         label: Label::new(External),
+        done: false,
     };
     let mut seed = with_history(vec![
         said(Role::User, "hello"),
@@ -434,6 +435,7 @@ fn a_subscriptions_title_says_nothing_in_the_harness_name() {
             title: hostile.clone(),
             text: "the text".to_owned(),
             label: Label::new(taint),
+            done: false,
         };
         let seed = ContextSeed { workspace: vec![item], ..seed() };
         let current = [said(Role::User, "hello")];
@@ -458,6 +460,7 @@ fn subscriptions_stand_between_memory_and_the_turn_and_keep_their_label() {
         title: "a.txt".to_owned(),
         text: text.to_owned(),
         label: Label::new(Taint::External),
+        done: false,
     };
     let seed = ContextSeed { workspace: vec![item("s1", "one"), item("s2", "two")], ..seed() };
     let config = ContextConfig::default();

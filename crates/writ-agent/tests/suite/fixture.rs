@@ -217,6 +217,8 @@ pub(crate) fn seed() -> ContextSeed {
         owner_profile: Vec::new(),
         history: Vec::new(),
         history_rows: None,
+        carried: Vec::new(),
+        pinned_places: Vec::new(),
         workspace: Vec::new(),
         setting: None,
         rehydrated: false,

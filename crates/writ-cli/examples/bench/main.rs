@@ -1,11 +1,13 @@
-//! What `cargo xtask bench` measures inside the product's crates: the door, approvals, what is done to values, the
-//! ledger, the filtering proxy, the security proxy, and a model that answers at once. Results are lines of JSON on standard output.
+//! What `cargo xtask bench` measures inside the product's crates: the door, approvals, what is done to values, contexts,
+//! the ledger, the filtering proxy, the security proxy, and a model that answers at once. Results are lines of JSON on standard output.
 
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
 mod measured;
 
 mod approvals;
+
+mod context;
 
 mod door;
 
@@ -48,6 +50,12 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rounds: u32,
     },
+    /// Assemble a context of 10,000 messages.
+    Context {
+        /// How often.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rounds: u32,
+    },
     /// Fill a ledger in a folder, and verify it.
     Ledger {
         /// Where the database is made.
@@ -82,6 +90,7 @@ fn main() -> anyhow::Result<()> {
         Task::Door { rounds } => door::run(rounds),
         Task::Approvals { folder, rounds } => approvals::run(&folder, rounds),
         Task::Values { rounds } => values::run(rounds),
+        Task::Context { rounds } => context::run(rounds),
         Task::Ledger { folder, rows } => ledger::run(&folder, rows),
         Task::Proxy { folder, host, port } => proxy::run(&folder, &host, port),
         Task::Operations { folder, rounds } => operations::run(&folder, rounds),

@@ -67,6 +67,13 @@ impl Clock for Moved {
     }
 }
 
+/// The time, the provider and the model of most tests.
+const UNPRICED: (Timestamp, &str, &str) = (BEGIN, "test", "scripted");
+
+/// A time at which the price of this model is known: 1 December 2026.
+const PRICED: (Timestamp, &str, &str) =
+    (Timestamp::from_millis(1_796_083_200_000), "anthropic", "claude-opus-5");
+
 /// Projects without rules of their own.
 #[derive(Debug)]
 struct NoFiles;
@@ -216,7 +223,7 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((earlier, rules, Clearance::default()), |_| {}, script)
+        Self::build((earlier, rules, Clearance::default()), UNPRICED, |_| {}, script)
     }
 
     /// The same, whose model may read content of a clearance.
@@ -224,7 +231,7 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((&[], "", clearance), |_| {}, script)
+        Self::build((&[], "", clearance), UNPRICED, |_| {}, script)
     }
 
     /// The same, of parts that are changed first.
@@ -232,11 +239,23 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((&[], "", Clearance::default()), change, script)
+        Self::build((&[], "", Clearance::default()), UNPRICED, change, script)
+    }
+
+    /// The same, of parts that are changed first, at a time and with a model of which the price is known.
+    pub(crate) fn priced<S>(
+        change: impl FnOnce(&mut EngineParts),
+        script: impl FnOnce(Arc<Hand>) -> S,
+    ) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        Self::build((&[], "", Clearance::default()), PRICED, change, script)
     }
 
     fn build<S>(
         (earlier, rules, clearance): (&[Timestamp], &str, Clearance),
+        (begin, provider, model): (Timestamp, &str, &str),
         change: impl FnOnce(&mut EngineParts),
         script: impl FnOnce(Arc<Hand>) -> S,
     ) -> Self
@@ -244,7 +263,7 @@ impl TestEngine {
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
         let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), sandbox());
-        let clock = Arc::new(Hand::at(BEGIN));
+        let clock = Arc::new(Hand::at(begin));
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         let (store, engine, server) = runtime.block_on(async {
             let server = ModelServer::start(script(Arc::clone(&clock))).await.expect("serves");
@@ -266,14 +285,14 @@ impl TestEngine {
             store.commit(Batch::synced(ops)).await.expect("written");
             let mut parts = parts(dir.path(), Arc::new(Moved(Arc::clone(&clock))), &store, sandbox, rules);
             let mut models = ModelsConfig::default();
-            models.models.default = Some("test/scripted".to_owned());
+            models.models.default = Some(format!("{provider}/{model}"));
             let table = ProviderTable {
                 kind: Some(ProviderKind::OpenAi),
                 base_url: Some(server.base_url()),
                 clearance,
                 ..ProviderTable::default()
             };
-            models.providers.insert("test".to_owned(), table);
+            models.providers.insert(provider.to_owned(), table);
             let models = Models::new(&models, Arc::new(NoSecrets), Arc::clone(&parts.egress));
             parts.models = Some(models.expect("models"));
             change(&mut parts);

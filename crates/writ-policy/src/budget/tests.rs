@@ -84,6 +84,8 @@ fn every_limit_names_its_setting() {
         (Exhausted::TurnCost, "budget.max_cost_per_turn"),
         (Exhausted::SessionCost, "budget.max_cost_per_session"),
         (Exhausted::DayCost, "budget.max_cost_per_day"),
+        (Exhausted::MonthCost, "budget.max_cost_per_month"),
+        (Exhausted::Paused, "the owner's pause"),
         (Exhausted::UnknownPrice, "the price table"),
     ];
     for (limit, setting) in settings {
@@ -123,12 +125,18 @@ fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches(
         f.limits.max_tokens_per_day = Tokens::new(1_000);
         f.limits.max_cost_per_session = Some(MicroUsd::new(50));
         f.limits.max_cost_per_day = Some(MicroUsd::new(70));
+        f.limits.max_cost_per_month = Some(MicroUsd::new(90));
         f.spent.session_base = Tokens::new(20);
     });
     let ceilings = Ceilings::ceilings_of(&Action::ModelCall(model_call()), &facts);
     assert!(!ceilings.is_empty(), "a model call is counted");
     let taken = |tokens, cost| UsedAmounts { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
-    let admit = |session, day, most| ceilings.admit_call(session, day, MicroUsd::new(most));
+    let admit_in = |session, day, month, most| {
+        ceilings.admit_call(&SharedAmounts { session, day, month }, MicroUsd::new(most))
+    };
+    let admit = |session, day, most| admit_in(session, day, taken(0, 0), most);
+    assert_eq!(admit_in(taken(0, 0), taken(0, 0), taken(0, 80), 10), Ok(()));
+    assert_eq!(admit_in(taken(0, 0), taken(0, 0), taken(0, 81), 10), Err(Exhausted::MonthCost));
     assert_eq!(admit(taken(119, 40), taken(999, 60), 10), Ok(()));
     assert_eq!(
         admit(taken(120, 0), taken(0, 0), 0),

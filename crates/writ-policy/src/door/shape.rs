@@ -1,11 +1,11 @@
 //! Shape and bounds of actions: what is malformed goes no further.
 
 use serde_json::Value;
-use writ_types::action::{Action, ChangeKind, Exec, Place, Plan, Search, Subscribe, WriteFile};
+use writ_types::action::{Action, ChangeKind, Exec, Place, Plan, ReadResult, Search, Subscribe, WriteFile};
 use writ_types::digest::Digest;
 
 use super::{
-    MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_QUERY_BYTES, MAX_SEARCH_RESULTS,
+    MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_QUERY_BYTES, MAX_RESULT_PART, MAX_SEARCH_RESULTS,
     MAX_SUBSCRIBED_TURNS,
 };
 use crate::plan;
@@ -60,8 +60,16 @@ pub(super) fn check_shape(action: &Action) -> Result<(), String> {
         | Action::Operate(_)
         | Action::Connect(_) => Ok(()),
         Action::Search(search) => check_search(search),
+        Action::ReadResult(read) => check_read_result(read),
         Action::Plan(plan) => check_plan(plan),
     }
+}
+
+fn check_read_result(read: &ReadResult) -> Result<(), String> {
+    if read.from == 0 || !(1..=MAX_RESULT_PART).contains(&read.chars) {
+        return Err(format!("a part of a result begins at 1 and has 1 to {MAX_RESULT_PART} characters"));
+    }
+    Ok(())
 }
 
 fn check_plan(plan: &Plan) -> Result<(), String> {
@@ -199,7 +207,8 @@ fn paths_of(action: &Action) -> Vec<&str> {
         | Action::ModelCall(_)
         | Action::Operate(_)
         | Action::Connect(_)
-        | Action::Search(_) => Vec::new(),
+        | Action::Search(_)
+        | Action::ReadResult(_) => Vec::new(),
         Action::Plan(plan) => plan.steps.iter().flat_map(|step| paths_of(&step.action)).collect(),
     }
 }

@@ -11,7 +11,7 @@ use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::Batch;
 use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::{Rendered, render_result, result_fields};
+use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields};
 use writ_types::chat::ToolOutcome;
 use writ_types::error::{Exit, ToReport as _};
 
@@ -175,6 +175,7 @@ async fn perform_now(
                 number: at.map_or(0, |(_, number)| number),
                 authority: Arc::clone(&authority),
                 origins: None,
+                result_chars: usize::MAX,
                 spent: Spent::default(),
             };
             performed(services, &place, *permit).await?
@@ -223,7 +224,8 @@ async fn performed(
         services.journal.clock.now(),
     );
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, &cancel).await?;
-    let rendered = render_result(&prepared, &mut outcome, &services.journal.redactor);
+    let (rendered, whole) =
+        render_bounded(&prepared, &mut outcome, &services.journal.redactor, MAX_RESULT_CHARS);
     let exit = exit_of(&outcome, rendered.outcome);
     let reason =
         services.journal.redactor.clean_text(short(&reason_of(&outcome, rendered.outcome))).into_string();
@@ -231,7 +233,8 @@ async fn performed(
     ops.extend(place.leaked(&prepared.tool, rendered.text.masked_secrets()));
     let about = (&prepared, attempt, &prepared.label);
     let fields = result_fields(&outcome, &services.journal.redactor);
-    let told = quarantine::told(services, &place.session, about, &outcome, (rendered, &fields)).await?;
+    let told =
+        quarantine::told(services, &place.session, about, &outcome, (rendered, whole, &fields)).await?;
     ops.extend([services.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
     ops.extend(heard);
     Ok((AskOutcome { rendered: told.rendered, exit, reason, undo }, ops))

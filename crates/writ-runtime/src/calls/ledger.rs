@@ -204,6 +204,7 @@ fn summarise_fact(fact: &Fact) -> String {
         }
         Fact::Served { requester, .. } => format!("{} to {}", requester.operation, requester.agent),
         Fact::Checkpoint { name } => name.clone(),
+        Fact::Compacted { messages, by, .. } => format!("{messages} messages, summarised by {by}"),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
         Fact::Connected { connections } => {
             let each = connections

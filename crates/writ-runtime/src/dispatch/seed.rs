@@ -1,10 +1,12 @@
 //! Collects the context with which a turn begins, apart from its message.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use writ_agent::config::AgentConfig;
 use writ_agent::context;
 use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
@@ -13,20 +15,20 @@ use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::UsageReads as _;
 use writ_types::action::{ActionKind, MemoryKind};
-use writ_types::chat::ChatMessage;
 use writ_types::id::TurnId;
 use writ_types::taint::Label;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
+use crate::estimates::NO_CORRECTION;
 use crate::history::{TurnHistory, read_history};
 use crate::model::secrets;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
-use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
-use crate::{budget, subscriptions};
+use crate::session::{BUDGET_BASE, Interrupt, MAX_INTERRUPTS, Session};
+use crate::{budget, compaction, subscriptions};
 
 /// The largest number of memories about the owner that are pinned.
 const PROFILE_LIMIT: usize = 8;
@@ -34,12 +36,22 @@ const PROFILE_LIMIT: usize = 8;
 /// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
 /// do not fit those limits, the full settings are used, because the model's server may have restarted with
 /// more room.
-pub(super) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
+pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
     let config = &services.config.agent_config;
+    let correction = services.outside.models.as_ref().map_or(NO_CORRECTION, |models| {
+        let route = models.routes().route(profile.model);
+        services.life.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
+    });
+    // Rooms are in real tokens, budgets in estimated ones.
+    let estimated = |room: Tokens| {
+        Tokens::new(room.get().saturating_mul(u64::from(NO_CORRECTION)) / u64::from(correction.max(1)))
+    };
+    let config =
+        &if correction == NO_CORRECTION { config.clone() } else { config.correct_estimates(correction) };
     let room = services.outside.models.as_ref().and_then(|models| {
         models.context_room(models.routes().route(profile.model), services.journal.clock.now())
     });
-    let narrowed = room.map(|room| config.narrow_to(room));
+    let narrowed = room.map(|room| config.narrow_to(estimated(room)));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
     narrowed.filter(fits).unwrap_or_else(|| config.clone())
 }
@@ -67,14 +79,26 @@ pub(super) async fn kept(
         number,
         authority: Arc::clone(authority),
         origins: None,
+        result_chars: usize::MAX,
         spent: budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?,
     };
     let cancel = services.life.stop_now.child_token();
-    let mut reading = pin!(subscriptions::materialize(&place, &cancel));
+    let items =
+        while_hearing(subscriptions::materialize(&place, &cancel), (interrupts, &mut heard), &cancel).await?;
+    Ok((items, heard))
+}
+
+/// Waits for work that a person may stop; what comes meanwhile is for the turn to handle.
+async fn while_hearing<T>(
+    work: impl Future<Output = T>,
+    (interrupts, heard): (&mut mpsc::Receiver<Interrupt>, &mut VecDeque<Interrupt>),
+    cancel: &CancellationToken,
+) -> T {
+    let mut work = pin!(work);
     loop {
         tokio::select! {
             biased;
-            done = &mut reading => return done.map(|items| (items, heard)),
+            done = &mut work => return done,
             Some(interrupt) = interrupts.recv(), if heard.len() < MAX_INTERRUPTS => {
                 if matches!(interrupt, Interrupt::Cancel) {
                     cancel.cancel();
@@ -85,26 +109,66 @@ pub(super) async fn kept(
     }
 }
 
+/// Compacts the older part of the session's history, where it is due. Returns the cost of that.
+pub(super) async fn compact_history(
+    place: &CallPlace,
+    (config, seed, history): (&AgentConfig, &mut ContextSeed, &mut TurnHistory),
+    held: &mut Pending,
+    (interrupts, heard): (&mut mpsc::Receiver<Interrupt>, &mut VecDeque<Interrupt>),
+) -> Result<MicroUsd, EngineError> {
+    let (services, session) = (&place.services, &place.session);
+    let Some(plan) = compaction::plan(services, config, seed, history, false) else {
+        return Ok(MicroUsd::ZERO);
+    };
+    // The summary is asked for with the turn's key.
+    services.journal.store.commit(held.take().into_relaxed()).await?;
+    let cancel = services.life.stop_now.child_token();
+    let work = compaction::compact(place, (config, plan), history, &cancel);
+    let Some(done) = while_hearing(work, (interrupts, heard), &cancel).await? else {
+        return Ok(MicroUsd::ZERO);
+    };
+    history.drop_compacted(done.compaction);
+    set_history(services, session, seed, history).await?;
+    Ok(done.cost)
+}
+
+/// Sets what of a seed depends on the history.
+async fn set_history(
+    services: &Services,
+    session: &Session,
+    seed: &mut ContextSeed,
+    history: &TurnHistory,
+) -> Result<(), EngineError> {
+    seed.history_rows = history.rows();
+    seed.pinned_places = compaction::pinned_places(session, &history.numbers);
+    seed.carried = compaction::carried_items(services, session, history.compaction.as_ref()).await?;
+    Ok(())
+}
+
 /// Collects the model's context apart from the message, and the history separately.
-pub(super) async fn seed(
+pub(crate) async fn seed(
     (services, session, profile): (&Services, &Session, &AgentProfile),
-    turn: TurnId,
+    turn: Option<TurnId>,
     spent: &Spent,
-) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
+) -> Result<(ContextSeed, TurnHistory), EngineError> {
     let tools = services.servers.registry();
-    let allow = services.gates.offered(session, turn, profile.allow_list(&tools));
+    let allow = profile.allow_list(&tools);
+    let allow = match turn {
+        Some(turn) => services.gates.offered(session, turn, allow),
+        // What the owner looks at is what the owner would be offered.
+        None => allow,
+    };
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
-    let TurnHistory { messages: history, rows: history_rows, pinned: known } = read_history(
-        (&services.journal.store, &services.life.histories),
-        session.id,
-        services.config.max_chronicle_entries,
-        pinned,
-    )
-    .await?;
-    let state = session.state();
-    let seed = ContextSeed {
+    let store = (&services.journal.store, &services.life.histories);
+    let mut history = read_history(store, session.id, pinned).await?;
+    let known = std::mem::take(&mut history.pinned);
+    let (rehydrated, given) = {
+        let state = session.state();
+        (state.rehydrated, state.budget.note)
+    };
+    let mut seed = ContextSeed {
         system: profile.system.clone(),
         tools: tools.toolset_of(&profile.roles, &allow).specs(),
         owner_profile: known
@@ -117,17 +181,20 @@ pub(super) async fn seed(
             })
             .collect(),
         history: Vec::new(),
-        history_rows,
+        history_rows: None,
+        carried: Vec::new(),
+        pinned_places: Vec::new(),
         workspace: Vec::new(),
         setting: Some(setting(services, session)),
-        rehydrated: state.rehydrated,
+        rehydrated,
         profile: profile.context.clone(),
         budget: BudgetSeed {
             used: spent.session_tokens,
             limit: services.keys.limits_of(Some(session)).max_tokens_per_session,
-            given: state.budget.note,
+            given,
         },
     };
+    set_history(services, session, &mut seed, &history).await?;
     Ok((seed, history))
 }
 
@@ -157,7 +224,7 @@ pub(super) async fn renew_budget(services: &Services, session: &Session) -> Resu
     let base = services.journal.store.session_usage(session.id).await?.usage.total_tokens();
     let op = Op::SetSessionMetadata {
         session: session.id,
-        key: "budget_base".to_owned(),
+        key: BUDGET_BASE.to_owned(),
         value: Some(base.get().into()),
     };
     services.journal.store.commit(Batch::relaxed(vec![op])).await?;

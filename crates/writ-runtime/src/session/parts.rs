@@ -7,7 +7,7 @@ use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::withhold::Withheld;
 use writ_policy::keys::Authority;
-use writ_types::unit::Tokens;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::subscription::Subscription;
 
@@ -52,8 +52,12 @@ impl SessionKeys {
 pub(crate) struct SessionBudget {
     /// Tokens of the session when its budget was last renewed.
     pub(crate) base: Tokens,
+    /// Money of the session when its budget was last renewed.
+    pub(crate) cost_base: MicroUsd,
     /// The last budget note that the model was given.
     pub(crate) note: Option<BudgetNote>,
+    /// Set while a person has paused the session.
+    pub(crate) paused: bool,
 }
 
 impl SessionBudget {
@@ -62,6 +66,13 @@ impl SessionBudget {
         self.base = base;
         self.note = None;
     }
+}
+
+/// The owner's choices about the context of a session.
+#[derive(Debug, Default)]
+pub(crate) struct SessionContext {
+    /// Rows of the history that stay in it.
+    pub(crate) pins: BTreeSet<u64>,
 }
 
 /// The notices that a session shows once.

@@ -297,6 +297,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Erased { .. }
         | Fact::SandboxReady { .. }
         | Fact::Connected { .. }
+        | Fact::Compacted { .. }
         | Fact::Replied { .. } => Ok(()),
     }
 }

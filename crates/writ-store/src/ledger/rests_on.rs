@@ -105,9 +105,10 @@ fn follow_sources(
 fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError> {
     Ok(match fact {
         Fact::Received { record, .. } => Some(Label::new(record.taint)),
-        Fact::Intent { label, .. } | Fact::Outcome { label, .. } | Fact::Replied { label, .. } => {
-            Some(label.clone())
-        }
+        Fact::Intent { label, .. }
+        | Fact::Outcome { label, .. }
+        | Fact::Compacted { label, .. }
+        | Fact::Replied { label, .. } => Some(label.clone()),
         Fact::Asked { ask, .. } => approvals::read_ask(conn, ask)?.map(|ask| ask.prepared.label),
         Fact::Gated { .. }
         | Fact::Shadowed { .. }

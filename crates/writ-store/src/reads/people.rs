@@ -16,7 +16,7 @@ use crate::readers::BlockingReads;
 use crate::settings;
 use crate::store::Store;
 use crate::undo::{self, StoredUndo};
-use crate::usage::{self, BudgetState, Reservations, UsageTotals};
+use crate::usage::{self, BudgetState, Reservations, UsageKind, UsageTotals};
 
 reads! {
     /// Reads of keys and standing orders.
@@ -85,6 +85,11 @@ reads! {
         /// once `pending` is written as well.
         fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> BudgetState =
             brief |db| usage::read_standing(&db.conn, session, at, &pending);
+
+        /// Returns totals of a kind whose keys are at least `from` and below `below`, the last key first; at most
+        /// [`MAX_TOTALS`](crate::usage::MAX_TOTALS). Keys of roles and models begin with their UTC day.
+        fn usage_totals(kind: UsageKind, from: &str, below: &str) -> Vec<(String, UsageTotals)> =
+            |db| usage::read_all_totals(&db.conn, kind, (&from, &below));
 
         /// Returns the usage of a session since it was opened.
         fn session_usage(session: SessionId) -> UsageTotals = brief |db| usage::session_usage(&db.conn, session);

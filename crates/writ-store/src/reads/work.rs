@@ -7,6 +7,7 @@ use writ_types::frame::Numbered;
 use writ_types::id::{MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
+use crate::compaction::{self, Compaction};
 use crate::error::StoreError;
 use crate::jobs::{self, Job};
 use crate::kept::{self, WithheldResult};
@@ -40,17 +41,36 @@ reads! {
         fn recent_after(session: SessionId, after: u64, limit: usize) -> Vec<ChronicleRow> =
             |db| sessions::recent_after(&db.conn, session, after, limit);
 
-        /// Returns what a turn begins with: the messages of [`SessionReads::recent_after`], and the memories of
-        /// [`MemoryReads::memories_of_kind`](super::MemoryReads::memories_of_kind), of which `None` names none.
+        /// Returns these rows of a session's history, in their order; those of other sessions are left out.
+        fn chronicle_rows(session: SessionId, rows: &[u64]) -> Vec<ChronicleRow> =
+            |db| sessions::chronicle_rows(&db.conn, session, &rows);
+
+        /// Returns the number of rows of a session's history up to row `last`.
+        fn count_chronicle(session: SessionId, last: u64) -> u64 =
+            |db| sessions::count_chronicle(&db.conn, session, last);
+
+        /// Returns the newest compaction of a session.
+        fn newest_compaction(session: SessionId) -> Option<Compaction> =
+            brief |db| compaction::read_newest(&db.conn, session);
+
+        /// Returns the compactions of a session, newest first.
+        fn compactions(session: SessionId, limit: usize) -> Vec<Compaction> =
+            |db| compaction::read_all(&db.conn, session, limit);
+
+        /// Returns what a turn begins with: the newest compaction, the messages of [`SessionReads::recent_after`] that it
+        /// does not stand for, and the memories of [`MemoryReads::memories_of_kind`](super::MemoryReads::memories_of_kind),
+        /// of which `None` names none.
         fn turn_opening(session: SessionId, after: u64, limit: usize, pinned: Option<(MemoryKind, Secrets, usize)>)
-            -> (Vec<ChronicleRow>, Vec<Memory>) =
+            -> (Option<Compaction>, Vec<ChronicleRow>, Vec<Memory>) =
             |db| {
+                let compaction = compaction::read_newest(&db.conn, session)?;
+                let after = compaction.as_ref().map_or(0, |newest| newest.upto).max(after);
                 let messages = sessions::recent_after(&db.conn, session, after, limit)?;
                 let memories = match pinned {
                     Some((kind, secrets, limit)) => memory::memories_of_kind(&db.conn, kind, secrets, limit)?,
                     None => Vec::new(),
                 };
-                Ok((messages, memories))
+                Ok((compaction, messages, memories))
             };
     }
 }

@@ -11,8 +11,8 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings,
-    turns, undo, usage,
+    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions,
+    settings, turns, undo, usage,
 };
 
 /// A batch on its way: what it has got so far.
@@ -82,6 +82,8 @@ impl BatchProgress<'_> {
             }
             Op::Chronicle(row) => sessions::add_chronicle(conn, row, self.last_entry()),
             Op::AddUsage(delta) => usage::add_usage(conn, delta),
+            Op::AddUsageShare(share) => usage::add_share(conn, share),
+            Op::Compact(new) => compaction::store_compaction(conn, new, self.last_entry()),
             Op::OpenAsk(ask) => self.open_ask(ask),
             Op::ResolveAsk { ask, state, at, by, reason } => {
                 approvals::resolve_ask(conn, ask, *state, *at, by, reason)

@@ -35,6 +35,7 @@ pub enum ActionKind {
     Connect,
     Search,
     Plan,
+    ReadResult,
 }
 
 /// Says if a home that runs only what is planned wants a plan for a kind of action.
@@ -90,7 +91,7 @@ use ActionKind as Kind;
 /// One row for each kind, in the order of [`Action`](super::Action). Flags: synced, repeatable, leaves the machine, passes on,
 /// returns what is external.
 #[rustfmt::skip]
-static ROWS: [KindRow; 26] = [
+static ROWS: [KindRow; 27] = [
     row(Kind::Exec, "exec", Risk::Low, PlanNeed::Sometimes, [YES, NO, NO, NO, YES]),
     row(Kind::ReadFile, "read_file", Risk::Low, PlanNeed::Never, [NO, YES, NO, NO, YES]),
     row(Kind::WriteFile, "write_file", Risk::Low, PlanNeed::Sometimes, [YES, NO, NO, NO, NO]),
@@ -117,6 +118,7 @@ static ROWS: [KindRow; 26] = [
     row(Kind::Connect, "connect", Risk::Medium, PlanNeed::Never, [YES, YES, YES, NO, NO]),
     row(Kind::Search, "search", Risk::Medium, PlanNeed::Never, [YES, YES, YES, YES, YES]),
     row(Kind::Plan, "plan", Risk::Low, PlanNeed::Never, [YES, YES, YES, NO, NO]),
+    row(Kind::ReadResult, "read_result", Risk::Low, PlanNeed::Never, [NO, YES, NO, NO, YES]),
 ];
 
 // The compiler checks that each kind has its row.
@@ -165,7 +167,7 @@ mod tests {
     /// The last variant of the enum has the last row, so that none is without one, and no two share a name.
     #[test]
     fn every_kind_has_its_row_under_the_name_that_is_stored() {
-        assert_eq!(ActionKind::Plan as usize + 1, ROWS.len());
+        assert_eq!(ActionKind::ReadResult as usize + 1, ROWS.len());
         for kind in ActionKind::ALL {
             assert_eq!(kind.row().kind, kind);
             assert_eq!(serde_json::to_value(kind).unwrap(), serde_json::json!(kind.as_str()));

@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 26] = [
+    pub const EVENTS: [&'static str; 27] = [
         "received",
         "gated",
         "hooked",
@@ -30,6 +30,7 @@ impl Fact {
         "connected",
         "erased",
         "checkpoint",
+        "compacted",
         "replied",
     ];
 
@@ -61,6 +62,7 @@ impl Fact {
             Self::Connected { .. } => "connected",
             Self::Erased { .. } => "erased",
             Self::Checkpoint { .. } => "checkpoint",
+            Self::Compacted { .. } => "compacted",
             Self::Replied { .. } => "replied",
         }
     }

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::Method;
+use writ_runtime::methods::{BudgetPause, BudgetRenew, Method};
+use writ_types::api::session::SessionName;
 use writ_types::id::SessionId;
 
 use crate::client::EngineClient;
-use crate::cmd::{models, project, status};
+use crate::cmd::{budget, models, project, status};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -14,10 +15,12 @@ use crate::failure::Failure;
 const MAX_LISTED: usize = 10;
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 7] = [
+const COMMANDS: [(&str, ChatCommand, &str); 9] = [
     ("help", ChatCommand::Help, "show these commands"),
     ("model", ChatCommand::Model, "show which models are used"),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
+    ("pause", ChatCommand::Pause, "pause this conversation: its models are not called until it is renewed"),
+    ("renew", ChatCommand::Renew, "give this conversation a fresh allocation and let it go on"),
     ("diff", ChatCommand::Diff, "show what the agent has changed and not applied"),
     ("undo", ChatCommand::Undo, "take back what was applied last"),
     ("sessions", ChatCommand::Sessions, "list the latest conversations"),
@@ -30,6 +33,8 @@ pub(super) enum ChatCommand {
     Help,
     Model,
     Cost,
+    Pause,
+    Renew,
     Diff,
     Undo,
     Sessions,
@@ -86,6 +91,12 @@ pub(super) async fn run_chat_command(
         }
         ChatCommand::Cost => {
             Ok(status::describe_costs(&client.call_method(Method::Status, json!({})).await?))
+        }
+        ChatCommand::Pause => {
+            Ok(budget::describe_state(&client.ask::<BudgetPause>(&SessionName { session }).await?))
+        }
+        ChatCommand::Renew => {
+            Ok(budget::describe_state(&client.ask::<BudgetRenew>(&SessionName { session }).await?))
         }
         ChatCommand::Diff => Ok(project::describe_diff(
             &client.call_method(Method::Diff, json!({ "session": session })).await?,

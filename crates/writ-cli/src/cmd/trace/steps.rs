@@ -228,6 +228,7 @@ impl StepBuilder {
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
             | Fact::Checkpoint { .. }
+            | Fact::Compacted { .. }
             | Fact::Erased { .. }
             | Fact::SandboxReady { .. } => {
                 self.put(at, "entry", entry.fact.event_name().to_owned(), String::new());

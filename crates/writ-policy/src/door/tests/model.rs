@@ -273,7 +273,7 @@ fn shipped_rules(seen: &Seen<'_>) -> RuleSays {
         return if say.to == Recipient::Owner { RuleSays::Permit } else { RuleSays::Forbid };
     }
     // Whatever else the rules do not name is asked about, a new kind too.
-    unless(is_of(&[ActionKind::ReadFile, ActionKind::Recall, ActionKind::ModelCall]))
+    unless(is_of(&[ActionKind::ReadFile, ActionKind::Recall, ActionKind::ReadResult, ActionKind::ModelCall]))
 }
 
 /// What is wrong with one key, if anything.
@@ -641,6 +641,7 @@ fn leaves_something(action: &Action) -> bool {
     let reads = [
         ActionKind::ReadFile,
         ActionKind::Recall,
+        ActionKind::ReadResult,
         ActionKind::Say,
         ActionKind::ModelCall,
         ActionKind::Search,

@@ -1,0 +1,270 @@
+//! Which part of a conversation leaves the context for good, and what a summary of it is made of.
+//!
+//! The history itself never changes. A compaction is a record beside it: up to which message the history is
+//! summarised, and by which text. The next turn reads the summary and what came after it.
+
+use std::sync::Arc;
+
+use writ_types::chat::{ChatMessage, Part, Role};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::Tokens;
+
+use super::old::{self, EvictedMessages};
+use super::zones::message_tokens;
+use super::{MESSAGE_OVERHEAD, group, system_tokens};
+use crate::config::{ContextConfig, Share};
+use crate::event::ContextSeed;
+use crate::text;
+
+/// The share of the trigger that stays after a compaction: as large a part of the conversation fits again before the next
+/// one, so that most turns begin like the one before, which providers cache.
+const REMAINING_SHARE: Share = Share::of_percent(50);
+
+/// The least share of the budget that the conversation itself takes where it is compacted for its tokens: less would be
+/// summarised again and again where system text and tools alone come near the trigger.
+const LEAST_SHARE: Share = Share::of_percent(10);
+
+/// The most characters of a tool's result in the text for the summary: the call and its beginning say what it was.
+const MAX_RESULT_CHARS: usize = 600;
+
+/// The most characters of another text in it.
+const MAX_MESSAGE_CHARS: usize = 6_000;
+
+/// The fewest characters to which each group is cut where there are many.
+const MIN_GROUP_CHARS: usize = 80;
+
+/// The most characters of one remembered exchange: about the longest memory that a request shows whole.
+const MAX_EXCHANGE_CHARS: usize = 1_800;
+
+/// The reason for a compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionReason {
+    /// The conversation came near the budget of the context.
+    Tokens,
+    /// It has more messages than a turn begins with.
+    Messages,
+    /// The owner asked for it.
+    Asked,
+}
+
+/// The part of a history that is to be compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionPlan {
+    /// The number of its oldest messages that are summarised.
+    pub messages: usize,
+    /// Their estimated tokens.
+    pub tokens: Tokens,
+    /// The estimated tokens of the whole request before.
+    pub before: Tokens,
+    /// The reason.
+    pub reason: CompactionReason,
+}
+
+/// Messages that leave the context together, as the scorer reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryGroup {
+    /// The place of its first message in the history.
+    pub place: usize,
+    /// Its text.
+    pub text: String,
+    /// The join of the labels of its messages.
+    pub label: Label,
+}
+
+/// A person's messages and the agent's answer to them, as they are remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The text.
+    pub text: String,
+    /// The join of the labels of its messages.
+    pub label: Label,
+}
+
+/// Decides whether the older part of a history is to be compacted before the next turn: where the context without old
+/// results and trivial messages fills more than `compact_at_pct` of its budget, or has more than `most_messages`. At the
+/// owner's word (`asked`) everything but the newest turn is.
+pub fn plan_compaction(
+    config: &ContextConfig,
+    seed: &ContextSeed,
+    history: &[Arc<ChatMessage>],
+    (most_messages, asked): (usize, bool),
+) -> Option<CompactionPlan> {
+    let fixed = system_tokens(seed).get() + carried_tokens(seed);
+    let ages = old::ages_in_turns(history);
+    let tokens: Vec<u64> = history
+        .iter()
+        .zip(&ages)
+        .map(|(message, age)| tokens_when_scarce(message, *age > config.observation_mask_after_turns))
+        .collect();
+    let said = tokens.iter().sum();
+    let before = fixed.saturating_add(said);
+    let least = LEAST_SHARE.share_of(config.total_tokens).get();
+    let trigger = config.compact_at_pct.share_of(config.total_tokens).get();
+    let reason = if asked {
+        CompactionReason::Asked
+    } else if before > trigger && said > least {
+        CompactionReason::Tokens
+    } else if history.len() > most_messages {
+        CompactionReason::Messages
+    } else {
+        return None;
+    };
+    let messages = if asked {
+        (0..history.len()).rev().find(|place| opens_turn(history, *place)).unwrap_or_default()
+    } else {
+        let room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();
+        first_that_stays(history, &tokens, (most_messages / 2, room))
+    };
+    let sum = tokens.iter().take(messages).sum();
+    (messages > 0).then_some(CompactionPlan {
+        messages,
+        tokens: Tokens::new(sum),
+        before: Tokens::new(before),
+        reason,
+    })
+}
+
+/// Returns the place of the first message that stays: as many of the newest groups as fit, and at least the newest; where it
+/// can be, a turn stays whole.
+fn first_that_stays(history: &[Arc<ChatMessage>], tokens: &[u64], (most, room): (usize, u64)) -> usize {
+    let groups = group::group_messages(history.iter().cloned().enumerate());
+    let mut first = history.len();
+    let mut used = 0_u64;
+    for group in groups.iter().rev() {
+        let size: u64 = tokens.get(group.place..first).unwrap_or_default().iter().sum();
+        let is_newest = first == history.len();
+        if !is_newest && (history.len() - group.place > most || used.saturating_add(size) > room) {
+            break;
+        }
+        used = used.saturating_add(size);
+        first = group.place;
+    }
+    (first..history.len()).find(|place| opens_turn(history, *place)).unwrap_or(first)
+}
+
+/// Returns true if a message of a history is the first of its turn.
+fn opens_turn(history: &[Arc<ChatMessage>], place: usize) -> bool {
+    let is_user = |place: usize| history.get(place).is_some_and(|message| message.role == Role::User);
+    is_user(place) && (place == 0 || !is_user(place - 1))
+}
+
+fn carried_tokens(seed: &ContextSeed) -> u64 {
+    let memories = seed.owner_profile.iter().map(|item| item.text.as_str());
+    let texts = seed.carried.iter().map(|item| item.text.as_str()).chain(memories);
+    texts.map(|text| MESSAGE_OVERHEAD + writ_types::chat::estimate_tokens(text).get()).sum()
+}
+
+fn tokens_when_scarce(message: &Arc<ChatMessage>, is_old: bool) -> u64 {
+    if old::is_trivial(message) {
+        return 0;
+    }
+    if is_old { message_tokens(&old::mask_results(Arc::clone(message))) } else { message_tokens(message) }
+}
+
+/// Returns the groups of a part of the history, as a scorer reads them, in at most about `most_chars` characters.
+pub fn describe_groups(history: &[Arc<ChatMessage>], most_chars: usize) -> Vec<HistoryGroup> {
+    let groups = group::group_messages(history.iter().cloned().enumerate());
+    let each = (most_chars / groups.len().max(1)).max(MIN_GROUP_CHARS);
+    groups
+        .into_iter()
+        .map(|group| {
+            let texts: Vec<String> = group.messages.iter().map(|message| describe_message(message)).collect();
+            let text = text::cut_text(&texts.join("\n"), each);
+            HistoryGroup { place: group.place, text, label: joined_label(&group.messages) }
+        })
+        .collect()
+}
+
+/// Returns a message as a text for people and models: who said what.
+pub fn describe_message(message: &ChatMessage) -> String {
+    let who = match message.role {
+        Role::System => "harness",
+        Role::User => "person",
+        Role::Assistant => "agent",
+        Role::Tool => "result",
+    };
+    let part_text = |part: &Part| match part {
+        Part::Text { text } => Some(text::cut_text(text, MAX_MESSAGE_CHARS)),
+        Part::Call(call) => {
+            let arguments = text::cut_text(&call.arguments.to_string(), MAX_RESULT_CHARS);
+            Some(format!("calls {} {arguments}", text::plain_name(&call.name)))
+        }
+        Part::Result(result) => {
+            let text = text::cut_text(&result.text, MAX_RESULT_CHARS);
+            Some(format!("{}: {text}", text::plain_name(&result.name)))
+        }
+        Part::Reasoning(_) => None,
+    };
+    let parts: Vec<String> = message.parts.iter().filter_map(part_text).collect();
+    format!("{who}: {}", parts.join("\n"))
+}
+
+/// Returns what the harness itself says of messages that leave the context: how many they are, and how the person's newest
+/// ones begin; in at most `room` tokens, which is enough for the first.
+pub fn note_of_messages(messages: &[Arc<ChatMessage>], room: Tokens) -> (String, Label) {
+    let mut evicted = EvictedMessages::default();
+    evicted.add_messages(messages);
+    let note = evicted.evicted_note(room.get().max(MIN_NOTE_TOKENS));
+    let text = note.as_ref().and_then(|note| note.parts.first()).map(|part| match part {
+        Part::Text { text } => text.clone(),
+        Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => String::new(),
+    });
+    let label = note.map_or_else(|| Label::new(Taint::Owner), |note| note.label);
+    (text.unwrap_or_default(), label)
+}
+
+/// Room for a note without quotations, in tokens.
+const MIN_NOTE_TOKENS: u64 = 64;
+
+/// Returns the exchanges of a part of the history, oldest first, for the memory: what the person wrote and the agent answered.
+/// Results of tools are not among them; they stay in the log.
+pub fn exchanges(history: &[Arc<ChatMessage>]) -> Vec<Exchange> {
+    let mut exchanges: Vec<Vec<&Arc<ChatMessage>>> = Vec::new();
+    let mut was_user = false;
+    for message in history {
+        let is_user = message.role == Role::User;
+        if (is_user && !was_user) || exchanges.is_empty() {
+            exchanges.push(Vec::new());
+        }
+        was_user = is_user;
+        if let Some(exchange) =
+            exchanges.last_mut().filter(|_| matches!(message.role, Role::User | Role::Assistant))
+        {
+            exchange.push(message);
+        }
+    }
+    let remembered = exchanges.into_iter().filter_map(|messages| {
+        let texts = messages.iter().filter(|message| !old::is_trivial(message)).filter_map(|message| {
+            let text = message.parts.iter().find_map(|part| match part {
+                Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
+                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+            })?;
+            let who = if message.role == Role::User { "The person" } else { "The agent" };
+            Some(format!("{who}: {text}"))
+        });
+        let text = texts.collect::<Vec<_>>().join("\n");
+        let label = messages.iter().fold(None, |label: Option<Label>, message| match label {
+            None => Some(message.label.clone()),
+            Some(mut label) => {
+                label.join(&message.label);
+                Some(label)
+            }
+        })?;
+        (!text.is_empty()).then(|| Exchange { text: text::cut_text(&text, MAX_EXCHANGE_CHARS), label })
+    });
+    remembered.collect()
+}
+
+/// The join of the labels of messages.
+pub fn joined_label(messages: &[Arc<ChatMessage>]) -> Label {
+    let mut label = Label::new(Taint::Owner);
+    for message in messages {
+        label.join(&message.label);
+    }
+    label
+}
+
+/// Cuts a text to at most `most` characters, with a mark.
+pub fn cut_summary(text: &str, most: usize) -> String {
+    text::cut_text(text, most)
+}

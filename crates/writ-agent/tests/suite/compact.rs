@@ -1,0 +1,269 @@
+//! Tier 1 of eviction, pins, and the compaction of a history.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use writ_agent::config::{AgentConfig, ContextConfig, Share};
+use writ_agent::context::compact::{
+    CompactionReason, describe_groups, exchanges, note_of_messages, plan_compaction,
+};
+use writ_agent::context::{ContextError, Zone, assemble_context};
+use writ_agent::event::{CarriedItem, ContextSeed, WorkspaceItem};
+use writ_types::chat::{ChatMessage, Part, Role, ToolCall, ToolOutcome};
+use writ_types::error::{Exit, ToReport};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::Tokens;
+
+use crate::fixture::{assert_paired, memory, result, said, seed, texts_of};
+
+const OUTPUT: Tokens = Tokens::new(1_000);
+
+fn tokens(n: u64) -> String {
+    "abcd".repeat(usize::try_from(n).expect("small"))
+}
+
+fn config(total: u64) -> ContextConfig {
+    ContextConfig {
+        total_tokens: Tokens::new(total),
+        system_max: Tokens::new(total / 4),
+        ..ContextConfig::default()
+    }
+}
+
+/// A turn of the history: a request, a call with its result of as many tokens, an answer.
+fn turn(n: u64, size: u64) -> Vec<ChatMessage> {
+    let id = format!("c{n}");
+    let call = ToolCall { id: id.clone(), name: "file_read".to_owned(), arguments: json!({}) };
+    let result =
+        result(&id, "file_read", ToolOutcome::Done, Taint::External, &format!("result {n} {}", tokens(size)));
+    let message = |role, part, taint| ChatMessage { role, parts: vec![part], label: Label::new(taint) };
+    vec![
+        said(Role::User, &format!("request {n}")),
+        message(Role::Assistant, Part::Call(call), Taint::Owner),
+        message(Role::Tool, Part::Result(result), Taint::External),
+        said(Role::Assistant, &format!("answer {n}")),
+    ]
+}
+
+fn history(turns: u64, size: u64) -> Vec<Arc<ChatMessage>> {
+    (1..=turns).flat_map(|n| turn(n, size)).map(Arc::new).collect()
+}
+
+fn carried(source: &str, text: &str, pinned: bool) -> CarriedItem {
+    let (source, text) = (source.to_owned(), text.to_owned());
+    CarriedItem { source, text, label: Label::new(Taint::Owner), pinned }
+}
+
+/// The turn before the one that begins has the age 1, so a result of the sixth turn back is masked and that of the fourth is
+/// whole.
+///
+/// Rows: SIL-075
+#[test]
+fn results_of_turns_that_are_older_than_the_limit_are_masked_first() {
+    let seed = ContextSeed { history: history(6, 200), ..seed() };
+    let now = [said(Role::User, "now")];
+    let masked = |config: &ContextConfig| {
+        let made = assemble_context(config, &seed, &[], &now, OUTPUT).expect("fits");
+        assert_paired(&made.request.messages);
+        assert_eq!(made.evicted, 0);
+        let texts = texts_of(&made.request);
+        (1..=6).filter(|n| !texts.contains(&format!("result {n} "))).collect::<Vec<u64>>()
+    };
+    assert_eq!(masked(&config(10_000)), Vec::<u64>::new(), "there is room");
+    // Six results of about 200 tokens do not fit, five do.
+    let tight = config(1_828);
+    assert_eq!(masked(&tight), [1], "only the sixth turn back");
+    assert_eq!(masked(&ContextConfig { observation_mask_after_turns: 2, ..tight }), [1, 2, 3, 4]);
+}
+
+/// Rows: SIL-076
+#[test]
+fn what_only_acknowledges_is_dropped_where_room_is_scarce() {
+    let nineteen = format!("the key is {}", "x".repeat(64));
+    let thanks = ["thanks"; 20].join(" ");
+    let twenty = ["ok"; 26].join(" ") + " ok";
+    assert_eq!(twenty.chars().count().div_ceil(4), 20);
+    let mut said_before = vec![
+        said(Role::User, "ok"),
+        said(Role::User, "OK, thanks!"),
+        said(Role::User, &nineteen),
+        said(Role::User, &thanks),
+        said(Role::User, &twenty),
+        said(Role::User, "yes"),
+    ];
+    said_before.extend(turn(1, 800));
+    let seed = ContextSeed { history: said_before.into_iter().map(Arc::new).collect(), ..seed() };
+    let now = [said(Role::User, "ok")];
+    let lines = |config: &ContextConfig| {
+        let made = assemble_context(config, &seed, &[], &now, OUTPUT).expect("fits");
+        texts_of(&made.request).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = lines(&config(10_000));
+    assert_eq!(all.iter().filter(|line| *line == "ok").count(), 2);
+    let some = lines(&config(1_000));
+    assert_eq!(some.iter().filter(|line| *line == "ok").count(), 1, "the message of this turn stays");
+    assert!(!some.iter().any(|line| line == "OK, thanks!"));
+    for kept in [&nineteen, &thanks, &twenty, &"yes".to_owned()] {
+        assert!(some.contains(kept), "{kept}");
+    }
+}
+
+/// Rows: SIL-070
+#[test]
+fn what_is_done_leaves_the_workspace_first() {
+    let item = |id: &str, done| WorkspaceItem {
+        id: id.to_owned(),
+        title: format!("plan {id}"),
+        text: tokens(270),
+        label: Label::new(Taint::Owner),
+        done,
+    };
+    let workspace = vec![item("a", false), item("b", true), item("c", false), item("d", false)];
+    let seed = ContextSeed { workspace, ..seed() };
+    let made =
+        assemble_context(&config(1_200), &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let texts = texts_of(&made.request);
+    assert_eq!(made.evicted, 1);
+    assert!(texts.contains("plan a") && texts.contains("plan d") && !texts.contains("plan b"), "{texts}");
+}
+
+#[test]
+fn what_is_carried_over_and_pinned_survives_any_pressure() {
+    let carried = vec![
+        carried("summary of 9 earlier messages, by harness", "They chose blue.", true),
+        carried("earlier message 3", &tokens(500), false),
+        carried("pinned message 7", "Never call before nine.", true),
+    ];
+    let mut history: Vec<ChatMessage> =
+        (0..100).map(|n| said(Role::User, &format!("{n} {}", tokens(100)))).collect();
+    history[10] = said(Role::User, "The gate code is in the blue book.");
+    let history = history.into_iter().map(Arc::new).collect();
+    let seed = ContextSeed { carried, history, pinned_places: vec![10], ..seed() };
+    let hits = [memory(2, &tokens(300), Taint::Owner)];
+    let made =
+        assemble_context(&config(2_000), &seed, &hits, &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let texts = texts_of(&made.request);
+    for text in ["They chose blue.", "Never call before nine.", "The gate code is in the blue book."] {
+        assert!(texts.contains(text), "{texts}");
+    }
+    assert!(made.total_tokens() <= config(2_000).eviction_threshold());
+    let pinned = made.items.iter().filter(|item| item.zone == Zone::Chronicle && item.pinned).count();
+    assert_eq!(pinned, 3);
+    let place = made.items.iter().find_map(|item| item.place.filter(|_| item.pinned));
+    assert_eq!(place, Some(10));
+}
+
+#[test]
+fn a_pinned_part_that_is_larger_than_the_window_is_an_error_that_names_it() {
+    let seed = ContextSeed {
+        carried: vec![carried("pinned message 17", &format!("The whole manual {}", tokens(5_000)), true)],
+        ..seed()
+    };
+    let error = assemble_context(&config(2_000), &seed, &[], &[said(Role::User, "now")], OUTPUT)
+        .expect_err("too large");
+    assert!(matches!(error, ContextError::DoesNotFit { .. }), "{error:?}");
+    let report = error.report();
+    assert_eq!(report.exit, Exit::Budget);
+    assert!(
+        report.outside.contains("pinned message 17 («[pinned message 17] The whole manual"),
+        "{}",
+        report.outside
+    );
+    assert!(report.hint.contains("writ context unpin"), "{}", report.hint);
+}
+
+/// Rows: WIN-351 (in part: the decision, and that calls and results stay together)
+#[test]
+fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
+    let seed = seed();
+    let total = 10_000;
+    let planned =
+        |history: &[Arc<ChatMessage>], most| plan_compaction(&config(total), &seed, history, (most, false));
+    // Each turn is 4 messages; the first ones are masked by age in the reckoning.
+    let few = history(5, 1_000);
+    assert_eq!(planned(&few, 100), None, "5,000 of 10,000 tokens");
+    let more = history(7, 1_400);
+    let plan = planned(&more, 100).expect("over 60 %");
+    assert_eq!(plan.reason, CompactionReason::Tokens);
+    assert!(plan.before > Tokens::new(6_000), "{plan:?}");
+    assert_eq!(plan.messages % 4, 0, "whole turns: {plan:?}");
+    assert!(plan.messages > 0 && plan.messages < more.len());
+    let stays: Vec<ChatMessage> = more[plan.messages..].iter().map(|message| (**message).clone()).collect();
+    assert_paired(&stays);
+    let at_sixty = ContextConfig { compact_at_pct: Share::of_percent(100), ..config(total) };
+    assert_eq!(plan_compaction(&at_sixty, &seed, &more, (100, false)), None);
+    let many = history(30, 1);
+    assert_eq!(planned(&many, 120), None);
+    let plan = planned(&many, 50).expect("too many messages");
+    assert_eq!((plan.reason, many.len() - plan.messages), (CompactionReason::Messages, 24));
+    let asked = plan_compaction(&config(total), &seed, &few, (100, true)).expect("asked for");
+    assert_eq!((asked.reason, asked.messages), (CompactionReason::Asked, 16), "all but the newest turn");
+    assert_eq!(plan_compaction(&config(total), &seed, &[], (100, true)), None);
+}
+
+#[test]
+fn a_turn_that_is_larger_than_what_stays_is_cut_between_its_steps() {
+    let mut one = vec![said(Role::User, "do it all")];
+    for n in 0..40 {
+        one.extend(turn(n, 300).into_iter().skip(1).take(2));
+    }
+    let one: Vec<Arc<ChatMessage>> = one.into_iter().map(Arc::new).collect();
+    let plan = plan_compaction(&config(10_000), &seed(), &one, (1_000, false)).expect("over");
+    let stays: Vec<ChatMessage> = one[plan.messages..].iter().map(|message| (**message).clone()).collect();
+    assert!(!stays.is_empty());
+    assert_paired(&stays);
+}
+
+#[test]
+fn groups_exchanges_and_notes_say_what_left() {
+    let old = history(3, 50);
+    let groups = describe_groups(&old, 100_000);
+    assert_eq!(groups.len(), 9, "a request, a step and an answer each");
+    assert_eq!(groups.iter().map(|group| group.place).collect::<Vec<_>>(), [0, 1, 3, 4, 5, 7, 8, 9, 11]);
+    assert!(
+        groups[1].text.starts_with("agent: calls file_read {}\nresult: file_read: result 1 "),
+        "{}",
+        groups[1].text
+    );
+    assert_eq!(groups[1].label.taint, Taint::External);
+    let short = describe_groups(&old, 500);
+    assert!(short.iter().all(|group| group.text.chars().count() <= 80));
+    let exchanges = exchanges(&old);
+    assert_eq!(exchanges.len(), 3);
+    assert_eq!(exchanges[0].text, "The person: request 1\nThe agent: answer 1");
+    let (note, label) = note_of_messages(&old, Tokens::new(1_000));
+    assert!(note.contains("12 earlier messages") && note.contains("- request 3"), "{note}");
+    assert_eq!(label.taint, Taint::Owner);
+}
+
+/// Rows: SIL-073 (in part: real counts that are above the estimate fit the budget)
+#[test]
+fn budgets_shrink_where_a_model_counts_more_than_is_estimated() {
+    let config = AgentConfig::default();
+    assert_eq!(config.correct_estimates(1_000).context.total_tokens, Tokens::new(180_000));
+    assert_eq!(config.correct_estimates(1_500).context.total_tokens, Tokens::new(120_000));
+    assert_eq!(config.correct_estimates(100_000).context.total_tokens, Tokens::new(45_000));
+    let narrow = config.narrow_to(Tokens::new(2_048)).correct_estimates(4_000);
+    assert!(narrow.context.validate_context().is_ok(), "{narrow:?}");
+}
+
+/// Rows: SIL-072 (in part: the limits of all zones of every built-in profile)
+#[test]
+fn the_shares_of_every_profile_are_those_that_are_documented() {
+    let config = ContextConfig::default();
+    let shares = |name: &str| {
+        let profile = config.profile_named(name);
+        [profile.chronicle_pct, profile.memory_pct, profile.workspace_pct]
+            .map(|share| share.share_of(config.total_tokens).get())
+    };
+    let expected = [
+        ("conversation", [81_000, 36_000, 27_000]),
+        ("coding", [36_000, 36_000, 72_000]),
+        ("research", [36_000, 72_000, 36_000]),
+        ("support", [72_000, 45_000, 27_000]),
+        ("planning", [27_000, 45_000, 63_000]),
+    ];
+    for (name, zones) in expected {
+        assert_eq!(shares(name), zones, "{name}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The words of `writ context` and `writ budget`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use writ_types::api::budget::BudgetBy;
+use writ_types::id::SessionId;
+
+/// `writ context …`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// Show what the model of a session sees, and what each part costs
+    Show(SessionChoice),
+    /// Show what of a session is not in its context as it was said, and what stands for it
+    Diff(SessionChoice),
+    /// Keep a message in the context, whatever else has to leave
+    Pin {
+        /// Its number, as `show` and `diff` say it
+        row: u64,
+        /// The session
+        #[command(flatten)]
+        choice: SessionChoice,
+    },
+    /// Let a pinned message leave with the others
+    Unpin {
+        /// Its number
+        row: u64,
+        /// The session
+        #[command(flatten)]
+        choice: SessionChoice,
+    },
+    /// Summarise everything but the newest turn now; the history stays
+    Compact(SessionChoice),
+}
+
+/// The session that a command is about.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct SessionChoice {
+    /// The session; without it, the one that was used last
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+}
+
+/// `writ budget`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BudgetArgs {
+    /// Sum it up by this
+    #[arg(long, value_enum, default_value = "day")]
+    pub(crate) by: By,
+    /// Number of days, today included; sessions and items count whole
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
+    pub(crate) days: u32,
+    /// What to do instead of showing it
+    #[command(subcommand)]
+    pub(crate) command: Option<BudgetCommand>,
+}
+
+/// `writ budget …`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum BudgetCommand {
+    /// Pause a session: its models are not called until it is renewed
+    Pause(SessionChoice),
+    /// Give a session a fresh allocation and let it go on
+    Renew(SessionChoice),
+}
+
+/// What spending is summed up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "each is a variant of `BudgetBy`, which is documented there")]
+pub(crate) enum By {
+    Day,
+    Month,
+    Session,
+    Role,
+    Model,
+    Item,
+}
+
+impl By {
+    /// Returns the same as the engine names it.
+    pub(crate) const fn as_query(self) -> BudgetBy {
+        match self {
+            Self::Day => BudgetBy::Day,
+            Self::Month => BudgetBy::Month,
+            Self::Session => BudgetBy::Session,
+            Self::Role => BudgetBy::Role,
+            Self::Model => BudgetBy::Model,
+            Self::Item => BudgetBy::Item,
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Long conversations on small windows: what the model is sent, what the log holds, what it costs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use writ_agent::config::Summaries;
+use writ_agent::event::{SystemSource, SystemText};
+use writ_runtime::engine::Join;
+use writ_runtime::services::EngineParts;
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::usage::{UsageKind, UsageTotals};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
+use writ_types::entry::Fact;
+use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
+use writ_types::id::SessionId;
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{MicroUsd, Tokens};
+
+use crate::harness::{OWNER, TestEngine};
+
+/// The rule that must stand in every request.
+const RULE: &str = "Never call the neighbours before nine.";
+
+/// The window of the scripted server, in tokens of its own counting.
+const WINDOW: u64 = 9_000;
+
+/// The most rows of a page of the ledger.
+const PAGE: usize = 1_000;
+
+/// The tokens that the scripted server counts: more of them than are estimated.
+fn counted(request: &ParsedRequest) -> u64 {
+    u64::try_from(request.raw.to_string().chars().count()).expect("fits").div_ceil(4)
+}
+
+/// Reports whether a request asks for a summary.
+fn is_summary(request: &ParsedRequest) -> bool {
+    request.system.contains("You summarise the older part of a conversation")
+}
+
+/// What a scripted server has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Requests of turns.
+    turns: u64,
+    /// Requests for summaries.
+    summaries: u64,
+    /// Requests that were larger than the window.
+    over: u64,
+    /// Requests of turns without the rule.
+    without_rule: u64,
+    /// The largest request, in tokens.
+    largest: u64,
+    /// Tokens sent and answered.
+    usage: (u64, u64),
+    /// The texts of requests for summaries.
+    asked: Vec<String>,
+}
+
+fn note(seen: &Mutex<Seen>, request: &ParsedRequest, answer: u64) -> Option<Reply> {
+    let mut seen = seen.lock().expect("no panic");
+    let sent = counted(request);
+    seen.largest = seen.largest.max(sent);
+    if sent > WINDOW {
+        seen.over += 1;
+        return Some(Reply::default().with_fault(ReplyFault::ContextOver { window: WINDOW, sent }));
+    }
+    seen.usage.0 += sent;
+    seen.usage.1 += answer;
+    if is_summary(request) {
+        seen.summaries += 1;
+        seen.asked.push(request.messages.iter().map(|message| message.text.clone()).collect());
+    } else {
+        seen.turns += 1;
+        seen.without_rule += u64::from(!request.system.contains(RULE));
+    }
+    None
+}
+
+/// Parts with a rule, a small window, and no limit on tokens.
+fn small(parts: &mut EngineParts) {
+    let text = RULE.to_owned();
+    parts.config.system =
+        vec![SystemText { source: SystemSource::Rules, text, label: Label::new(Taint::Owner) }];
+    let context = &mut parts.config.agent_config.context;
+    context.total_tokens = Tokens::new(WINDOW);
+    context.system_max = Tokens::new(6_000);
+    parts.config.budget.max_tokens_per_session = Tokens::MAX;
+    parts.config.budget.max_tokens_per_day = Tokens::MAX;
+}
+
+/// The same, where only tokens lead to a compaction.
+fn roomy(parts: &mut EngineParts) {
+    small(parts);
+    parts.config.max_chronicle_entries = 1_000;
+}
+
+/// All facts of a kind, oldest first.
+fn all_facts(handed: &TestEngine, event: &str) -> Vec<Fact> {
+    let (mut facts, mut before) = (Vec::new(), None);
+    loop {
+        let query =
+            LedgerQuery { event: Some(event.to_owned()), before, limit: PAGE, ..LedgerQuery::default() };
+        let rows = handed.store.blocking().ledger_search(&query).expect("reads");
+        let Some(last) = rows.last() else { break };
+        before = Some(last.seq);
+        facts.extend(rows.iter().map(|row| row.entry().expect("kept").fact));
+    }
+    facts.reverse();
+    facts
+}
+
+fn totals(handed: &TestEngine, kind: UsageKind) -> UsageTotals {
+    let rows = handed.store.blocking().usage_totals(kind, "", "\u{10ffff}").expect("reads");
+    rows.iter().fold(UsageTotals::default(), |mut sum, (_, row)| {
+        sum.add_totals(row);
+        sum
+    })
+}
+
+/// A thousand turns would do; two thousand pass every bound several times.
+const TURNS: u64 = 2_000;
+
+/// 2,000 turns on a window of 9,000 tokens, of which the tools take half: no request is ever larger than the window, the rule
+/// stands in each of them as the server received it, every message is in the log, and the costs add up.
+///
+/// Rows: WIN-353 (in part: a summary replaces the old messages) WIN-354
+#[test]
+fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            let answer = 60;
+            if let Some(refused) = note(&noted, request, answer) {
+                return refused;
+            }
+            let reply = if is_summary(request) {
+                Reply::text(
+                    &json!({ "summary": "They count together.", "keep_groups": [], "evict_groups": [] })
+                        .to_string(),
+                )
+            } else {
+                Reply::text(&format!("Heard: {}. {}", request.last_user_text(), "word ".repeat(40)))
+            };
+            reply.with_usage(counted(request), answer)
+        }
+    };
+    let handed = TestEngine::priced(
+        |parts| {
+            small(parts);
+            parts.config.agent_config.context.summaries = Summaries::Always;
+        },
+        script,
+    );
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0..TURNS {
+            let (exit, text) = handed.send_in(&mut joined, &format!("m{n}"), &format!("number {n}")).await;
+            assert_eq!(exit, Exit::Done, "{text}");
+            handed.clock.go_on(Duration::from_secs(1));
+        }
+        let seen = seen.lock().expect("no panic");
+        assert_eq!((seen.over, seen.without_rule), (0, 0), "{seen:?}");
+        assert_eq!(seen.turns, TURNS);
+        assert!(seen.summaries > 20, "{seen:?}");
+        assert!(seen.largest <= WINDOW && seen.largest > WINDOW / 3, "{}", seen.largest);
+
+        let reads = handed.store.blocking();
+        let rows =
+            reads.recent_after(joined.session, 0, 3 * usize::try_from(TURNS).expect("fits")).expect("reads");
+        assert_eq!(rows.len(), 2 * usize::try_from(TURNS).expect("fits"), "nothing is missing in the log");
+        for (n, row) in rows.iter().step_by(2).enumerate() {
+            let text = serde_json::to_string(&row.message.parts).expect("JSON");
+            assert!(text.contains(&format!("number {n}\"")), "{n}: {text}");
+        }
+        let compacted = all_facts(&handed, "compacted");
+        assert_eq!(u64::try_from(compacted.len()).expect("fits"), seen.summaries);
+
+        let called: Vec<(MicroUsd, u64, u64)> = all_facts(&handed, "model_called")
+            .into_iter()
+            .map(|fact| {
+                let Fact::ModelCalled { cost, usage, .. } = fact else { panic!("another fact") };
+                (cost.expect("priced"), usage.input.get(), usage.output.get())
+            })
+            .collect();
+        let sum = called.iter().fold((0, 0, 0), |sum, (cost, input, output)| {
+            (sum.0 + cost.get(), sum.1 + input, sum.2 + output)
+        });
+        assert_eq!((sum.1, sum.2), seen.usage, "as the server has counted them");
+        for kind in [UsageKind::Day, UsageKind::Month, UsageKind::Session, UsageKind::Role, UsageKind::Model]
+        {
+            let totals = totals(&handed, kind);
+            let found = (totals.cost.get(), totals.usage.input.get(), totals.usage.output.get());
+            assert_eq!(found, sum, "{kind:?}");
+        }
+        let report = handed.call("budget.report", json!({ "by": "role" })).await.expect("answered");
+        assert_eq!(report["total"]["cost_micro_usd"], json!(sum.0));
+        let roles: BTreeMap<&str, u64> = report["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .map(|row| {
+                (row["name"].as_str().expect("a name"), row["model_calls"].as_u64().expect("a number"))
+            })
+            .collect();
+        assert_eq!(roles, BTreeMap::from([("executor", TURNS), ("scorer", seen.summaries)]));
+    });
+    handed.end();
+}
+
+/// Says so many long things; returns the session.
+async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (u64, u64)) -> SessionId {
+    let join = Join { session, ..Join::default() };
+    let mut joined = handed.engine.join(OWNER, join).await.expect("joined");
+    for n in first..first + count {
+        let text = format!("number {n}: {}", "some words that fill the window ".repeat(12));
+        let (exit, text) = handed.send_in(&mut joined, &format!("m{n}"), &text).await;
+        assert_eq!(exit, Exit::Done, "{text}");
+        handed.clock.go_on(Duration::from_secs(1));
+    }
+    joined.session
+}
+
+/// A scorer keeps a group word for word, what is pinned stays whatever it says, what left is remembered, and the owner is
+/// notified and can look. The prompt asks for what a summary is for.
+///
+/// Rows: SIL-079 SIL-080 SIL-082 (in part: what left is found again) WIN-352
+#[test]
+fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            if let Some(refused) = note(&noted, request, 10) {
+                return refused;
+            }
+            if is_summary(request) {
+                let output =
+                    json!({ "summary": "Ann likes tea.", "keep_groups": [3], "evict_groups": [1, 2] });
+                return Reply::text(&output.to_string());
+            }
+            Reply::text("Heard.")
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 1)).await;
+        let view = handed.call("context.show", json!({ "session": session })).await.expect("answered");
+        let row_of = |view: &Value, text: &str| {
+            let items = view["items"].as_array().expect("items");
+            items.iter().find(|item| item["begins"].as_str().expect("a text").contains(text)).cloned()
+        };
+        let first = row_of(&view, "number 0").expect("it is there")["row"].as_u64().expect("a row");
+        handed.call("context.pin", json!({ "session": session, "row": first })).await.expect("pinned");
+        let mut watching = handed
+            .engine
+            .join(OWNER, Join { session: Some(session), ..Join::default() })
+            .await
+            .expect("joined");
+        let mut n = 1;
+        while seen.lock().expect("no panic").summaries == 0 {
+            assert!(n < 60, "it is never compacted");
+            talk(&handed, Some(session), (n, 1)).await;
+            n += 1;
+        }
+        assert_eq!(seen.lock().expect("no panic").summaries, 1);
+        let asked = seen.lock().expect("no panic").asked[0].clone();
+        assert!(asked.contains("in at most") && asked.contains("[group 1]\nperson: number 0"), "{asked}");
+        let mut told = false;
+        while let Ok(frame) = watching.live.try_recv() {
+            told |= matches!(&frame.frame, ServerFrame::Status { text } if text.contains("left the context"));
+        }
+        assert!(told, "the owner is notified");
+
+        let view = handed.call("context.show", json!({ "session": session })).await.expect("answered");
+        assert_eq!(view["compactions"][0]["by"], json!("scripted"), "{view}");
+        let items = view["items"].as_array().expect("items");
+        let carried: Vec<&str> = items
+            .iter()
+            .filter(|item| item["zone"] == "chronicle" && item["row"].is_null())
+            .map(|item| item["begins"].as_str().expect("a text"))
+            .collect();
+        assert!(carried[0].contains("Ann likes tea."), "{carried:?}");
+        assert!(carried[1].contains("number 0"), "what is pinned stays: {carried:?}");
+        assert!(carried[2].contains("number 1"), "the group that was kept: {carried:?}");
+        assert_eq!(carried.len(), 3);
+        let diff = handed.call("context.diff", json!({ "session": session })).await.expect("answered");
+        let states: Vec<&str> = diff["changed"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .map(|row| row["state"].as_str().expect("a state"))
+            .collect();
+        assert_eq!(states[..3], ["carried", "summarised", "carried"], "{diff}");
+        assert_eq!(diff["messages"], json!(2 * n));
+
+        let hits = handed
+            .store
+            .blocking()
+            .search_memory("number 2", Some(session), writ_store::memory::Secrets::Kept, 5)
+            .expect("reads");
+        assert!(hits.iter().any(|hit| hit.memory.item.text.starts_with("The person: number 2:")), "{hits:?}");
+        let again = handed
+            .call("context.unpin", json!({ "session": session, "row": first }))
+            .await
+            .expect("unpinned");
+        assert_eq!(again["pins"], json!([]));
+        assert!(handed.call("context.unpin", json!({ "session": session, "row": first })).await.is_err());
+    });
+    handed.end();
+}
+
+/// A scorer that talks in prose is asked once more; then the history stays as it is while there is room, and after that the
+/// harness notes what left. After three failures it is not asked for five minutes.
+///
+/// Rows: WIN-353 (in part: a summary that fails leaves the history as it was)
+#[test]
+fn a_scorer_that_fails_costs_nothing_but_its_calls() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            if let Some(refused) = note(&noted, request, 10) {
+                return refused;
+            }
+            Reply::text(if is_summary(request) { "I would rather not." } else { "Heard." })
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 40)).await;
+        let asked = seen.lock().expect("no panic").summaries;
+        assert_eq!(asked, 6, "three times two requests, then none");
+        let all = handed.store.blocking().compactions(session, 10).expect("reads");
+        assert!(!all.is_empty() && all.iter().all(|one| one.written_by == "harness"), "{all:?}");
+        assert!(
+            all[0].summary.contains("earlier messages of this conversation were left out"),
+            "{}",
+            all[0].summary
+        );
+        handed.clock.go_on(Duration::from_secs(5 * 60));
+        talk(&handed, Some(session), (40, 30)).await;
+        let seen = seen.lock().expect("no panic");
+        assert!(seen.summaries > asked, "it is asked again");
+        assert_eq!((seen.over, seen.without_rule), (0, 0));
+    });
+    handed.end();
+}
+
+/// A result that is too long is stored whole, shown in part, and read on by its handle, through the door.
+#[test]
+fn needs_userns_a_result_that_is_too_long_is_read_on_by_its_handle() {
+    let script = |_| {
+        |request: &ParsedRequest| {
+            let results: Vec<&str> = request.results().map(|result| result.text.as_str()).collect();
+            match results.len() {
+                0 => {
+                    let program = "for n in range(3000): print('line', n, 'of the output')";
+                    Reply::call("python_exec", json!({ "script": program }))
+                }
+                1 => Reply::call(
+                    "result_read",
+                    json!({ "handle": "$r1", "find": "line 1500 of", "chars": 400 }),
+                ),
+                2 => Reply::call("result_read", json!({ "handle": "$r9" })),
+                _ => Reply::text(&results.join("\n=====\n")),
+            }
+        }
+    };
+    let handed = TestEngine::with(|_| {}, script);
+    handed.runtime.block_on(async {
+        let (exit, text) = handed.say(None, "Run it.").await;
+        assert_eq!(exit, Exit::Done, "{text}");
+        let parts: Vec<&str> = text.split("\n=====\n").collect();
+        assert!(
+            parts[0].contains("line 0 of the output") && !parts[0].contains("line 1500 of"),
+            "shown in part: {}",
+            parts[0]
+        );
+        assert!(
+            parts[0].contains(r#"result_read reads more of it: {"handle": "$r1"}"#),
+            "{}",
+            &parts[0][23_000..]
+        );
+        assert!(
+            parts[1].contains("line 1500 of the output") && parts[1].contains("[it goes on: from "),
+            "{}",
+            parts[1]
+        );
+        assert!(parts[2].contains("there is no such handle here"), "{}", parts[2]);
+    });
+    let reads = handed.facts("intent").into_iter().filter(
+        |fact| matches!(fact, Fact::Intent { action, .. } if action.kind().as_str() == "read_result"),
+    );
+    assert_eq!(reads.count(), 2, "each passes the door");
+    handed.end();
+}
+
+/// Money: a session stops at its limit with everything stored, is renewed at its owner's word and goes on; a day does not.
+#[test]
+fn a_session_that_has_spent_its_money_stops_and_is_renewed_where_its_owner_is() {
+    let handed = TestEngine::priced(
+        |parts| {
+            // A call of 10 tokens of answer costs at most a few cents.
+            parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+            parts.config.budget.max_cost_per_session = Some(MicroUsd::new(200_000));
+            parts.config.budget.max_cost_per_month = Some(MicroUsd::new(10_000_000));
+        },
+        |_| |_: &ParsedRequest| Reply::text("Heard.").with_usage(10_000, 1_000),
+    );
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        let session = joined.session;
+        let mut warned = Vec::new();
+        let mut n = 0;
+        let stopped = loop {
+            n += 1;
+            assert!(n < 10, "it never stops");
+            let client_id = format!("m{n}");
+            handed
+                .engine
+                .receive(OWNER, session, client_id, "go on".to_owned(), Taint::Owner)
+                .await
+                .expect("stored");
+            let (exit, text) = loop {
+                match joined.live.recv().await.expect("a frame").frame.clone() {
+                    ServerFrame::Status { text } if text.contains(" % of ") => warned.push(text),
+                    ServerFrame::Message { text, exit, last: true, .. } => break (exit, text),
+                    _ => {}
+                }
+            };
+            if exit == Exit::Budget {
+                break text;
+            }
+        };
+        assert!(
+            stopped.contains("budget.max_cost_per_session") && stopped.contains("writ budget renew"),
+            "{stopped}"
+        );
+        assert!(
+            warned.iter().any(|text| text.starts_with("70 % of budget.max_cost_per_session")),
+            "{warned:?}"
+        );
+        let state = handed.call("budget.renew", json!({ "session": session })).await.expect("renewed");
+        assert_eq!((&state["paused"], &state["limits"][1]["used"]), (&json!(false), &json!(0)), "{state}");
+        assert_eq!(handed.send_in(&mut joined, "again", "go on").await.0, Exit::Done);
+
+        handed.call("budget.pause", json!({ "session": session })).await.expect("paused");
+        let (exit, text) = handed.send_in(&mut joined, "paused", "go on").await;
+        assert_eq!(exit, Exit::Budget);
+        assert!(text.contains("This session is paused"), "{text}");
+        handed.call("budget.renew", json!({ "session": session })).await.expect("renewed");
+        assert_eq!(handed.send_in(&mut joined, "renewed", "go on").await.0, Exit::Done);
+        let spent = totals(&handed, UsageKind::Month).cost;
+        let report = handed.call("budget.report", json!({ "by": "model" })).await.expect("answered");
+        assert_eq!(report["rows"][0]["name"], json!("anthropic/claude-opus-5"));
+        assert_eq!(report["total"]["cost_micro_usd"], json!(spent));
+        let month = report["limits"]
+            .as_array()
+            .expect("limits")
+            .iter()
+            .find(|limit| limit["setting"] == "budget.max_cost_per_month");
+        assert_eq!(month.expect("the month's limit")["used"], json!(spent));
+    });
+    handed.end();
+}

@@ -1,0 +1,306 @@
+//! The context of a session, for its owner: what the model sees, what has left it, and what stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use writ_agent::config::AgentConfig;
+use writ_agent::context::compact::describe_message;
+use writ_agent::context::{Assembled, ItemUse, Zone, assemble_context};
+use writ_agent::event::ContextSeed;
+use writ_inspect::show::escape_line;
+use writ_store::batch::{Batch, Op};
+use writ_store::compaction::Compaction;
+use writ_store::reads::SessionReads as _;
+use writ_types::api::context::{
+    ChangedMessage, CompactionOutcome, CompactionSummary, ContextDiff, ContextItem, ContextPin, ContextPins,
+    ContextView, MessageState,
+};
+use writ_types::api::session::SessionName;
+use writ_types::chat::{ChatMessage, Usage, estimate_tokens};
+use writ_types::error::ToReport as _;
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::MAX_LISTED;
+use crate::budget;
+use crate::compaction::{self, MAX_PINS};
+use crate::dispatch::seed;
+use crate::error::EngineError;
+use crate::estimates::NO_CORRECTION;
+use crate::history::TurnHistory;
+use crate::place;
+use crate::services::Services;
+use crate::session::{CONTEXT_PINS, Session};
+
+/// The most items that one answer lists.
+const MAX_ITEMS: usize = 1_000;
+
+/// The most compactions that one answer lists.
+const MAX_COMPACTIONS: usize = 20;
+
+/// The most rows of the history that are compared with the context.
+const MAX_COMPARED: usize = 5_000;
+
+/// The most characters of the beginning of an item.
+const MAX_BEGINNING: usize = 160;
+
+/// The share of the context, as a divisor, that one pinned message may take.
+const PINNED_SHARE: u64 = 4;
+
+/// The context of a session as its next turn would begin with it.
+struct NextContext {
+    session: Arc<Session>,
+    config: AgentConfig,
+    seed: ContextSeed,
+    history: TurnHistory,
+    assembled: Assembled,
+}
+
+/// Assembles the context of a session's next turn, without a message.
+async fn next_context(
+    services: &Services,
+    SessionName { session }: SessionName,
+) -> Result<NextContext, EngineError> {
+    let session = services.sessions.get(session).await?;
+    let profile = Arc::clone(services.profiles.executor());
+    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
+    let (mut seed, history) = seed::seed((services, &session, &profile), None, &spent).await?;
+    let config = seed::settings(services, &profile, &seed);
+    seed.history.clone_from(&history.messages);
+    let assembled = assemble_context(&config.context, &seed, &[], &[], config.limits.max_output_tokens)
+        .map_err(|error| EngineError::Context(Box::new(error.report())))?;
+    Ok(NextContext { session, config, seed, history, assembled })
+}
+
+/// Shows what the model of a session sees, and what each part costs.
+pub(super) async fn show_context(services: &Services, name: SessionName) -> Result<ContextView, EngineError> {
+    let next = next_context(services, name).await?;
+    let compactions = services.journal.store.compactions(next.session.id, MAX_COMPACTIONS).await?;
+    let profile = services.profiles.executor();
+    let models = services.outside.models.as_ref();
+    let route = models.map(|models| models.routes().route(profile.model));
+    let model = route.map(|route| format!("{}/{}", route.provider.name, route.model));
+    let real_per_1000 =
+        model.as_deref().map_or(NO_CORRECTION, |model| services.life.estimates.correction(model));
+    let now = services.journal.clock.now();
+    let cost = |tokens: Tokens| {
+        let input =
+            Tokens::new(tokens.get().saturating_mul(u64::from(real_per_1000)) / u64::from(NO_CORRECTION));
+        models?.cost_over(route?, &Usage { input, ..Usage::default() }, now)
+    };
+    let used = next.assembled.total_tokens();
+    let items = context_items(&next, &cost);
+    let context = &next.config.context;
+    let pins = next.session.state().context.pins.iter().copied().collect();
+    Ok(ContextView {
+        session: next.session.id,
+        model,
+        profile: next.seed.profile.clone(),
+        budget: context.total_tokens,
+        evicts_above: context.eviction_threshold(),
+        compacts_above: context.compact_at_pct.share_of(context.total_tokens),
+        used,
+        cost_micro_usd: cost(used),
+        real_per_1000,
+        taint: next.assembled.label.taint,
+        more: items.len().saturating_sub(MAX_ITEMS),
+        items: items.into_iter().take(MAX_ITEMS).collect(),
+        evicted: next.assembled.evicted,
+        pins,
+        compactions: compactions.into_iter().map(summary_of).collect(),
+    })
+}
+
+fn context_items(next: &NextContext, cost: &dyn Fn(Tokens) -> Option<MicroUsd>) -> Vec<ContextItem> {
+    let mut messages = next.assembled.request.messages.as_slice();
+    let item = |used: &ItemUse| {
+        let own = messages.get(..used.messages).unwrap_or_default();
+        messages = messages.get(used.messages..).unwrap_or_default();
+        ContextItem {
+            zone: zone_name(used.zone).to_owned(),
+            source: escape_line(&used.source),
+            tokens: used.tokens,
+            cost_micro_usd: cost(used.tokens),
+            pinned: used.pinned,
+            taint: used.taint,
+            row: used.place.and_then(|place| next.history.numbers.get(place).copied()),
+            begins: own.first().map(|message| beginning(message)).unwrap_or_default(),
+        }
+    };
+    next.assembled.items.iter().map(item).collect()
+}
+
+const fn zone_name(zone: Zone) -> &'static str {
+    match zone {
+        Zone::System => "system",
+        Zone::Memory => "memory",
+        Zone::Chronicle => "chronicle",
+        Zone::Workspace => "workspace",
+        Zone::Current => "current",
+    }
+}
+
+fn beginning(message: &ChatMessage) -> String {
+    let text = describe_message(message);
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    escape_line(&line.chars().take(MAX_BEGINNING).collect::<String>())
+}
+
+fn summary_of(compaction: Compaction) -> CompactionSummary {
+    CompactionSummary {
+        number: compaction.number,
+        at: compaction.at.to_string(),
+        reason: compaction.reason,
+        by: compaction.written_by,
+        messages: compaction.messages,
+        upto: compaction.upto,
+        tokens_before: compaction.tokens_before,
+        tokens_after: compaction.tokens_after,
+        remembered: compaction.remembered,
+        summary: compaction.summary,
+    }
+}
+
+/// Shows what of a session's history is not in its context as it was said.
+pub(super) async fn diff_context(services: &Services, name: SessionName) -> Result<ContextDiff, EngineError> {
+    let next = next_context(services, name).await?;
+    let store = &services.journal.store;
+    let rows = store.recent_after(next.session.id, 0, MAX_COMPARED).await?;
+    let messages = store.count_chronicle(next.session.id, u64::MAX).await?;
+    let upto = next.history.compaction.as_ref().map_or(0, |compaction| compaction.upto);
+    let kept: BTreeSet<u64> = {
+        let state = next.session.state();
+        let kept = next.history.compaction.iter().flat_map(|compaction| &compaction.kept);
+        state.context.pins.iter().chain(kept).copied().collect()
+    };
+    let shown = shown_rows(&next);
+    let mut changed: Vec<ChangedMessage> = Vec::new();
+    let mut whole = 0_u64;
+    for row in rows {
+        let state = if row.n <= upto {
+            if kept.contains(&row.n) { MessageState::Carried } else { MessageState::Summarised }
+        } else {
+            match shown.get(&row.n) {
+                Some(true) => {
+                    whole = whole.saturating_add(1);
+                    continue;
+                }
+                Some(false) => MessageState::Shortened,
+                None => MessageState::LeftOut,
+            }
+        };
+        changed.push(ChangedMessage {
+            row: row.n,
+            at: row.at.to_string(),
+            state,
+            begins: beginning(&row.message),
+        });
+    }
+    let first = changed.len().saturating_sub(MAX_LISTED);
+    changed.drain(..first);
+    let listed = u64::try_from(changed.len()).unwrap_or(u64::MAX);
+    let more = messages.saturating_sub(whole).saturating_sub(listed);
+    Ok(ContextDiff { session: next.session.id, messages, whole, changed, more })
+}
+
+/// Returns the rows of the history that are in the context, each with whether it is there as it was said.
+fn shown_rows(next: &NextContext) -> BTreeMap<u64, bool> {
+    let mut messages = next.assembled.request.messages.as_slice();
+    let mut shown = BTreeMap::new();
+    for used in &next.assembled.items {
+        let own = messages.get(..used.messages).unwrap_or_default();
+        messages = messages.get(used.messages..).unwrap_or_default();
+        let Some(place) = used.place else { continue };
+        // The messages of a group stand one after another in the history.
+        for (n, message) in own.iter().enumerate() {
+            let place = place.saturating_add(n);
+            let (row, said) = (next.history.numbers.get(place), next.history.messages.get(place));
+            if let (Some(row), Some(said)) = (row, said) {
+                shown.insert(*row, is_as_said(message, said));
+            }
+        }
+    }
+    shown
+}
+
+/// Returns true if a message is shown with all of its text; that external results are marked as data does not count.
+fn is_as_said(shown: &ChatMessage, said: &ChatMessage) -> bool {
+    use writ_types::chat::Part;
+    let is_whole = |(shown, said): (&Part, &Part)| match (shown, said) {
+        (Part::Result(shown), Part::Result(said)) => shown.text.len() >= said.text.len(),
+        (shown, said) => shown == said,
+    };
+    shown.parts.len() == said.parts.len() && shown.parts.iter().zip(&said.parts).all(is_whole)
+}
+
+/// Keeps a message of a session's history in its context.
+pub(super) async fn pin_message(
+    services: &Services,
+    ContextPin { session, row }: ContextPin,
+) -> Result<ContextPins, EngineError> {
+    let refused = |why: String| EngineError::Params { method: "context.pin".to_owned(), why };
+    let session = services.sessions.get(session).await?;
+    let found = services.journal.store.chronicle_rows(session.id, &[row]).await?.pop();
+    let found = found.ok_or_else(|| refused(format!("the history of this session has no row {row}")))?;
+    let total = services.config.agent_config.context.total_tokens;
+    let tokens = estimate_tokens(&describe_message(&found.message));
+    if tokens.get() > total.get() / PINNED_SHARE {
+        return Err(refused(format!(
+            "message {row} takes about {tokens}, and one pinned message may take a quarter of context.total_tokens ({total})"
+        )));
+    }
+    let mut pins = session.state().context.pins.clone();
+    pins.insert(row);
+    if pins.len() > MAX_PINS {
+        return Err(refused(format!("{MAX_PINS} messages are pinned already: unpin one of them first")));
+    }
+    set_pins(services, &session, pins).await
+}
+
+/// Lets a pinned message go with the others.
+pub(super) async fn unpin_message(
+    services: &Services,
+    ContextPin { session, row }: ContextPin,
+) -> Result<ContextPins, EngineError> {
+    let session = services.sessions.get(session).await?;
+    let mut pins = session.state().context.pins.clone();
+    if !pins.remove(&row) {
+        let why = format!("message {row} is not pinned");
+        return Err(EngineError::Params { method: "context.unpin".to_owned(), why });
+    }
+    set_pins(services, &session, pins).await
+}
+
+async fn set_pins(
+    services: &Services,
+    session: &Session,
+    pins: BTreeSet<u64>,
+) -> Result<ContextPins, EngineError> {
+    let rows: Vec<u64> = pins.iter().copied().collect();
+    let value = (!rows.is_empty()).then(|| rows.clone().into());
+    let op = Op::SetSessionMetadata { session: session.id, key: CONTEXT_PINS.to_owned(), value };
+    services.journal.store.commit(Batch::synced(vec![op])).await?;
+    session.state().context.pins = pins;
+    Ok(ContextPins { session: session.id, pins: rows })
+}
+
+/// Compacts the history of a session at its owner's word.
+pub(super) async fn compact_context(
+    services: &Arc<Services>,
+    SessionName { session }: SessionName,
+) -> Result<CompactionOutcome, EngineError> {
+    let session = services.sessions.open_one(session).await?;
+    let place = place::outside_turn(services, Arc::clone(&session)).await?;
+    let profile = Arc::clone(&place.profile);
+    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
+    let (seed, history) = seed::seed((services, &session, &profile), None, &spent).await?;
+    let config = seed::settings(services, &profile, &seed);
+    let Some(plan) = compaction::plan(services, &config, &seed, &history, true) else {
+        return Ok(CompactionOutcome { session: session.id, compaction: None });
+    };
+    let cancel = session.state().over.child_token();
+    // A stopping engine waits for it as for a turn.
+    let _running = services.life.turns.token();
+    let done = compaction::compact(&place, (&config, plan), &history, &cancel).await?;
+    let compaction = done.map(|done| summary_of(done.compaction));
+    Ok(CompactionOutcome { session: session.id, compaction })
+}
