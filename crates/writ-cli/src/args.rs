@@ -39,6 +39,7 @@ mod policy;
 mod run;
 
 mod service;
+mod work;
 
 mod proxy;
 
@@ -62,6 +63,7 @@ pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
 pub(crate) use service::{Manager, ServiceArgs, ServiceCommand};
+pub(crate) use work::{WorkArgs, WorkCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -154,6 +156,9 @@ pub(crate) enum Command {
     /// Search and change what is remembered
     #[command(subcommand)]
     Memory(MemoryCommand),
+    /// Show, approve and steer items of work: plans that are run step by step and checked
+    #[command(subcommand)]
+    Work(WorkCommand),
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),

@@ -48,6 +48,7 @@ mod mcp;
 mod backup;
 
 mod trace;
+mod work;
 
 mod service;
 
@@ -96,6 +97,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Secrets(command) => or_done(&stops, move || secrets::run_secrets(&context, &command)),
         Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
+        Command::Work(command) => or_done(&stops, move || work::run_work(&context, &command)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),

@@ -41,3 +41,6 @@ mod start;
 
 #[path = "suite/storm.rs"]
 mod storm;
+
+#[path = "suite/work.rs"]
+mod work;

@@ -14,6 +14,12 @@ pub mod order;
 
 pub mod judge;
 
+pub mod run;
+
+pub mod machine;
+
+pub mod protect;
+
 pub mod error;
 
 mod body;

@@ -14,6 +14,7 @@ use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
 use writ_store::reads::{LedgerReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
+use writ_store::work::WorkOp;
 use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -34,6 +35,7 @@ use crate::settle::{self, UnfinishedAttempt};
 use crate::{budget, closing, trace};
 
 mod seed;
+mod step;
 
 /// The holder named in every lease: there is one engine per home.
 const OWNER: &str = "engine";
@@ -84,7 +86,7 @@ enum Next {
 async fn take_up(services: &Services) -> Result<Next, StoreError> {
     let now = services.journal.clock.now();
     let mut due = Vec::new();
-    for profile in services.profiles.iter() {
+    for profile in services.profiles.iter(services.life.work.is_begun()) {
         let next = services.journal.store.next_due_for(&profile.consumer).await?;
         due.extend(next.map(|at| (at, profile)));
     }
@@ -220,7 +222,7 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
             services.journal.store.unfinished_turn_of(lease.message.record.message).await.ok().flatten();
         if let Some(open) = open.filter(|_| last) {
             let at = Some((open.id, open.number));
-            let reason = report.outside;
+            let reason = report.outside.clone();
             ops.push(services.journal.entry(
                 session.id,
                 at,
@@ -233,10 +235,18 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
             });
             ended = Some(open.id);
         }
+        if last {
+            let (message, exit, said) =
+                (lease.message.record.message, report.exit.code(), report.outside.clone());
+            ops.push(Op::Work(WorkOp::EndTurn { message, exit, said, at: services.journal.clock.now() }));
+        }
     }
     if let Err(error) = services.journal.store.commit(Batch::synced(ops)).await {
         tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
         return;
+    }
+    if let Some(session) = session {
+        services.life.work.call(session);
     }
     if let Some(turn) = ended
         && let Err(error) = settle::settle_turn(services, turn).await
@@ -259,8 +269,9 @@ async fn prepare(
         return resume(services, session, lease, open.id, open.number).await;
     }
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = step::profile_of(services, &lease, profile).await?;
     // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
-    let several = services.profiles.are_several();
+    let several = services.profiles.are_several() || profile.is_step;
     let numbering = if several { Some(session.numbering.lock().await) } else { None };
     let (journal, now) = (&services.journal, services.journal.clock.now());
     let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
@@ -381,9 +392,10 @@ async fn resume(
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = step::profile_of(services, &lease, profile).await?;
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let resuming = async {
-        let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+        let authority = Arc::new(services.keys.resume_authority(session, (turn, number)).await?);
         let resumed =
             Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
         services.journal.append(session.id, Some((turn, number)), resumed).await?;
@@ -404,7 +416,7 @@ async fn resume(
             // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
             // nor by this turn's key.
             services.sessions.set_left_behind(session, true).await?;
-            drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+            drive.authority = Arc::new(services.keys.resume_authority(session, (turn, number)).await?);
         }
         Ok(drive)
     };

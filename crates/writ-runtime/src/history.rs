@@ -74,7 +74,7 @@ impl Histories {
 }
 
 /// What a turn begins with.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TurnHistory {
     /// The newest messages of its session, oldest first.
     pub(crate) messages: Vec<Arc<ChatMessage>>,

@@ -23,7 +23,7 @@ mod plan;
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
-pub use plan::{Free, Plan, PlanStep};
+pub use plan::{Free, Plan, PlanStep, WorkOrder};
 
 /// A request of an agent. Data only: it describes the work and holds no decision about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

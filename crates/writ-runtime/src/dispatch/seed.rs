@@ -96,13 +96,11 @@ pub(super) async fn seed(
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
-    let TurnHistory { messages: history, rows: history_rows, pinned: known } = read_history(
-        (&services.journal.store, &services.life.histories),
-        session.id,
-        services.config.max_chronicle_entries,
-        pinned,
-    )
-    .await?;
+    let stores = (&services.journal.store, &services.life.histories);
+    let reading = read_history(stores, session.id, services.config.max_chronicle_entries, pinned);
+    // A step knows what its message says, and nothing of the steps before it.
+    let known = if profile.is_step { TurnHistory::default() } else { reading.await? };
+    let TurnHistory { messages: history, rows: history_rows, pinned: known } = known;
     let state = session.state();
     let seed = ContextSeed {
         system: profile.system.clone(),
@@ -146,8 +144,8 @@ fn setting(services: &Services, session: &Session) -> String {
 pub(super) async fn renew_budget(services: &Services, session: &Session) -> Result<Spent, EngineError> {
     let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     let limits = &services.config.budget;
-    // An order's tokens are for all of its turns.
-    let renewed = session.terms.order.is_none();
+    // An order's tokens are for all of its turns, and those of a work item for all of its steps.
+    let renewed = session.terms.order.is_none() && session.terms.work.is_none();
     if !renewed
         || spent.session_tokens < limits.max_tokens_per_session
         || spent.day_tokens >= limits.max_tokens_per_day

@@ -119,6 +119,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }
+        | Fact::Worked { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }

@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 26] = [
+    pub const EVENTS: [&'static str; 27] = [
         "received",
         "gated",
         "hooked",
@@ -19,6 +19,7 @@ impl Fact {
         "keyed",
         "planned",
         "phase",
+        "worked",
         "remembered",
         "escalated",
         "case_moved",
@@ -50,6 +51,7 @@ impl Fact {
             Self::Keyed { .. } => "keyed",
             Self::Planned { .. } => "planned",
             Self::Phase { .. } => "phase",
+            Self::Worked { .. } => "worked",
             Self::Remembered { .. } => "remembered",
             Self::Escalated { .. } => "escalated",
             Self::CaseMoved { .. } => "case_moved",
