@@ -16,7 +16,7 @@ use writ_types::api::work::{StepState, WorkState};
 use writ_types::chat::ToolCall;
 use writ_types::frame::{ServerFrame, WorkNews};
 use writ_types::id::{AskId, ItemId, SessionId};
-use writ_types::taint::Label;
+use writ_types::taint::{Label, Taint};
 use writ_types::work::{PlanDocument, WorkKind};
 
 use crate::door::{Passage, RequestContext};
@@ -42,8 +42,12 @@ pub(crate) struct NewWork {
     pub(crate) project: Option<String>,
     /// The conversation that it comes from, which shows its card and its news.
     pub(crate) origin: Option<SessionId>,
-    /// The label of its text.
-    pub(crate) label: Label,
+}
+
+/// The label of an item's plan: what its owner has handed in is the owner's, what an agent has written may rest on
+/// anything that it has read.
+fn label_of(item: &WorkItem) -> Label {
+    Label::new(if item.origin.is_some() { Taint::External } else { Taint::Owner })
 }
 
 /// Stores a plan as a work item, and asks a person about it.
@@ -84,10 +88,16 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
         worked(&services.journal, &item, "", WorkState::Proposed.name(), "a plan was proposed"),
         Op::Work(WorkOp::Propose(Box::new((item.clone(), steps)))),
     ];
+    // Until its question is noted, nobody else asks it.
+    let asking = services.life.work.begin_asking(id);
     services.journal.store.commit(Batch::relaxed(ops)).await?;
-    services.life.work.call_item(id);
-    match ask_about(services, &item, new.label).await {
-        Ok(ask) => Ok((id, ask)),
+    let asked = ask_about(services, &item).await;
+    drop(asking);
+    match asked {
+        Ok(ask) => {
+            services.life.work.call_item(id);
+            Ok((id, ask))
+        }
         Err(error) => {
             // What no person was asked about does not stay as if one could answer.
             let reason = services.journal.report(&error).outside;
@@ -110,18 +120,14 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
 /// # Errors
 ///
 /// If it cannot be shown completely, the door refuses it, or the store cannot be written.
-pub(crate) async fn ask_about(
-    services: &Arc<Services>,
-    item: &WorkItem,
-    label: Label,
-) -> Result<AskId, EngineError> {
+pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Result<AskId, EngineError> {
     let own = services.sessions.open_one(item.session).await?;
     // A conversation that was closed meanwhile shows no card.
     let asking = match item.origin {
         Some(origin) => services.sessions.open_one(origin).await.unwrap_or_else(|_| Arc::clone(&own)),
         None => own,
     };
-    let prepared = prepared(services, item, &asking, label)?;
+    let prepared = prepared(services, item, &asking)?;
     let authority = services.keys.grant(&asking, None).await?;
     let standing = RequestContext::of(&authority, Spent::default());
     let ask = match passage::pass(services, prepared, standing).await? {
@@ -161,20 +167,18 @@ pub(crate) async fn propose_again(
             at: services.journal.clock.now(),
         })),
     ];
+    let asking = services.life.work.begin_asking(item.id);
     services.journal.store.commit(Batch::relaxed(renewed)).await?;
     let again = services.journal.store.work_item(item.id).await?;
     let again = again.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?;
+    let asked = ask_about(services, &again).await;
+    drop(asking);
     services.life.work.call_item(item.id);
-    ask_about(services, &again, Label::new(writ_types::taint::Taint::Owner)).await
+    asked
 }
 
-fn prepared(
-    services: &Services,
-    item: &WorkItem,
-    asking: &Session,
-    label: Label,
-) -> Result<Prepared, EngineError> {
-    let document = read_document(item)?;
+fn prepared(services: &Services, item: &WorkItem, asking: &Session) -> Result<Prepared, EngineError> {
+    let (document, label) = (read_document(item)?, label_of(item));
     let minutes = if document.kind == WorkKind::Goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
     let plan = Plan {
         title: document.title.clone(),

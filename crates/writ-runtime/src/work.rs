@@ -25,7 +25,6 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::id::ItemId;
-use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
 use writ_types::work::{PlanDocument, WorkKind, WorkStep};
 
@@ -243,19 +242,23 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     if course.item.state == WorkState::Proposed {
         return settle_proposal(services, &course).await;
     }
-    if course.item.state == WorkState::Running {
-        if let Some(why) = out_of_order(services, &course).await? {
-            stop_waiting(services, &course).await?;
-            move_on(services, &course, WorkEvent::Stick, &why).await?;
-            return Ok(false);
-        }
-        attempt::end_dead(services, &course).await?;
-        if course.document.kind == WorkKind::Goal {
-            return goal::run_due(services, &course).await;
-        }
+    attempt::end_dead(services, &course).await?;
+    let is_goal = course.document.kind == WorkKind::Goal && course.item.state == WorkState::Running;
+    let moves = if is_goal { Vec::new() } else { next_moves(&course.view()) };
+    // Checked before anything is done, and only then: a look at what is under way stays cheap.
+    if (is_goal || !moves.is_empty())
+        && let Some(why) = out_of_order(services, &course).await?
+    {
+        stop_waiting(services, &course).await?;
+        move_on(services, &course, WorkEvent::Stick, &why).await?;
+        return Ok(false);
     }
-    let moves = next_moves(&course.view());
-    let is_moved = !moves.is_empty();
+    if is_goal {
+        return goal::run_due(services, &course).await;
+    }
+    // After a step was handed to an executor, its end calls.
+    let is_executed = |step: usize| course.rows.get(step).is_some_and(|row| row.has_executor);
+    let is_moved = moves.iter().any(|one| !matches!(one, Move::Start(step) if is_executed(*step)));
     for one in moves {
         match one {
             Move::Start(step) => attempt::begin(services, &course, step).await?,
@@ -279,7 +282,9 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
 async fn settle_proposal(services: &Arc<Services>, course: &Course) -> Result<bool, EngineError> {
     let Some(ask) = &course.item.ask else {
         // The engine ended before the question was asked.
-        ask_about(services, &course.item, Label::new(Taint::External)).await?;
+        if !services.life.work.is_asking(course.item.id) {
+            ask_about(services, &course.item).await?;
+        }
         return Ok(false);
     };
     let Some(ask) = services.journal.store.ask(ask).await? else { return Ok(false) };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use writ_store::batch::Op;
@@ -22,6 +22,8 @@ pub(crate) struct WorkCalls {
     /// At most as many as there are open items; one that is called twice stands once.
     called: Mutex<BTreeSet<ItemId>>,
     pub(crate) wake: Notify,
+    /// The items whose question is being asked now.
+    asking: Arc<Mutex<BTreeSet<ItemId>>>,
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
 }
@@ -46,9 +48,33 @@ impl WorkCalls {
         std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Notes that the question about an item is being asked, until the returned value is dropped.
+    pub(crate) fn begin_asking(&self, item: ItemId) -> Asking {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(item);
+        Asking { item, asking: Arc::clone(&self.asking) }
+    }
+
+    /// Returns true while the question about an item is being asked.
+    pub(crate) fn is_asking(&self, item: ItemId) -> bool {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).contains(&item)
+    }
+
     /// Returns true once there was an item.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
+    }
+}
+
+/// A question that is being asked.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    item: ItemId,
+    asking: Arc<Mutex<BTreeSet<ItemId>>>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.item);
     }
 }
 

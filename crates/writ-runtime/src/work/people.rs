@@ -12,7 +12,6 @@ use writ_types::api::work::{
     WorkSummary,
 };
 use writ_types::error::ToReport as _;
-use writ_types::taint::{Label, Taint};
 
 use super::evidence::read_evidence;
 use super::{Course, move_on, stop_waiting};
@@ -84,8 +83,7 @@ pub(crate) async fn propose_work(
 ) -> Result<WorkSummary, EngineError> {
     let document =
         read_plan(&proposal.plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
-    let label = Label::new(Taint::Owner);
-    let new = NewWork { document, project: proposal.project, origin: None, label };
+    let new = NewWork { document, project: proposal.project, origin: None };
     let (item, _) = proposals::propose(services, new).await?;
     let course = Course::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
