@@ -152,7 +152,15 @@ async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, En
         state: item.state.name().to_owned(),
         wanted: "begun",
     })?;
-    Ok(vec![
+    let mut ops = Vec::new();
+    if work.round > 0 {
+        // A new approval is for as many tokens again.
+        let used = services.journal.store.session_usage(work.session).await?.usage.total_tokens();
+        services.sessions.open_one(work.session).await?.state().budget.renew_from(used);
+        let (session, key) = (work.session, "budget_base".to_owned());
+        ops.push(Op::SetSessionMetadata { session, key, value: Some(used.get().into()) });
+    }
+    ops.extend([
         worked(&services.journal, &item, "", state.name(), "its plan was approved"),
         Op::Work(WorkOp::Move(ItemMove {
             item: item.id,
@@ -162,7 +170,8 @@ async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, En
             reason: String::new(),
             at: services.journal.clock.now(),
         })),
-    ])
+    ]);
+    Ok(ops)
 }
 
 /// The plans that are in force, for people.

@@ -64,7 +64,7 @@ impl AgentProfile {
         Self {
             consumer: lane_name(lane),
             roles: vec![AgentRole::Executor],
-            gates: Vec::new(),
+            gates: vec![GatePoint::Output],
             is_shown: false,
             is_step: true,
             ..Self::executor(config)

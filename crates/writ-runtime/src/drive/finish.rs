@@ -140,7 +140,7 @@ impl Drive {
         Op::Work(WorkOp::EndTurn {
             message: self.lease.message.record.message,
             exit: exit.code(),
-            said: said.to_owned(),
+            said: self.services.journal.redactor.mask_text(said).into_owned(),
             at: self.services.journal.clock.now(),
         })
     }

@@ -21,7 +21,7 @@ use crate::services::Services;
 use crate::session::Interrupt;
 
 /// The most items that are listed.
-const MAX_LISTED: usize = 500;
+const MAX_LISTED: usize = 100;
 
 /// Finds an item by its id, or the newest with its name.
 ///
@@ -81,8 +81,9 @@ pub(crate) async fn propose_work(
     services: &Arc<Services>,
     proposal: PlanProposal,
 ) -> Result<WorkSummary, EngineError> {
-    let document =
-        read_plan(&proposal.plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
+    // What stands in a plan is shown, stored and sent to models, so no secret may.
+    let plan = services.journal.redactor.mask_text(&proposal.plan);
+    let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
     let new = NewWork { document, project: proposal.project, origin: None };
     let (item, _) = proposals::propose(services, new).await?;
     let course = Course::read(services, item).await?;

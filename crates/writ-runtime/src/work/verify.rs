@@ -15,6 +15,8 @@ use writ_plan::protect::list_edited_checks;
 use writ_policy::budget::Spent;
 use writ_sandbox::changes::ChangeSet;
 use writ_store::batch::{Batch, Op};
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::LedgerReads as _;
 use writ_store::work::{AttemptState, WorkAttempt, WorkOp};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render_result;
@@ -76,7 +78,9 @@ pub(super) async fn check_step(
     let mut notices = list_edited_checks(plan, &plan.checks, &changes.changes);
     notices.extend(gates_between(&place, course, attempt).await?);
     let verdict = verdict_of(plan, attempt, &judgements, &notices);
-    let end = AttemptEnd { verdict, trace: trace_of(&changes, &judgements, &notices, attempt)? };
+    // What a crash has cut off is no repetition of what was tried before.
+    let cut_off = was_cut_off(services, course, attempt).await?.then_some(attempt.n);
+    let end = AttemptEnd { verdict, trace: trace_of(&changes, &judgements, &notices, (attempt, cut_off))? };
     let state = judged(course, step, end);
     let shown =
         judgements.iter().map(|(check, judgement, seen)| evidence_of(services, check, judgement, seen));
@@ -129,7 +133,7 @@ fn trace_of(
     changes: &ChangeSet,
     judgements: &[(&Check, Judgement, Observation)],
     notices: &[String],
-    attempt: &WorkAttempt,
+    (attempt, cut_off): (&WorkAttempt, Option<u32>),
 ) -> Result<Digest, EngineError> {
     let files: Vec<(&str, Option<Digest>)> =
         changes.changes.iter().map(|change| (change.path.as_str(), change.after)).collect();
@@ -139,7 +143,24 @@ fn trace_of(
         .map(|finding| (finding.predicate.as_str(), verdict_name(finding.verdict)))
         .collect();
     let exit = if judgements.is_empty() { attempt.exit } else { None };
-    Ok(Digest::of_canonical(&(files, findings, notices, exit))?)
+    Ok(Digest::of_canonical(&(files, findings, notices, exit, cut_off))?)
+}
+
+/// Returns true if the turn of an attempt was taken up again after the engine had ended.
+async fn was_cut_off(
+    services: &Services,
+    course: &Course,
+    attempt: &WorkAttempt,
+) -> Result<bool, EngineError> {
+    let query = LedgerQuery {
+        event: Some("phase".to_owned()),
+        session: Some(course.session.id),
+        text: Some("\"resumed\"".to_owned()),
+        since: Some(attempt.began_at),
+        limit: 1,
+        ..LedgerQuery::default()
+    };
+    Ok(!services.journal.store.ledger_search(&query).await?.is_empty())
 }
 
 fn evidence_of(

@@ -155,7 +155,7 @@ pub struct PlanProposal {
 /// The work items, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkList {
-    /// At most 500.
+    /// At most 100.
     pub items: Vec<WorkSummary>,
 }
 
