@@ -122,7 +122,9 @@ fn script(language: Language, story: Story, request: &ParsedRequest) -> Reply {
         |path: &str, content: &str| Reply::call("file_write", json!({ "path": path, "content": content }));
     let attempt = failed_before(request);
     let reply = match (request.results().next(), story) {
-        (None, Story::Good | Story::OverBudget) => write(language.file, language.right),
+        (None, Story::Good) => write(language.file, language.right),
+        // Each try is wrong in another way, so that it is not stuck before its tokens are used up.
+        (None, Story::OverBudget) => write(language.file, &format!("broken({attempt}")),
         (None, Story::WrongTwice) => {
             let tries = [language.other, language.wrong, language.right];
             // The second try is another text, so that it is no repetition of the first.
