@@ -284,6 +284,7 @@ pub(crate) async fn send_answer(
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
             | ServerFrame::Reset { .. }

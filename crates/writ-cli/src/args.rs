@@ -41,6 +41,7 @@ mod policy;
 mod run;
 
 mod service;
+mod work;
 
 mod proxy;
 
@@ -65,6 +66,7 @@ pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
 pub(crate) use service::{Manager, ServiceArgs, ServiceCommand};
+pub(crate) use work::{WorkArgs, WorkCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -162,6 +164,9 @@ pub(crate) enum Command {
     Context(ContextCommand),
     /// Show what was spent, on what, and how much is left; pause or renew a session
     Budget(BudgetArgs),
+    /// Show, approve and steer items of work: plans that are run step by step and checked
+    #[command(subcommand)]
+    Work(WorkCommand),
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),

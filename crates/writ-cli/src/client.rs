@@ -254,6 +254,7 @@ impl EngineClient {
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }
+                | ServerFrame::Work(_)
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
                 | ServerFrame::Reset { .. }
@@ -277,6 +278,7 @@ impl EngineClient {
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
             | ServerFrame::Reset { .. }

@@ -52,6 +52,7 @@ mod mcp;
 mod backup;
 
 mod trace;
+mod work;
 
 mod service;
 
@@ -102,6 +103,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
         Command::Context(command) => or_done(&stops, move || context::run_context(&context, command)),
         Command::Budget(args) => or_done(&stops, move || budget::run_budget(&context, &args)),
+        Command::Work(command) => or_done(&stops, move || work::run_work(&context, &command)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),

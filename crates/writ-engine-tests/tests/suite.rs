@@ -44,3 +44,6 @@ mod start;
 
 #[path = "suite/storm.rs"]
 mod storm;
+
+#[path = "suite/work.rs"]
+mod work;

@@ -16,8 +16,9 @@ import { Sessions } from "./js/sessions.js";
 import { shown } from "./js/shown.js";
 import { Connection } from "./js/socket.js";
 import { Stream } from "./js/stream.js";
+import { Work } from "./js/work.js";
 
-const SURFACES = ["stream", "review", "activity", "agents"];
+const SURFACES = ["stream", "review", "activity", "work", "agents"];
 const STARTERS = ["What can you do here?", "Look around and tell me what this is", "Run the tests"];
 const SESSION = "writ.session";
 /** Lines of the message box before it scrolls. */
@@ -48,6 +49,7 @@ const fleet = new Fleet(connection, fleetChanged);
 const sheet = new CaseSheet(fleet);
 const agents = new Agents(fleet, openCase);
 const queue = new Queue(fleet, openCase);
+const work = new Work();
 
 // --- Surfaces ---
 
@@ -84,6 +86,7 @@ function showActivity(query) {
 /** Whether cases are in view: they are read more often then. */
 function looked() {
   const surface = document.body.dataset.surface;
+  work.look(surface === "work");
   fleet.look(["agents", "review"].includes(surface) || byId("case").open, surface === "agents");
 }
 
@@ -163,6 +166,11 @@ function received(frame) {
   const old = frame.seq > 0 && frame.seq <= end;
   if (frame.type === "approval_request" && !old) review.asked(frame);
   if (frame.type === "approval_resolved" && !old) review.resolved(frame);
+  if (frame.type === "work") {
+    if (document.body.dataset.surface === "work" && !old) work.refresh();
+    stream.frame({ seq: frame.seq, type: "status", text: `${frame.title}: ${frame.text}` });
+    return;
+  }
   if (frame.type === "error" && review.refused(frame)) return;
   stream.frame(frame);
 }

@@ -9,6 +9,7 @@ const SHELL = [
   "/app.js",
   "/js/activity.js",
   "/js/agents.js",
+  "/js/work.js",
   "/js/announce.js",
   "/js/api.js",
   "/js/case.js",

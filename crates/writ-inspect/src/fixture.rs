@@ -107,7 +107,7 @@ pub(crate) fn plan() -> Plan {
         step(Action::Exec(exec()), Free::Nothing),
         step(Action::Fetch(fetch("https://docs.rs/a")), Free::Nothing),
     ];
-    Plan { title: "tidy up".into(), steps, minutes: 30, max_cost: None, branch: None }
+    Plan { title: "tidy up".into(), steps, minutes: 30, max_cost: None, branch: None, work: None }
 }
 
 pub(crate) fn model_call() -> ModelCall {

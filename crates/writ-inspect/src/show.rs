@@ -300,12 +300,16 @@ pub fn risk_of(action: &Action) -> Risk {
     }
     if let Action::Plan(plan) = action {
         // A plan is as risky as its worst step.
-        return plan.steps.iter().map(|step| risk_of(&step.action)).max().unwrap_or(of_kind);
+        let steps = plan.steps.iter().map(|step| risk_of(&step.action)).max().unwrap_or(of_kind);
+        // What a work item has changed goes to its folder without another question.
+        let is_applied = plan.work.as_ref().is_some_and(|work| work.project.is_some());
+        return if is_applied { steps.max(Risk::Medium) } else { steps };
     }
     of_kind
 }
 
 mod planned;
+mod work;
 
 #[cfg(test)]
 mod tests;

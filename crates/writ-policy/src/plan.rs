@@ -15,6 +15,7 @@ use writ_types::entry::{Decision, Risk};
 use writ_types::id::AskId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
+use writ_types::work::WorkKind;
 
 use crate::approval::Approval;
 use crate::keys::Authority;
@@ -39,6 +40,8 @@ const MAX_TAPPED_TIMES: u32 = 20;
 const MAX_TAPPED_MINUTES: u64 = 60;
 /// The longest lifetime of a plan, in minutes: a working day.
 pub const MAX_MINUTES: u64 = 8 * 60;
+/// The longest lifetime of the plan of a goal, in minutes: 30 days, as long as a standing approval.
+pub const MAX_GOAL_MINUTES: u64 = 30 * 24 * 60;
 /// The lifetime of a plan that names none, in minutes: that of a task key.
 pub const MINUTES: u64 = 30;
 /// The longest title, in characters.
@@ -57,11 +60,15 @@ pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     if title.trim().is_empty() || title.chars().count() > MAX_TITLE_CHARS || !is_one_line(title) {
         return Err(format!("the title must be one plain line of 1 to {MAX_TITLE_CHARS} characters"));
     }
-    if !(1..=MAX_STEPS).contains(&plan.steps.len()) {
-        return Err(format!("{} steps; a plan has 1 to {MAX_STEPS}", plan.steps.len()));
+    // The plan of a work item has its steps in its document, and exact calls only where some would ask.
+    let fewest = usize::from(plan.work.is_none());
+    if !(fewest..=MAX_STEPS).contains(&plan.steps.len()) {
+        return Err(format!("{} steps; a plan has {fewest} to {MAX_STEPS}", plan.steps.len()));
     }
-    if !(1..=MAX_MINUTES).contains(&plan.minutes) {
-        return Err(format!("{} minutes; a plan lasts 1 to {MAX_MINUTES}", plan.minutes));
+    let is_goal = plan.work.as_ref().is_some_and(|work| work.document.kind == WorkKind::Goal);
+    let longest = if is_goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
+    if !(1..=longest).contains(&plan.minutes) {
+        return Err(format!("{} minutes; a plan lasts 1 to {longest}", plan.minutes));
     }
     let is_branch =
         |name: &String| !name.is_empty() && name.chars().count() <= MAX_BRANCH_CHARS && is_one_line(name);

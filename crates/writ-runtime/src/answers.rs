@@ -91,6 +91,7 @@ pub(crate) async fn answer(
                     .await?;
             }
             tell_denial(services, &ask, &reason).await?;
+            performing::call_for_work(services, &ask);
             let text = "It will not be done.".to_owned();
             Ok(Answered { state: "denied".to_owned(), reason, text, exit: Exit::Done })
         }

@@ -32,7 +32,8 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
-use crate::{closing, opening, passage, place, secrets};
+use crate::{closing, opening, passage, place, secrets, budget};
+use crate::work::people;
 use agents::{bless_agent, deploy_agent, retire_agent};
 
 mod agents;
@@ -214,6 +215,15 @@ async fn dispatch_call(
         MethodCall::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),
         MethodCall::BudgetRenew(name) => answer!(BudgetRenew, budget::renew_session(services, name)),
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
+        MethodCall::WorkList(NoParams {}) => as_json::<m::WorkList>(people::list_work(services).await),
+        MethodCall::WorkShow(name) => as_json::<m::WorkShow>(people::show_work(services, &name).await),
+        MethodCall::WorkPropose(plan) => {
+            as_json::<m::WorkPropose>(people::propose_work(services, plan).await)
+        }
+        MethodCall::WorkPause(name) => as_json::<m::WorkPause>(people::pause_work(services, &name).await),
+        MethodCall::WorkResume(name) => as_json::<m::WorkResume>(people::resume_work(services, &name).await),
+        MethodCall::WorkCancel(name) => as_json::<m::WorkCancel>(people::cancel_work(services, &name).await),
+        MethodCall::WorkRetry(name) => as_json::<m::WorkRetry>(people::retry_work(services, &name).await),
         MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
         MethodCall::FleetMessages(query) => {
             as_json::<m::FleetMessages>(fleet::list_said(services, query).await)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use writ_store::approvals::MAX_CLOCK_BACK_MS;
 use writ_types::id::{
-    AskId, AttemptId, InstallationId, KeyId, MemoryId, MessageId, RunId, SessionId, TurnId,
+    AskId, AttemptId, InstallationId, ItemId, KeyId, MemoryId, MessageId, RunId, SessionId, TurnId,
 };
 use writ_types::unit::Timestamp;
 
@@ -101,6 +101,7 @@ impl Ids {
         attempt: AttemptId,
         key: KeyId,
         memory: MemoryId,
+        item: ItemId,
         installation: InstallationId,
         run: RunId,
     }

@@ -12,7 +12,8 @@ use writ_agent::turn::Turn;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
 use writ_store::queue::Leased;
-use writ_store::reads::{QueueReads as _, TurnReads as _};
+use writ_store::reads::{QueueReads as _, TurnReads as _, LedgerReads as _, SessionReads as _};
+use writ_store::work::WorkOp;
 use writ_types::chat::ChatMessage;
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -36,6 +37,8 @@ use crate::{budget, closing, trace};
 mod resume;
 
 pub(crate) mod seed;
+
+mod step;
 
 /// The holder named in every lease: there is one engine per home.
 const OWNER: &str = "engine";
@@ -86,7 +89,7 @@ enum Next {
 async fn take_up(services: &Services) -> Result<Next, StoreError> {
     let now = services.journal.clock.now();
     let mut due = Vec::new();
-    for profile in services.profiles.iter() {
+    for profile in services.profiles.iter(services.life.work.is_begun()) {
         let next = services.journal.store.next_due_for(&profile.consumer).await?;
         due.extend(next.map(|at| (at, profile)));
     }
@@ -222,7 +225,7 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
             services.journal.store.unfinished_turn_of(lease.message.record.message).await.ok().flatten();
         if let Some(open) = open.filter(|_| last) {
             let at = Some((open.id, open.number));
-            let reason = report.outside;
+            let reason = report.outside.clone();
             ops.push(services.journal.entry(
                 session.id,
                 at,
@@ -235,10 +238,18 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
             });
             ended = Some(open.id);
         }
+        if last {
+            let (message, exit, said) =
+                (lease.message.record.message, report.exit.code(), report.outside.clone());
+            ops.push(Op::Work(WorkOp::EndTurn { message, exit, said, at: services.journal.clock.now() }));
+        }
     }
     if let Err(error) = services.journal.store.commit(Batch::synced(ops)).await {
         tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
         return;
+    }
+    if let Some(session) = session {
+        services.life.work.call(session);
     }
     if let Some(turn) = ended
         && let Err(error) = settle::settle_turn(services, turn).await
@@ -261,8 +272,9 @@ async fn prepare(
         return resume::resume(services, session, lease, open.id, open.number).await;
     }
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = step::profile_of(services, &lease, profile).await?;
     // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
-    let several = services.profiles.are_several();
+    let several = services.profiles.are_several() || profile.is_step;
     let numbering = if several { Some(session.numbering.lock().await) } else { None };
     let (journal, now) = (&services.journal, services.journal.clock.now());
     let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);

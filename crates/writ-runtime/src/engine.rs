@@ -30,7 +30,7 @@ use crate::settle;
 pub(crate) use crate::undo::Undone;
 use crate::way_back;
 use crate::{calls, chores, closing, recover};
-use crate::{dispatch, erase, opening};
+use crate::{dispatch, erase, opening, work};
 
 pub use crate::interface::{Answer, Answered, Cancelled, GateSaid, Join, Joined, MAX_OPEN};
 pub use crate::session::Surface;
@@ -88,6 +88,7 @@ impl Engine {
         engine.services.life.jobs.schedule_chores(&table).await?;
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.services)));
         *engine.services.life.dispatcher() = Some(dispatcher);
+        drop(tokio::spawn(work::run(Arc::clone(&engine.services))));
         let Life { jobs, draining, stop_now, .. } = &engine.services.life;
         jobs.start(table, (draining.clone(), stop_now.clone()));
         // It may take long: turns and jobs go on meanwhile.

@@ -9,7 +9,7 @@ use writ_store::error::StoreError;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::form::FormError;
-use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, ItemId, SessionId, TurnId};
 use writ_types::recipient::Recipient;
 
 /// Reason for which the engine could not do a requested operation.
@@ -94,6 +94,9 @@ pub enum EngineError {
     /// There is no approval that lasts in force: for the task, standing, or of a host.
     #[error("no approval that lasts, and no trust in a host, is in force that ask {0} was answered with")]
     NotInForce(AskId),
+    /// Something is wrong with a work item.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     /// A key, order or signature does not count.
     #[error(transparent)]
     Keys(#[from] KeysError),
@@ -214,6 +217,7 @@ impl ToReport for EngineError {
             Self::Form(_) => told(Exit::Usage, "ask.form", "fill in what the question shows"),
             Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
             Self::Keys(error) => error.report(),
+            Self::Work(error) => error.report(),
             Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "copies older than a day are not stored"),
             Self::UndoneBefore(_) => told(Exit::Denied, "undo.done", "see `writ audit tail`"),
             Self::Approval(error) => approval(error),
@@ -287,12 +291,68 @@ pub enum KeysError {
         /// The reason it was refused.
         why: String,
     },
+    /// No plan of a work item's session is in force.
+    #[error("no approved plan is in force for the work in session {0}")]
+    NoPlan(SessionId),
     /// A standing order is not in force.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// A message's signature does not count.
     #[error(transparent)]
     Message(#[from] MessageError),
+}
+
+/// Reason for which a work item cannot be proposed, or does not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// There is no such item.
+    #[error("there is no work item '{0}'")]
+    Unknown(String),
+    /// The item is in a state in which that is not possible.
+    #[error("work item {item} is {state}: it cannot be {wanted} now")]
+    State {
+        /// The item.
+        item: ItemId,
+        /// Its state.
+        state: String,
+        /// What was asked for.
+        wanted: &'static str,
+    },
+    /// The plan cannot be shown completely.
+    #[error("the plan cannot be asked about: {0}")]
+    Unshowable(String),
+    /// The stored plan cannot be read.
+    #[error("the plan of a work item cannot be read: {0}")]
+    Unreadable(String),
+    /// The text is no plan.
+    #[error("{}", .0.outside)]
+    Document(Box<Report>),
+    /// A call that the plan names cannot be made.
+    #[error("step '{step}': the call of '{tool}' cannot be made: {why}")]
+    Call {
+        /// The step.
+        step: String,
+        /// The tool.
+        tool: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+impl ToReport for WorkError {
+    fn report(&self) -> Report {
+        let (exit, code, hint) = match self {
+            Self::Unknown(_) => (Exit::Usage, "work.unknown", "see `writ work list`"),
+            Self::State { .. } => (Exit::Usage, "work.state", "see `writ work show ITEM`"),
+            Self::Unshowable(_) => (Exit::Blocked, "work.unshowable", "make the plan shorter, or split it"),
+            Self::Unreadable(_) => (Exit::Bug, "work.unreadable", Exit::Bug.advice()),
+            Self::Document(report) => return report.as_ref().clone(),
+            Self::Call { .. } => {
+                (Exit::Usage, "work.call", "name a tool of this home and the arguments that it takes")
+            }
+        };
+        Report::new(exit, code, self.to_string()).with_hint(hint)
+    }
 }
 
 /// Reason for which a head of the ledger was not copied.
@@ -364,6 +424,7 @@ impl ToReport for KeysError {
             Self::Refused { .. } => {
                 (Exit::Denied, "key.refused", "`writ keys inspect FILE` says what a key holds")
             }
+            Self::NoPlan(_) => (Exit::Waiting, "work.no_plan", "`writ work retry ITEM` asks for it again"),
             Self::Order(OrderError::Content(_)) => {
                 (Exit::Usage, "order.content", "see `docs/guides/keys.md` for what an order may say")
             }

@@ -79,7 +79,7 @@ impl Histories {
 }
 
 /// What a turn begins with.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TurnHistory {
     /// The messages of its session that no compaction stands for, oldest first.
     pub(crate) messages: Vec<Arc<ChatMessage>>,

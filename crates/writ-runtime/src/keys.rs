@@ -12,7 +12,7 @@ use writ_policy::pattern::standing;
 use writ_policy::rules::RuleSet;
 use writ_store::approvals::{ApproverKey, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::{ApprovalReads as _, KeyReads as _, RevocationReads as _};
+use writ_store::reads::{ApprovalReads as _, KeyReads as _, PlanReads as _, RevocationReads as _};
 use writ_types::entry::{Decision, Fact};
 use writ_types::frame::TaskOffer;
 use writ_types::id::{InstallationId, TurnId};
@@ -124,6 +124,9 @@ impl Keys {
         session: &Session,
         turn: Option<(TurnId, u64)>,
     ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
+        if session.terms.work.is_some() {
+            return Ok((Arc::new(self.plan_authority(session).await?), None));
+        }
         let order = self.order_of(session, turn.map(|(_, number)| number)).await?;
         let held = session.state().keys.task.clone();
         if let Some(held) = held
@@ -135,6 +138,40 @@ impl Keys {
         }
         let (authority, keyed) = self.minted(session, order.as_ref(), turn, "minted")?;
         Ok((Arc::new(authority), Some(keyed)))
+    }
+
+    /// The authority of the plan that a work item's session runs under: the newest that was approved and is in force.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the store cannot be read.
+    pub(crate) async fn plan_authority(&self, session: &Session) -> Result<Authority, EngineError> {
+        let none = || EngineError::Keys(KeysError::NoPlan(session.id));
+        // A closed session ends its item as well.
+        if session.state().closed {
+            return Err(EngineError::SessionClosed(session.id));
+        }
+        let plans = self.journal.store.plans(Some(session.id), self.journal.valid_now(), 1).await?;
+        let plan = plans.into_iter().next().ok_or_else(none)?;
+        let token = KeyToken::try_from(plan.token).map_err(|_| none())?;
+        let authority = self.verifier.verify_task(&token)?;
+        if self.revoked(&authority).await?.is_empty() { Ok(authority) } else { Err(none()) }
+    }
+
+    /// The authority of a turn that is taken up again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::authorise`].
+    pub(crate) async fn resume_authority(
+        &self,
+        session: &Session,
+        turn: (TurnId, u64),
+    ) -> Result<Authority, EngineError> {
+        match session.terms.work {
+            Some(_) => self.plan_authority(session).await,
+            None => self.grant(session, Some(turn)).await,
+        }
     }
 
     /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
@@ -162,6 +199,10 @@ impl Keys {
         turn: Option<(TurnId, u64)>,
         authority: &Arc<Authority>,
     ) -> Result<Arc<Authority>, EngineError> {
+        // The key of a plan ends when the approval says.
+        if session.terms.work.is_some() {
+            return Ok(Arc::clone(authority));
+        }
         let left = authority.task().expires_at.time_since(self.journal.valid_now());
         if left >= RENEW_BEFORE || !self.revoked(authority).await?.is_empty() {
             return Ok(Arc::clone(authority));

@@ -11,6 +11,7 @@
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
+//! - `proposals` asks about the plan of a work item, `work` runs its steps and has them checked;
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
 
 pub mod clock;
@@ -80,11 +81,13 @@ mod perform;
 mod place;
 mod plans;
 mod project;
+mod proposals;
 mod quarantine;
 mod secrets;
 mod subscriptions;
 mod undo;
 mod way_back;
+mod work_calls;
 
 mod calls;
 mod chores;
@@ -95,3 +98,4 @@ pub mod engine;
 mod recover;
 pub mod routed;
 mod settle;
+mod work;

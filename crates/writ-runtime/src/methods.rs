@@ -33,6 +33,7 @@ use writ_types::api::project::{
 };
 use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName};
 use writ_types::api::status::EngineStatus;
+use writ_types::api::work::{self, ItemName, PlanProposal, WorkDetails, WorkSummary};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
 
@@ -90,6 +91,8 @@ pub enum PathSubject {
     Attempt,
     /// `{seq}` is an entry of the ledger.
     Entry,
+    /// `{id}` is a work item, or its name.
+    Item,
 }
 
 impl PathSubject {
@@ -100,6 +103,7 @@ impl PathSubject {
             Self::Ask => "ask",
             Self::Attempt => "attempt",
             Self::Entry => "seq",
+            Self::Item => "item",
         }
     }
 }
@@ -351,6 +355,25 @@ methods! {
 
     /// Lists the jobs, with the next run and the last result of each.
     JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
+
+    /// Lists the work items, newest first.
+    WorkList = "work.list", NoParams => work::WorkList, Read, Get ["/api/v1/work"];
+    /// Shows a work item with its steps, its attempts and their evidence.
+    WorkShow = "work.show", ItemName => WorkDetails, Read, Get ["/api/v1/work/{id}"], of Item, or [404];
+    /// Proposes a plan: its approval is asked for, nothing runs before.
+    WorkPropose = "work.propose", PlanProposal => WorkSummary, Terminal;
+    /// Stops a work item for a while.
+    WorkPause = "work.pause", ItemName => WorkSummary, Change("less is done than before"),
+        Post ["/api/v1/work/{id}/pause"], of Item, or [404];
+    /// Lets a paused work item go on.
+    WorkResume = "work.resume", ItemName => WorkSummary, Change("it goes on with what was approved"),
+        Post ["/api/v1/work/{id}/resume"], of Item, or [404];
+    /// Ends a work item.
+    WorkCancel = "work.cancel", ItemName => WorkSummary, Change("less is done than before"),
+        Post ["/api/v1/work/{id}/cancel"], of Item, or [404];
+    /// Proposes a work item again, with what is done of it kept.
+    WorkRetry = "work.retry", ItemName => WorkSummary, Change("its plan is asked about again"),
+        Post ["/api/v1/work/{id}/retry"], of Item, or [404];
 
     /// Shows the agents, open cases and anomalies of the fleet.
     FleetStatus = "fleet.status", NoParams => fleet::FleetStatus, Read, Get ["/api/v1/fleet"], or [404];

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 use crate::interface::Join;
 use crate::orders::session_of;
 use crate::services::Services;
-use crate::session::{CONVERSATION, Ordered, SURFACE, Session, SessionTerms, Surface};
+use crate::session::{CONVERSATION, Ordered, SURFACE, Session, SessionTerms, Surface, WorkTerms};
 
 fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
     let unusable = |why: String| EngineError::Project(why);
@@ -39,7 +39,7 @@ pub(crate) async fn find_or_open(services: &Services, join: &Join) -> Result<Arc
         (None, Surface::Page) if join.project.is_none() => {
             services.sessions.newest_with(SURFACE, Surface::Page.as_str()).await?
         }
-        (None, Surface::Page | Surface::Local | Surface::Api) => None,
+        (None, Surface::Page | Surface::Local | Surface::Api | Surface::Work) => None,
     };
     if let Some(id) = known {
         return services.sessions.get(id).await;
@@ -101,6 +101,21 @@ pub(crate) async fn open_relayed(
     let project = project.map(project_folder).transpose()?;
     let terms = SessionTerms { project, dry_run, relayed: true, ..SessionTerms::default() };
     create(services, services.journal.ids.session(services.journal.clock.now()), terms, surface).await
+}
+
+/// Opens the session in which the steps of a work item run.
+///
+/// # Errors
+///
+/// As [`open_session`].
+pub(crate) async fn open_for_work(
+    services: &Services,
+    project: Option<&str>,
+    work: WorkTerms,
+) -> Result<Arc<Session>, EngineError> {
+    let project = project.map(project_folder).transpose()?;
+    let terms = SessionTerms { project, work: Some(work), ..SessionTerms::default() };
+    create(services, services.journal.ids.session(services.journal.clock.now()), terms, Surface::Work).await
 }
 
 /// Creates a session and calls the hooks that wait for it.

@@ -93,7 +93,13 @@ impl Keys {
     pub(crate) fn limits_of(&self, session: Option<&Session>) -> BudgetConfig {
         let ordered = session.and_then(|session| session.terms.order.as_ref());
         let claims = ordered.and_then(|ordered| ordered.claims.as_ref());
-        claims
-            .map_or_else(|| self.journal.budget.clone(), |claims| claims.budget_limits(&self.journal.budget))
+        let mut limits = claims
+            .map_or_else(|| self.journal.budget.clone(), |claims| claims.budget_limits(&self.journal.budget));
+        if let Some(work) = session.and_then(|session| session.terms.work) {
+            // The session of an item spends for the item alone, so its limits are those of the plan.
+            limits.max_tokens_per_session = work.max_tokens.unwrap_or(limits.max_tokens_per_session);
+            limits.max_cost_per_session = work.max_cost.or(limits.max_cost_per_session);
+        }
+        limits
     }
 }

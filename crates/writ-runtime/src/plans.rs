@@ -1,22 +1,29 @@
 //! Approved plans: the key that the approval of one mints, and finding those that may cover an action.
 
+use std::sync::Arc;
+
 use writ_inspect::show;
+use writ_plan::machine::{WorkEvent, next_state};
+use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, TaskClaims};
 use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_store::approvals::NewPlan;
 use writ_store::batch::Op;
-use writ_store::reads::{ApprovalReads as _, PlanReads as _, UsageReads as _};
+use writ_store::reads::{ApprovalReads as _, PlanReads as _, UsageReads as _, WorkReads as _};
+use writ_store::work::{ItemMove, WorkOp};
 use writ_tools::outcome::PerformedOutcome;
-use writ_types::action::{Action, Plan};
+use writ_types::action::{Action, ActionKind, Plan, WorkOrder};
 use writ_types::api::approval::ApprovalInForce;
 use writ_types::entry::Fact;
-use writ_types::error::{Exit, Report};
+use writ_types::error::{Exit, Report, ToReport as _};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, WorkError};
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
+use crate::session::Session;
+use crate::work_calls::worked;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
 const MAX_PLANS: usize = 64;
@@ -40,19 +47,39 @@ pub(crate) async fn mint(
     let unapproved = || EngineError::Machine("a plan without a stored approval".to_owned());
     let approved = services.journal.store.approval(&ask).await?.ok_or_else(unapproved)?;
     let task = place.authority.task();
+    // The plan of a work item is run in a session of its own.
+    let own = match &plan.work {
+        Some(work) => services.sessions.open_one(work.session).await?,
+        None => Arc::clone(&place.session),
+    };
+    let begun = match &plan.work {
+        None => Vec::new(),
+        Some(work) => match begin_work(services, work).await {
+            Ok(begun) => begun,
+            Err(EngineError::Work(error)) => {
+                return Ok(PerformedOutcome::Failed { report: error.report() });
+            }
+            Err(error) => return Err(error),
+        },
+    };
     let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));
     let claims = TaskClaims {
         key: services.journal.ids.key(now),
         base: services.keys.held.base_claims.key,
-        session: place.session.id,
+        session: own.id,
         not_before: now,
-        expires_at: now.plus_duration(minutes).min(approved.expires_at),
-        grants: plan::plan_grants(plan),
+        expires_at: match &plan.work {
+            // Its card says how long; what one approval of a step may take is another matter.
+            Some(_) => now.plus_duration(minutes),
+            None => now.plus_duration(minutes).min(approved.expires_at),
+        },
+        grants: granted(plan, &own),
         case: None,
         under: task.under.clone(),
         plan: Some(approved.prepared),
     };
-    if !claims.grants.is_within(&place.session.grants()) {
+    let held = Grants { preapproved: claims.grants.preapproved.clone(), ..own.grants() };
+    if !claims.grants.is_within(&held) {
         let text = "a session does not grant all that the plan names".to_owned();
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "plan.wider", text) });
     }
@@ -77,17 +104,74 @@ pub(crate) async fn mint(
     ops.push(services.journal.entry(place.session.id, place.at(), fact));
     ops.push(Op::KeepPlan(Box::new(NewPlan {
         ask,
-        session: place.session.id,
+        session: own.id,
         key: claims.key,
         token: token.into(),
         // As the clock says: the store compares it with that.
         begins_at: services.journal.clock.now(),
         ends_at: claims.expires_at,
-        cost_before: services.journal.store.session_usage(place.session.id).await?.cost,
+        cost_before: services.journal.store.session_usage(own.id).await?.cost,
         max_cost: plan.max_cost,
         times: plan.steps.iter().map(|step| step.times).collect(),
     })));
+    ops.extend(begun);
     Ok(PerformedOutcome::Planned { steps: plan.steps.len(), until: claims.expires_at })
+}
+
+/// Returns the grants of a plan's key: what its exact steps touch, and for a work item what a session may do, but for
+/// memories, further plans and what lasts beyond it.
+fn granted(plan: &Plan, own: &Session) -> Grants {
+    let mut grants = plan::plan_grants(plan);
+    let Some(work) = &plan.work else { return grants };
+    let kinds = [
+        ActionKind::Exec,
+        ActionKind::ReadFile,
+        ActionKind::WriteFile,
+        ActionKind::ModelCall,
+        ActionKind::Fetch,
+        ActionKind::Search,
+        ActionKind::Say,
+    ];
+    for (kind, scopes) in own.grants().kinds {
+        if kinds.contains(&kind) {
+            grants.kinds.entry(kind).or_default().extend(scopes);
+        }
+    }
+    // The card says that verified changes are put into the folder.
+    if work.project.is_some() { grants.preapprove_kind(ActionKind::WriteFile) } else { grants }
+}
+
+/// The operations that begin an item whose plan was approved, in the commit that makes its key known.
+async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, EngineError> {
+    let item = services.journal.store.work_item(work.item).await?;
+    let item = item.ok_or_else(|| WorkError::Unknown(work.item.to_string()))?;
+    let began = next_state(item.state, WorkEvent::Approve);
+    // A person may have cancelled it while the card was open, or the plan is that of an earlier round.
+    let state = began.filter(|_| item.round == work.round).ok_or_else(|| WorkError::State {
+        item: item.id,
+        state: item.state.name().to_owned(),
+        wanted: "begun",
+    })?;
+    let mut ops = Vec::new();
+    if work.round > 0 {
+        // A new approval is for as many tokens again.
+        let used = services.journal.store.session_usage(work.session).await?.usage.total_tokens();
+        services.sessions.open_one(work.session).await?.state().budget.renew_from(used);
+        let (session, key) = (work.session, "budget_base".to_owned());
+        ops.push(Op::SetSessionMetadata { session, key, value: Some(used.get().into()) });
+    }
+    ops.extend([
+        worked(&services.journal, &item, "", state.name(), "its plan was approved"),
+        Op::Work(WorkOp::Move(ItemMove {
+            item: item.id,
+            version: item.version,
+            state,
+            is_active: true,
+            reason: String::new(),
+            at: services.journal.clock.now(),
+        })),
+    ]);
+    Ok(ops)
 }
 
 /// The plans that are in force, for people.

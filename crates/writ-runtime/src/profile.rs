@@ -37,6 +37,9 @@ pub struct AgentProfile {
     pub context: String,
     /// Set if a person reads its answers while they are written.
     pub is_shown: bool,
+    /// Set if its turns are steps of work items: they know nothing of what was said before, and what they change waits in
+    /// the work folder until the checks have passed.
+    pub is_step: bool,
 }
 
 impl AgentProfile {
@@ -52,6 +55,19 @@ impl AgentProfile {
             gates: vec![GatePoint::Input, GatePoint::Output],
             context: config.agent_config.context.default_profile.clone(),
             is_shown: true,
+            is_step: false,
+        }
+    }
+
+    /// Returns the profile of a lane in which steps of work items run: the executor without a conversation.
+    pub fn step_lane(config: &RuntimeConfig, lane: usize) -> Self {
+        Self {
+            consumer: lane_name(lane),
+            roles: vec![AgentRole::Executor],
+            gates: vec![GatePoint::Output],
+            is_shown: false,
+            is_step: true,
+            ..Self::executor(config)
         }
     }
 
@@ -67,12 +83,19 @@ impl AgentProfile {
     }
 }
 
+/// The name of the consumer of a lane. Steps of one item that run together have lanes of their own.
+pub(crate) fn lane_name(lane: usize) -> String {
+    format!("work-{lane}")
+}
+
 /// The agents of an engine. Each has a consumer of its own.
 #[derive(Debug)]
 pub(crate) struct Profiles {
     /// The agent that answers people.
     executor: Arc<AgentProfile>,
     others: Vec<Arc<AgentProfile>>,
+    /// The lanes of work items. Nothing waits for them before the first item begins.
+    lanes: Vec<Arc<AgentProfile>>,
 }
 
 impl Profiles {
@@ -81,12 +104,16 @@ impl Profiles {
     /// # Errors
     ///
     /// If there are too many, or two have the same consumer.
-    pub(crate) fn new(executor: AgentProfile, others: Vec<AgentProfile>) -> Result<Self, DirectoryError> {
+    pub(crate) fn new(
+        executor: AgentProfile,
+        others: Vec<AgentProfile>,
+        lanes: Vec<AgentProfile>,
+    ) -> Result<Self, DirectoryError> {
         if others.len() >= MAX_AGENTS {
             return Err(DirectoryError::Agents(format!("{} agents at most", MAX_AGENTS)));
         }
         let mut taken = BTreeSet::from([executor.consumer.as_str()]);
-        for other in &others {
+        for other in others.iter().chain(&lanes) {
             let consumer = other.consumer.as_str();
             if consumer.is_empty() || consumer.len() > MAX_CONSUMER_BYTES || !taken.insert(consumer) {
                 return Err(DirectoryError::Agents(format!(
@@ -95,8 +122,8 @@ impl Profiles {
                 )));
             }
         }
-        let others = others.into_iter().map(Arc::new).collect();
-        Ok(Self { executor: Arc::new(executor), others })
+        let shared = |profiles: Vec<AgentProfile>| profiles.into_iter().map(Arc::new).collect();
+        Ok(Self { executor: Arc::new(executor), others: shared(others), lanes: shared(lanes) })
     }
 
     /// Returns the agent that answers people.
@@ -104,9 +131,10 @@ impl Profiles {
         &self.executor
     }
 
-    /// Returns all agents, the one that answers people first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<AgentProfile>> {
-        std::iter::once(&self.executor).chain(&self.others)
+    /// Returns all agents, the one that answers people first; those of work items at the end, if they are wanted.
+    pub(crate) fn iter(&self, with_work: bool) -> impl Iterator<Item = &Arc<AgentProfile>> {
+        let lanes = if with_work { self.lanes.as_slice() } else { &[] };
+        std::iter::once(&self.executor).chain(&self.others).chain(lanes)
     }
 
     /// Returns the agent of a consumer.
@@ -115,7 +143,7 @@ impl Profiles {
     ///
     /// If there is none.
     pub(crate) fn find_consumer(&self, consumer: &str) -> Result<&Arc<AgentProfile>, DirectoryError> {
-        let found = self.iter().find(|profile| profile.consumer == consumer);
+        let found = self.iter(true).find(|profile| profile.consumer == consumer);
         found.ok_or_else(|| DirectoryError::NoAgent(consumer.chars().take(MAX_CONSUMER_BYTES).collect()))
     }
 
@@ -140,13 +168,15 @@ mod tests {
             gates: Vec::new(),
             context: String::new(),
             is_shown: false,
+            is_step: false,
         }
     }
 
     #[test]
     fn each_agent_has_a_consumer_of_its_own_and_is_found_by_it() {
         let profiles = |others: &[&str]| {
-            Profiles::new(profile(EXECUTOR), others.iter().map(|consumer| profile(consumer)).collect())
+            let others = others.iter().map(|consumer| profile(consumer)).collect();
+            Profiles::new(profile(EXECUTOR), others, vec![profile("work-0")])
         };
         let two = profiles(&["reviewer"]).expect("they differ");
         assert!(two.are_several() && !profiles(&[]).expect("one").are_several());
@@ -155,7 +185,9 @@ mod tests {
         assert!(
             matches!(two.find_consumer("nobody"), Err(DirectoryError::NoAgent(name)) if name == "nobody")
         );
-        for wrong in [&[EXECUTOR][..], &["a", "a"], &[""], &[&"a".repeat(MAX_CONSUMER_BYTES + 1)]] {
+        for wrong in
+            [&[EXECUTOR][..], &["work-0"], &["a", "a"], &[""], &[&"a".repeat(MAX_CONSUMER_BYTES + 1)]]
+        {
             assert!(matches!(profiles(wrong), Err(DirectoryError::Agents(_))), "{wrong:?}");
         }
         let many: Vec<String> = (1..=MAX_AGENTS).map(|n| n.to_string()).collect();

@@ -13,6 +13,7 @@ use writ_egress::proxy::Proxy;
 use writ_inspect::gate::GateSet;
 use writ_inspect::redact::Redactor;
 use writ_models::Models;
+use writ_plan::order::MAX_PARALLEL;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
 use writ_search::SearchClient;
@@ -47,6 +48,7 @@ use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
+use crate::work_calls::WorkCalls;
 
 // tidy: plain state
 /// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
@@ -165,6 +167,8 @@ pub(crate) struct Life {
     /// Stops asking a scorer that fails.
     pub(crate) scorer: Mutex<ScorerBreaker>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The work items that are to be looked at.
+    pub(crate) work: WorkCalls,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -186,6 +190,7 @@ impl Life {
             estimates: Estimates::default(),
             scorer: Mutex::default(),
             metrics,
+            work: WorkCalls::default(),
             fleet: OnceLock::new(),
         }
     }
@@ -195,6 +200,11 @@ impl Life {
         // A panic elsewhere cannot leave it half-written.
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The lanes of work items: as many as steps of one item run at once.
+fn lanes(config: &RuntimeConfig) -> Vec<AgentProfile> {
+    (0..MAX_PARALLEL).map(|lane| AgentProfile::step_lane(config, lane)).collect()
 }
 
 impl Services {
@@ -261,7 +271,7 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            profiles: Profiles::new(AgentProfile::executor(&config), agents)?,
+            profiles: Profiles::new(AgentProfile::executor(&config), agents, lanes(&config))?,
             config,
             journal,
             keys,

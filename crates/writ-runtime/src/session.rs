@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
@@ -26,8 +27,9 @@ use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
-use writ_types::id::{AskId, KeyId, SessionId, TurnId};
+use writ_types::id::{AskId, ItemId, KeyId, SessionId, TurnId};
 use writ_types::recipient::Recipient;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
 use crate::hub::Hub;
@@ -67,6 +69,9 @@ pub(crate) const SURFACE: &str = "surface";
 /// The key of a session's metadata with the order that it works under.
 pub(crate) const ORDER: &str = "order";
 
+/// The key of a session's metadata with the work item whose steps run in it.
+pub(crate) const WORK_ITEM: &str = "work_item";
+
 /// The key of a session's metadata with its level.
 pub(crate) const ACCESS: &str = "access";
 
@@ -89,6 +94,8 @@ pub enum Surface {
     Page,
     /// By a program, over HTTP.
     Api,
+    /// By the engine, for the steps of a work item.
+    Work,
 }
 
 impl Surface {
@@ -97,6 +104,7 @@ impl Surface {
             Self::Local => "local",
             Self::Page => "page",
             Self::Api => "api",
+            Self::Work => "work",
         }
     }
 }
@@ -190,6 +198,19 @@ pub(crate) struct SessionTerms {
     pub(crate) relayed: bool,
     /// The standing order that it works under.
     pub(crate) order: Option<Ordered>,
+    /// The work item whose steps run in it.
+    pub(crate) work: Option<WorkTerms>,
+}
+
+/// The conditions of a session in which the steps of a work item run, under the key of its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkTerms {
+    /// The item.
+    pub(crate) item: ItemId,
+    /// The most tokens; none: those of a session.
+    pub(crate) max_tokens: Option<Tokens>,
+    /// The most money; none: that of a session.
+    pub(crate) max_cost: Option<MicroUsd>,
 }
 
 /// A session in memory.
@@ -407,7 +428,8 @@ impl Session {
     pub(crate) fn grants(&self) -> Grants {
         let project = self.terms.project.as_ref().map(|path| path.to_string_lossy());
         let mut grants = widest(project.as_deref());
-        if self.terms.relayed {
+        if self.terms.relayed || self.terms.work.is_some() {
+            // A step knows what its plan says.
             // The owner's memories are not meant for everybody who writes to the agent.
             grants.kinds.remove(&ActionKind::Recall);
         }

@@ -19,9 +19,7 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
-    ACCESS, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, GRANTED_HOSTS, HOOK_STATE,
-    NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget, SessionContext, SessionHosts,
-    SessionState, SessionSubscriptions, SessionTerms, Surface,
+    ACCESS, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget, SessionContext, SessionHosts, SessionState, SessionSubscriptions, SessionTerms, Surface, WORK_ITEM,
 };
 use crate::subscription;
 
@@ -101,6 +99,8 @@ impl Sessions {
         metadata.insert(SURFACE.to_owned(), surface.as_str().into());
         let order = session.terms.order.as_ref().map(|order| order.id.to_string().into());
         metadata.extend(order.map(|order| (ORDER.to_owned(), order)));
+        let work = session.terms.work.and_then(|work| serde_json::to_value(work).ok());
+        metadata.extend(work.map(|work| (WORK_ITEM.to_owned(), work)));
         let row = NewSessionRow {
             id,
             created_at: now,
@@ -135,6 +135,7 @@ impl Sessions {
                 Some(id) => self.keys.ordered(id).await?,
                 None => None,
             },
+            work: row.metadata.get(WORK_ITEM).and_then(|work| serde_json::from_value(work.clone()).ok()),
         };
         let rules = self.rules.project_rules(terms.project.as_deref()).await?;
         let number = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);

@@ -20,6 +20,7 @@ use crate::keys::KeyOp;
 use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
+use crate::work::WorkOp;
 
 pub use crate::approvals::{NewApproval, NewAsk, NewPart};
 pub use crate::memory::NewMemory;
@@ -353,6 +354,8 @@ pub enum Op {
     Operations(OperationOp),
     /// Changes the cases of the fleet's router.
     Fleet(FleetOp),
+    /// Changes work items.
+    Work(WorkOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

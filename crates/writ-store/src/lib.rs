@@ -59,6 +59,8 @@ pub mod operations;
 
 pub mod fleet;
 
+pub mod work;
+
 pub mod settings;
 
 pub mod backup;

@@ -21,6 +21,7 @@ use crate::store::Store;
 pub use crate::readers::BlockingReads;
 pub use consent::{ApprovalReads, AskReads, PlanReads};
 pub use fleet::FleetReads;
+pub use items::WorkReads;
 pub use ledger::LedgerReads;
 pub use operations::OperationReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
@@ -81,6 +82,7 @@ macro_rules! reads {
 
 mod consent;
 mod fleet;
+mod items;
 mod ledger;
 mod operations;
 mod people;
@@ -106,6 +108,7 @@ pub trait Reads:
     + SettingReads
     + OperationReads
     + FleetReads
+    + WorkReads
 {
 }
 

@@ -56,6 +56,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "context and money",
         sql: include_str!("schema/0016_context_and_money.sql"),
     },
+    Migration { number: 17, name: "work items", sql: include_str!("schema/0017_work_items.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -159,6 +160,9 @@ mod tests {
             "fleet_case",
             "fleet_holder",
             "fleet_message",
+            "work_item",
+            "work_step",
+            "work_attempt",
         ] {
             let sql = format!("SELECT count(*) FROM {table}");
             assert_eq!(conn.query_row(&sql, [], |row| row.get(0)), Ok(0), "{table}");

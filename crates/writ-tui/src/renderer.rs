@@ -188,6 +188,21 @@ impl<W: Write> Renderer<W> {
                 }
             }
             ServerFrame::Status { text } => self.write_line(&paint.dim(&escape_line(text))),
+            ServerFrame::Work(news) => {
+                let step = if news.step.is_empty() {
+                    String::new()
+                } else {
+                    format!(", {}", escape_line(&news.step))
+                };
+                let (done, steps, name) = (news.steps_done, news.steps, escape_line(&news.name));
+                self.write_line(
+                    &paint.bold(&format!("work {name} ({done}/{steps}{step}): {}", news.state.name())),
+                )?;
+                for line in news.text.lines() {
+                    self.write_line(&format!("  {}", escape_line(line)))?;
+                }
+                Ok(())
+            }
             ServerFrame::Answer { result, .. } => {
                 let pretty = serde_json::to_string_pretty(result)?;
                 self.write_line(&escape_text(&pretty))

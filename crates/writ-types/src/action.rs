@@ -24,7 +24,7 @@ mod result;
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
-pub use plan::{Free, Plan, PlanStep};
+pub use plan::{Free, Plan, PlanStep, WorkOrder};
 pub use result::ReadResult;
 
 /// A request of an agent. Data only: it describes the work and holds no decision about it.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
 use crate::chat::{StopReason, ToolOutcome, Usage};
 use crate::digest::Digest;
-use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, SessionId, TurnId};
+use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, SessionId, TurnId, ItemId, MessageId};
 use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 
@@ -345,6 +345,17 @@ pub enum Fact {
         /// The reason.
         reason: String,
     },
+    /// A work item has another state, or a step of it was judged.
+    Worked {
+        /// The item.
+        item: ItemId,
+        /// The step; empty: the whole.
+        step: String,
+        /// The new state: that of the item, or the verdict about an attempt at the step.
+        state: String,
+        /// The reason, in one line.
+        reason: String,
+    },
     /// Something was remembered or forgotten.
     Remembered {
         /// The memory.
@@ -459,6 +470,7 @@ impl Fact {
             | Self::Asked { reason, .. }
             | Self::Answered { reason, .. }
             | Self::Phase { reason, .. }
+            | Self::Worked { reason, .. }
             | Self::Erased { reason, .. }
             | Self::SandboxReady { reduced: reason, .. }
             | Self::Checkpoint { name: reason } => vec![reason],

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::work::WorkState;
 use crate::digest::Digest;
 use crate::entry::{ApprovalScope, Decision, Risk};
 use crate::error::Exit;
 use crate::form::FormField;
-use crate::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
+use crate::id::{AskId, AttemptId, EntrySeq, ItemId, SessionId, TurnId};
 use crate::taint::Taint;
 use crate::unit::{Amount, Timestamp};
 
@@ -279,6 +280,8 @@ pub enum ServerFrame {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo: Option<Undo>,
     },
+    /// A work item has come further.
+    Work(Box<WorkNews>),
     /// Something about the session changed.
     Status {
         /// The text.
@@ -309,6 +312,28 @@ pub enum ServerFrame {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<String>,
     },
+}
+
+/// What has changed about a work item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkNews {
+    /// The item.
+    pub item: ItemId,
+    /// Its name, as its plan says.
+    pub name: String,
+    /// Its purpose, in one line.
+    pub title: String,
+    /// Its state.
+    pub state: WorkState,
+    /// The step that this is about; empty: the whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub step: String,
+    /// The news, in words; at its end the report.
+    pub text: String,
+    /// The number of steps that are done.
+    pub steps_done: usize,
+    /// The number of steps.
+    pub steps: usize,
 }
 
 const fn default_exit() -> Exit {

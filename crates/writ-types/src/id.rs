@@ -116,6 +116,12 @@ ulid_id!(
 );
 
 ulid_id!(
+    /// One work item: a task, a project or a goal.
+    ItemId,
+    "work item"
+);
+
+ulid_id!(
     /// One run of an engine, from its start to its end.
     RunId,
     "run"

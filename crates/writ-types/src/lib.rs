@@ -5,7 +5,7 @@
 //! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients, [`api`] the calls of clients,
 //! [`credential`] names secrets, [`error`] reports failures, [`visible`] escapes foreign text, [`quarantine`]
 //! names results that models do not read, [`schema`] brings foreign schemas into one form, [`similar`]
-//! suggests names, [`encoding`] reads and writes text files.
+//! suggests names, [`encoding`] reads and writes text files, [`work`] has the plans and checks of work items.
 
 pub mod unit;
 pub mod zone;
@@ -42,3 +42,5 @@ pub mod recipient;
 pub mod schema;
 
 pub mod similar;
+
+pub mod work;

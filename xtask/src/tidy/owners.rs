@@ -104,8 +104,13 @@ const IMPURE: &[&str] = &[
     "jiff::Timestamp::now",
 ];
 /// The crates that are pure: no runtime, no I/O, no clock.
-const PURE: &[&str] =
-    &["crates/writ-types/", "crates/writ-inspect/", "crates/writ-policy/", "crates/writ-agent/"];
+const PURE: &[&str] = &[
+    "crates/writ-types/",
+    "crates/writ-inspect/",
+    "crates/writ-policy/",
+    "crates/writ-agent/",
+    "crates/writ-plan/",
+];
 /// The only folder that may use `unsafe`.
 const UNSAFE: &str = "crates/writ-sandbox/";
 

@@ -9,7 +9,7 @@ use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
 use super::operations::OperationsCommand;
 use super::policy::PolicyCommand;
-use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand};
+use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand, WorkCommand};
 
 impl Cli {
     /// Makes relative paths begin at a folder; an empty one changes nothing.
@@ -44,6 +44,7 @@ impl Command {
             Self::Operations(OperationsCommand::Test(test)) => {
                 test.dir.iter_mut().chain(&mut test.targets).collect()
             }
+            Self::Work(WorkCommand::Propose { file, project }) => project.iter_mut().chain([file]).collect(),
             Self::Demo(_)
             | Self::Start(_)
             | Self::Status(_)
@@ -60,6 +61,7 @@ impl Command {
             | Self::Mcp(_)
             | Self::Memory(_)
             | Self::Jobs(_)
+            | Self::Work(_)
             | Self::Fleet(_)
             | Self::Backup(_)
             | Self::Trace(_)

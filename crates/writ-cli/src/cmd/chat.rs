@@ -147,6 +147,7 @@ async fn join_session(
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
             | ServerFrame::Reset { .. }

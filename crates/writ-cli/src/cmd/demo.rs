@@ -212,6 +212,7 @@ impl DemoRun<'_> {
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }
+                | ServerFrame::Work(_)
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
                 | ServerFrame::Reset { .. }

@@ -79,6 +79,8 @@ fn path_subject(subject: PathSubject, path: &RawPathParams) -> Result<(String, V
         PathSubject::Ask => json!(ask_id(text)?),
         PathSubject::Attempt => json!(attempt_id(text)?),
         PathSubject::Entry => json!(entry_seq(text)?),
+        // An id or a name: the engine finds it or not.
+        PathSubject::Item => json!(text),
     };
     Ok((subject.field().to_owned(), value))
 }

@@ -281,6 +281,7 @@ impl PendingMessage {
             | ServerFrame::Text { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
             | ServerFrame::Reset { .. }

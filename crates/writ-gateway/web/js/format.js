@@ -79,6 +79,7 @@ export const EVENTS = {
   model_called: "Model call",
   replied: "Reply",
   phase: "Turn",
+  worked: "Work",
   applied: "Applied to project",
   remembered: "Memory",
   planned: "Plan",

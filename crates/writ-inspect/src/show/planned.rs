@@ -3,7 +3,7 @@
 use writ_types::action::{Action, Free, Plan, PlanStep};
 use writ_types::entry::Risk;
 
-use super::{Page, describe_action, escape_line, quote_argument, risk_of};
+use super::{Page, describe_action, escape_line, quote_argument, risk_of, work};
 
 pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
     let count = plan.steps.len();
@@ -23,6 +23,12 @@ pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
             "branch",
             &format!("{} (a name for now: nothing is put there automatically)", quote_argument(branch)),
         );
+    }
+    if let Some(order) = &plan.work {
+        work::describe_order(order, page);
+        if count == 0 {
+            return;
+        }
     }
     page.add_line("steps", &format!("{count}; in any order, each as often as it says, nothing else"));
     for (n, step) in (1_u64..).zip(&plan.steps) {

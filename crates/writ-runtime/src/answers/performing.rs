@@ -11,7 +11,8 @@ use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::Batch;
 use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields};
+use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields, render_result};
+use writ_types::action::{Action, Plan};
 use writ_types::chat::ToolOutcome;
 use writ_types::error::{Exit, ToReport as _};
 
@@ -89,6 +90,7 @@ pub(crate) async fn perform_ask(
         tracing::error!(%error, "what was approved and has failed is settled at the next start");
     }
     services.approved.performing().remove(id);
+    call_for_work(services, ask);
     if let Err(EngineError::SessionClosed(_)) = &done
         && let Some(ask) = services.journal.store.ask(id).await?
     {
@@ -104,6 +106,13 @@ pub(crate) async fn perform_ask(
     let state = outcome.state().to_owned();
     let AskOutcome { rendered, exit, reason, .. } = outcome;
     Ok(Answered { state, reason, text: rendered.text.into_string(), exit })
+}
+
+/// Has the item looked at that a question was about: it begins, or ends.
+pub(super) fn call_for_work(services: &Services, ask: &AskRow) {
+    if let Action::Plan(Plan { work: Some(work), .. }) = &ask.prepared.action {
+        services.life.work.call_item(work.item);
+    }
 }
 
 /// Announces that what was approved could not even be begun, so that no card stays at «approved». The approval stands:

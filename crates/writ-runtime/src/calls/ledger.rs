@@ -176,6 +176,8 @@ fn summarise_fact(fact: &Fact) -> String {
             let phase = phase.as_ref().and_then(Value::as_str).unwrap_or_default();
             format!("{phase} {reason}")
         }
+        Fact::Worked { step, state, reason, .. } if step.is_empty() => format!("{state}: {reason}"),
+        Fact::Worked { step, state, reason, .. } => format!("{step} {state}: {reason}"),
         Fact::Remembered { memory, forgotten, .. } => {
             format!("{memory} {}", if *forgotten { "forgotten" } else { "remembered" })
         }

@@ -13,6 +13,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
 
+use super::step;
 use crate::access::speaker;
 use crate::drive::{Drive, TurnEnding, TurnTally};
 use crate::error::EngineError;
@@ -49,9 +50,10 @@ pub(super) async fn resume(
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = step::profile_of(services, &lease, profile).await?;
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let resuming = async {
-        let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+        let authority = Arc::new(services.keys.resume_authority(session, (turn, number)).await?);
         let resumed =
             Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
         services.journal.append(session.id, Some((turn, number)), resumed).await?;
@@ -72,7 +74,7 @@ pub(super) async fn resume(
             // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
             // nor by this turn's key.
             services.sessions.set_left_behind(session, true).await?;
-            drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+            drive.authority = Arc::new(services.keys.resume_authority(session, (turn, number)).await?);
         }
         Ok(drive)
     };

@@ -162,7 +162,12 @@ pub(crate) async fn seed(
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
     let store = (&services.journal.store, &services.life.histories);
-    let mut history = read_history(store, session.id, pinned).await?;
+    // A step knows what its message says, and nothing of the steps before it.
+    let mut history = if profile.is_step {
+        TurnHistory::default()
+    } else {
+        read_history(store, session.id, pinned).await?
+    };
     let known = std::mem::take(&mut history.pinned);
     let (rehydrated, given) = {
         let state = session.state();
@@ -213,8 +218,8 @@ fn setting(services: &Services, session: &Session) -> String {
 pub(super) async fn renew_budget(services: &Services, session: &Session) -> Result<Spent, EngineError> {
     let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     let limits = &services.config.budget;
-    // An order's tokens are for all of its turns.
-    let renewed = session.terms.order.is_none();
+    // An order's tokens are for all of its turns, and those of a work item for all of its steps.
+    let renewed = session.terms.order.is_none() && session.terms.work.is_none();
     if !renewed
         || spent.session_tokens < limits.max_tokens_per_session
         || spent.day_tokens >= limits.max_tokens_per_day

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_store::batch::{NewChronicle, Op};
 use writ_store::reads::QueueReads as _;
+use writ_store::work::WorkOp;
 use writ_types::chat::Role;
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact, TurnPhase};
@@ -68,7 +69,7 @@ impl Drive {
 
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     pub(super) async fn finish(&mut self, finish: FinishedTurn) -> Result<(), EngineError> {
-        let (exit, said) = match self.tally.touched {
+        let (exit, said) = match self.tally.touched && !self.profile.is_step {
             true => {
                 self.write_held().await?;
                 match self.bring_out(&finish).await? {
@@ -94,6 +95,9 @@ impl Drive {
         let referring = [self.lease.message.text.as_str(), &text];
         let session = Arc::clone(&self.session);
         let renewal = subscriptions::renewal(&session, self.number, &referring);
+        if self.profile.is_step {
+            ops.push(self.step_ended(exit, &text));
+        }
         ops.extend(renewal.as_ref().map(|renewal| renewal.op.clone()));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
@@ -127,7 +131,18 @@ impl Drive {
         }
         self.session.state().keys.task = Some(Arc::clone(&self.authority));
         self.ending.state = Some(state);
+        self.services.life.work.call(&self.session);
         Ok(())
+    }
+
+    /// The end of the attempt at a step whose turn this is, in the commit that ends the turn.
+    fn step_ended(&self, exit: Exit, said: &str) -> Op {
+        Op::Work(WorkOp::EndTurn {
+            message: self.lease.message.record.message,
+            exit: exit.code(),
+            said: self.services.journal.redactor.mask_text(said).into_owned(),
+            at: self.services.journal.clock.now(),
+        })
     }
 
     /// The reply for ledger and watchers; the store adds up to which entry it rests.

@@ -8,6 +8,7 @@ use writ_types::unit::Timestamp;
 
 use super::{Chore, LONGEST_WAIT};
 use crate::clock::format_schedule;
+use crate::work_calls::GOAL_PREFIX;
 
 /// The result of a look at the table of jobs.
 pub(super) struct DueJobs<'a> {
@@ -30,6 +31,10 @@ pub(super) fn look_at<'a>(
     let (mut due, mut unknown, mut wait) = (Vec::new(), Vec::new(), LONGEST_WAIT);
     for row in rows {
         let Some(chore) = chores.iter().find(|chore| chore.name == row.name) else {
+            // Goals have rows of their own, and are driven as work items.
+            if row.name.starts_with(GOAL_PREFIX) {
+                continue;
+            }
             unknown.push(row.name.as_str());
             continue;
         };

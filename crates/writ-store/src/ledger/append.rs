@@ -286,6 +286,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }
+        | Fact::Worked { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }

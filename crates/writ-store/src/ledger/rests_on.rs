@@ -120,6 +120,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }
+        | Fact::Worked { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }

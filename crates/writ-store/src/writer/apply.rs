@@ -11,8 +11,7 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions,
-    settings, turns, undo, usage,
+    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings, turns, undo, usage, work,
 };
 
 /// A batch on its way: what it has got so far.
@@ -120,6 +119,7 @@ impl BatchProgress<'_> {
             Op::Outbox(op) => self.outbox(op),
             Op::Operations(op) => operations::apply_operation(conn, op),
             Op::Fleet(op) => fleet::apply_fleet_op(conn, op),
+            Op::Work(op) => work::apply_work_op(conn, op),
             Op::Set { key, value } => settings::write_setting(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }

@@ -83,6 +83,7 @@ fn prepare_head(
         minutes: args.minutes.unwrap_or(MINUTES),
         max_cost: args.max_cost_cents.map(|cents| MicroUsd::new(cents.saturating_mul(CENT))),
         branch: args.branch,
+        work: None,
     };
     let purpose = describe_intent("have a plan approved:", &plan.title);
     Ok(ActionDraft::new_draft(Action::Plan(plan), purpose))

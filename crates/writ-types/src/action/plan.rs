@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 use crate::digest::Digest;
+use crate::id::{ItemId, SessionId};
 use crate::unit::MicroUsd;
+use crate::work::PlanDocument;
 
 /// A plan: what an agent means to do, step by step, and within which limits. Made by the harness from what the agent has
 /// proposed: each step is the action that its call would be.
@@ -25,6 +27,26 @@ pub struct Plan {
     /// The branch that what is made is meant for, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// The work item whose plan this is. Its steps are run by executors, and its checks by the harness.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Box<WorkOrder>>,
+}
+
+/// The work item that a plan is approved for: all that decides what is run and what is checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkOrder {
+    /// The item.
+    pub item: ItemId,
+    /// The number of times that it was proposed before: a retry is another question.
+    pub round: u32,
+    /// The session that its steps run in.
+    pub session: SessionId,
+    /// The folder that its changes go to once every check has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The plan as it was written.
+    pub document: PlanDocument,
 }
 
 /// A step of a plan.

@@ -120,6 +120,7 @@ fn read_news(frame: &ServerFrame) -> FrameNews {
         | ServerFrame::Reset { .. }
         | ServerFrame::Accepted { .. }
         | ServerFrame::Status { .. }
+        | ServerFrame::Work(_)
         | ServerFrame::Answer { .. } => FrameNews::Nothing,
     }
 }

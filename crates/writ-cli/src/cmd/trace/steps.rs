@@ -220,6 +220,7 @@ impl StepBuilder {
                 None
             }
             Fact::Planned { .. }
+            | Fact::Worked { .. }
             | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
             | Fact::CaseMoved { .. }

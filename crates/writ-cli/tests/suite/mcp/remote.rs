@@ -371,6 +371,7 @@ fn needs_userns_a_question_of_a_server_at_a_url_is_moot_when_it_does_not_wait() 
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::Work(_)
             | ServerFrame::Checkpoint { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)

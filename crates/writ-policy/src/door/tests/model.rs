@@ -828,8 +828,14 @@ fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, Approved
         free: Free::Nothing,
         external: BTreeSet::new(),
     };
-    let whole =
-        Plan { title: "tidy up".into(), steps: vec![step], minutes: 30, max_cost: None, branch: None };
+    let whole = Plan {
+        title: "tidy up".into(),
+        steps: vec![step],
+        minutes: 30,
+        max_cost: None,
+        branch: None,
+        work: None,
+    };
     let (whole, policy) = (prepared(Action::Plan(whole)), world.rules.digest());
     let hash = whole.hash(policy).expect("canonical");
     let approval = approved(ApprovalClaims { expires_at: later(plan.ends), ..claims(hash) });

@@ -1,0 +1,60 @@
+//! The words of `writ work`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `writ work …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum WorkCommand {
+    /// List the work items and how far each has come
+    List,
+    /// Show an item: its steps, its attempts, and what the checks have shown
+    Show(WorkArgs),
+    /// Propose a plan from a file; nothing runs before you approve it
+    Propose {
+        /// The plan: Markdown with front matter
+        file: PathBuf,
+        /// Work on this folder instead of the current one
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+    },
+    /// Approve the plan of an item: signs exactly what is shown
+    Approve {
+        #[command(flatten)]
+        item: WorkArgs,
+        /// Sign without being asked again; the text is still printed
+        #[arg(long)]
+        yes: bool,
+        /// Reason, for the record
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+    /// Stop an item for a while: what runs ends, nothing else begins
+    Pause {
+        /// Its id, or its name
+        item: String,
+    },
+    /// Let a paused item go on
+    Resume(WorkArgs),
+    /// End an item
+    Cancel {
+        /// Its id, or its name
+        item: String,
+    },
+    /// Propose an item again; what is done of it stays done
+    Retry {
+        /// Its id, or its name
+        item: String,
+    },
+}
+
+/// An item, and how long to look at it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkArgs {
+    /// Its id, or its name
+    pub(crate) item: String,
+    /// Wait until it is over or needs a person, and show its progress
+    #[arg(long)]
+    pub(crate) wait: bool,
+}

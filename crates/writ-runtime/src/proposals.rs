@@ -1,0 +1,268 @@
+//! Plans of work items: stored, asked about as one card, and told about.
+//!
+//! The card holds the whole plan, so what is approved is every step, check and limit of it. The approval mints the key
+//! under which the item's session works ([`crate::plans`]).
+
+use std::sync::Arc;
+
+use writ_inspect::prepared::Prepared;
+use writ_policy::budget::Spent;
+use writ_policy::plan::{MAX_GOAL_MINUTES, MAX_MINUTES};
+use writ_store::batch::{Batch, Op};
+use writ_store::reads::WorkReads as _;
+use writ_store::work::{ItemMove, WorkItem, WorkOp, WorkStepRow};
+use writ_types::action::{Action, Plan, WorkOrder};
+use writ_types::api::work::{StepState, WorkState};
+use writ_types::chat::ToolCall;
+use writ_types::frame::{ServerFrame, WorkNews};
+use writ_types::id::{AskId, ItemId, SessionId};
+use writ_types::taint::{Label, Taint};
+use writ_types::work::{PlanDocument, WorkKind};
+
+use crate::door::{Passage, RequestContext};
+use crate::error::{EngineError, WorkError};
+use crate::services::Services;
+use crate::session::{Session, WorkTerms};
+use crate::work_calls::worked;
+use crate::{asks, opening, passage};
+
+use steps::{planned_steps, step_rows};
+
+pub(crate) mod steps;
+
+/// The harness's own word for what proposes the plan of a work item.
+pub(crate) const PROPOSE: &str = "work";
+
+/// A plan to be proposed.
+#[derive(Clone, Debug)]
+pub(crate) struct NewWork {
+    /// The plan.
+    pub(crate) document: PlanDocument,
+    /// The folder to work in.
+    pub(crate) project: Option<String>,
+    /// The conversation that it comes from, which shows its card and its news.
+    pub(crate) origin: Option<SessionId>,
+}
+
+/// The label of an item's plan: what its owner has handed in is the owner's, what an agent has written may rest on
+/// anything that it has read.
+fn label_of(item: &WorkItem) -> Label {
+    Label::new(if item.origin.is_some() { Taint::External } else { Taint::Owner })
+}
+
+/// Stores a plan as a work item, and asks a person about it.
+///
+/// # Errors
+///
+/// If the plan cannot be shown completely or is refused, its folder cannot be used, or the store cannot be written.
+pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(ItemId, AskId), EngineError> {
+    let now = services.journal.clock.now();
+    let (document, id) = (&new.document, services.journal.ids.item(now));
+    let (max_tokens, max_cost) = (document.budget.max_tokens, document.budget.max_cost);
+    let terms = WorkTerms { item: id, max_tokens, max_cost };
+    let session = opening::open_for_work(services, new.project.as_deref(), terms).await?;
+    let item = WorkItem {
+        id,
+        name: document.id.clone(),
+        kind: document.kind.name().to_owned(),
+        title: document.title.clone(),
+        session: session.id,
+        origin: new.origin,
+        goal: None,
+        project: session.project().map(str::to_owned),
+        state: WorkState::Proposed,
+        version: 0,
+        reason: "its plan waits for an approval".to_owned(),
+        document: to_json(document)?,
+        ask: None,
+        round: 0,
+        consultations: 0,
+        report: String::new(),
+        max_tokens,
+        max_cost,
+        created_at: now,
+        changed_at: now,
+    };
+    let steps = step_rows(document);
+    let ops = vec![
+        worked(&services.journal, &item, "", WorkState::Proposed.name(), "a plan was proposed"),
+        Op::Work(WorkOp::Propose(Box::new((item.clone(), steps)))),
+    ];
+    // Until its question is noted, nobody else asks it.
+    let asking = services.life.work.begin_asking(id);
+    services.journal.store.commit(Batch::relaxed(ops)).await?;
+    let asked = ask_about(services, &item).await;
+    drop(asking);
+    match asked {
+        Ok(ask) => {
+            services.life.work.call_item(id);
+            Ok((id, ask))
+        }
+        Err(error) => {
+            // What no person was asked about does not stay as if one could answer.
+            let reason = services.journal.report(&error).outside;
+            let ended = Op::Work(WorkOp::Move(ItemMove {
+                item: id,
+                version: 0,
+                state: WorkState::Cancelled,
+                is_active: false,
+                reason,
+                at: services.journal.clock.now(),
+            }));
+            services.journal.store.commit(Batch::relaxed(vec![ended])).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Asks a person about the plan of an item. The same plan in the same round is the same question.
+///
+/// # Errors
+///
+/// If it cannot be shown completely, the door refuses it, or the store cannot be written.
+pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Result<AskId, EngineError> {
+    let own = services.sessions.open_one(item.session).await?;
+    // A conversation that was closed meanwhile shows no card.
+    let asking = match item.origin {
+        Some(origin) => services.sessions.open_one(origin).await.unwrap_or_else(|_| Arc::clone(&own)),
+        None => own,
+    };
+    let prepared = prepared(services, item, &asking)?;
+    let authority = services.keys.grant(&asking, None).await?;
+    let standing = RequestContext::of(&authority, Spent::default());
+    let ask = match passage::pass(services, prepared, standing).await? {
+        Passage::Ask(ask) => *ask,
+        Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
+        Passage::Permit(_) | Passage::Simulated(_) => {
+            let text = "a plan is run only once a person has approved it; a rule of yours asks nobody";
+            return Err(EngineError::Denied(text.to_owned()));
+        }
+    };
+    let ask = asks::open_ask(services, &asking, ask, "").await?;
+    let ask = ask.map_err(|why| EngineError::Work(WorkError::Unshowable(why)))?;
+    let note = Op::Work(WorkOp::NoteAsk { item: item.id, ask: ask.clone() });
+    services.journal.store.commit(Batch::relaxed(vec![note])).await?;
+    Ok(ask)
+}
+
+/// Proposes an item again, with what is done of it kept.
+///
+/// # Errors
+///
+/// As [`ask_about`], or if the item is in a state without a retry.
+pub(crate) async fn propose_again(
+    services: &Arc<Services>,
+    item: &WorkItem,
+    (version, attempts): (u64, u32),
+) -> Result<AskId, EngineError> {
+    let renewed = vec![
+        worked(&services.journal, item, "", WorkState::Proposed.name(), "a person wants another try"),
+        Op::Work(WorkOp::Renew { item: item.id, attempts }),
+        Op::Work(WorkOp::Move(ItemMove {
+            item: item.id,
+            version,
+            state: WorkState::Proposed,
+            is_active: true,
+            reason: "its plan waits for an approval".to_owned(),
+            at: services.journal.clock.now(),
+        })),
+    ];
+    let asking = services.life.work.begin_asking(item.id);
+    services.journal.store.commit(Batch::relaxed(renewed)).await?;
+    let again = services.journal.store.work_item(item.id).await?;
+    let again = again.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?;
+    let asked = ask_about(services, &again).await;
+    drop(asking);
+    services.life.work.call_item(item.id);
+    asked
+}
+
+fn prepared(services: &Services, item: &WorkItem, asking: &Session) -> Result<Prepared, EngineError> {
+    let (document, label) = (read_document(item)?, label_of(item));
+    let minutes = if document.kind == WorkKind::Goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
+    let plan = Plan {
+        title: document.title.clone(),
+        steps: planned_steps(services, &document, &label)?,
+        minutes,
+        max_cost: document.budget.max_cost,
+        branch: None,
+        work: Some(Box::new(WorkOrder {
+            item: item.id,
+            round: item.round,
+            session: item.session,
+            project: item.project.clone(),
+            document,
+        })),
+    };
+    Ok(Prepared {
+        action: Action::Plan(plan),
+        agent: services.config.agent.clone(),
+        session: Some(asking.id),
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: PROPOSE.to_owned(),
+        sinks: Vec::new(),
+        label,
+        bindings: Default::default(),
+        idempotent: false,
+        intent: format!("run the plan '{}'", item.title),
+    })
+}
+
+/// Reads the plan of an item.
+///
+/// # Errors
+///
+/// If it is none.
+pub(crate) fn read_document(item: &WorkItem) -> Result<PlanDocument, EngineError> {
+    serde_json::from_str(&item.document)
+        .map_err(|error| EngineError::Work(WorkError::Unreadable(format!("{}: {error}", item.id))))
+}
+
+fn to_json(document: &PlanDocument) -> Result<String, EngineError> {
+    serde_json::to_string(document)
+        .map_err(|error| EngineError::Work(WorkError::Unreadable(error.to_string())))
+}
+
+/// News about an item, for those who watch the conversation that it comes from, or its own session.
+pub(crate) fn news(
+    services: &Services,
+    item: &WorkItem,
+    steps: &[WorkStepRow],
+    (state, step, text): (WorkState, &str, &str),
+) -> Op {
+    let text = services.journal.redactor.mask_text(text).into_owned();
+    let news = WorkNews {
+        item: item.id,
+        name: item.name.clone(),
+        title: item.title.clone(),
+        state,
+        step: step.to_owned(),
+        text,
+        steps_done: steps.iter().filter(|step| step.state == StepState::Done).count(),
+        steps: steps.len(),
+    };
+    let session = item.origin.unwrap_or(item.session);
+    Op::Frame { session, frame: Box::new(ServerFrame::Work(Box::new(news))) }
+}
+
+/// Commits operations of an item; its news go to those who watch.
+///
+/// # Errors
+///
+/// If a condition does not hold, or the store cannot be written.
+pub(crate) async fn commit_news(
+    services: &Services,
+    item: &WorkItem,
+    batch: Batch,
+) -> Result<writ_store::batch::Receipt, EngineError> {
+    let shown = services.sessions.get(item.origin.unwrap_or(item.session)).await?;
+    services.journal.commit_for(&shown.hub, batch).await
+}
+
+/// A call as a plan names it.
+pub(crate) fn call_of(tool: &str, arguments: &serde_json::Map<String, serde_json::Value>) -> ToolCall {
+    let arguments = serde_json::Value::Object(arguments.clone());
+    ToolCall { id: PROPOSE.to_owned(), name: tool.to_owned(), arguments }
+}

@@ -1,0 +1,434 @@
+//! Runs work items: hands their steps to executors, has the results checked, and reports.
+//!
+//! Everything about an item is in the store, and [`next_moves`] says what is to be done with it as it stands there. Each
+//! move is one commit: an attempt begins with its message in the queue, ends in the commit that ends its turn, and is
+//! judged once. So a crash at any moment repeats no step and forgets none.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use writ_plan::machine::{self, AttemptEnd, Move, StepView, WorkEvent, WorkView, next_moves, next_state};
+use writ_plan::run::run_steps;
+use writ_policy::budget::{BudgetConfig, Spent};
+use writ_store::approvals::AskState;
+use writ_store::batch::{Batch, Op};
+use writ_store::error::{Conflict, StoreError};
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
+use writ_store::reads::{AskReads as _, LedgerReads as _, PlanReads as _, WorkReads as _};
+use writ_store::work::{
+    AttemptState, ItemMove, MAX_OPEN_ITEMS, WholeItem, WorkAttempt, WorkItem, WorkOp, WorkStepRow,
+};
+use writ_types::action::{Action, Plan};
+use writ_types::api::work::{StepState, WorkState};
+use writ_types::digest::Digest;
+use writ_types::entry::{DenyReason, Fact};
+use writ_types::error::Exit;
+use writ_types::id::ItemId;
+use writ_types::unit::MicroUsd;
+use writ_types::work::{PlanDocument, WorkKind, WorkStep};
+
+use crate::budget::read_spent;
+use crate::error::{EngineError, WorkError};
+use crate::proposals::{ask_about, commit_news, news, read_document};
+use crate::services::Services;
+use crate::session::Session;
+use crate::work_calls::worked;
+
+pub(crate) mod attempt;
+pub(crate) mod evidence;
+pub(crate) mod goal;
+pub(crate) mod people;
+pub(crate) mod report;
+pub(crate) mod verify;
+
+/// The longest wait before all open items are looked at without a call: for approvals that expire, and for whatever a
+/// crash has cut off between a commit and its call.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// The most refusals that are looked at for one of the budget.
+const MAX_DENIALS: usize = 50;
+
+/// The items that are being driven; true: look once more.
+type Driven = Arc<Mutex<BTreeMap<ItemId, bool>>>;
+
+/// Drives items until the engine drains.
+pub(crate) async fn run(services: Arc<Services>) {
+    let driven = Driven::default();
+    for item in open_items(&services).await {
+        services.life.work.call_item(item);
+    }
+    loop {
+        let woken = services.life.work.wake.notified();
+        for item in services.life.work.take() {
+            drive_soon(&services, &driven, item);
+        }
+        tokio::select! {
+            () = services.life.draining.cancelled() => return,
+            () = woken => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                for item in open_items(&services).await {
+                    drive_soon(&services, &driven, item);
+                }
+            }
+        }
+    }
+}
+
+async fn open_items(services: &Services) -> Vec<ItemId> {
+    match services.journal.store.active_work(MAX_OPEN_ITEMS).await {
+        Ok(items) => items.into_iter().map(|item| item.id).collect(),
+        Err(error) => {
+            tracing::error!(%error, "the open work items cannot be read; they are looked at again soon");
+            Vec::new()
+        }
+    }
+}
+
+/// Starts the task that drives an item, or has the one that does look once more.
+fn drive_soon(services: &Arc<Services>, driven: &Driven, item: ItemId) {
+    {
+        let mut driven = driven.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = driven.get_mut(&item) {
+            *again = true;
+            return;
+        }
+        driven.insert(item, false);
+    }
+    let (services, driven) = (Arc::clone(services), Arc::clone(driven));
+    services.life.turns.clone().spawn(async move {
+        loop {
+            drive(&services, item).await;
+            let mut driven = driven.lock().unwrap_or_else(PoisonError::into_inner);
+            if driven.get(&item) == Some(&true) && !services.life.draining.is_cancelled() {
+                driven.insert(item, false);
+            } else {
+                driven.remove(&item);
+                return;
+            }
+        }
+    });
+}
+
+/// Makes the moves of an item until it waits for something. What fails is tried again with the next look.
+async fn drive(services: &Arc<Services>, item: ItemId) {
+    loop {
+        if services.life.draining.is_cancelled() {
+            return;
+        }
+        match drive_once(services, item).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            // Somebody else has changed the item since it was read: it is read again.
+            Err(EngineError::Store(StoreError::Conflict(conflict))) if is_race(&conflict) => {
+                tracing::debug!(%item, ?conflict, "a work item was changed meanwhile");
+            }
+            Err(error) => {
+                let report = services.journal.report(&error);
+                tracing::error!(%item, code = report.code, inside = report.inside, "a work item does not go on now");
+                return;
+            }
+        }
+    }
+}
+
+const fn is_race(conflict: &Conflict) -> bool {
+    matches!(conflict, Conflict::Missing { .. } | Conflict::Exists { .. } | Conflict::DuplicateMessage { .. })
+}
+
+/// An item with all that its moves rest on.
+pub(crate) struct Course {
+    pub(crate) item: WorkItem,
+    pub(crate) session: Arc<Session>,
+    pub(crate) document: PlanDocument,
+    /// The steps as they are run.
+    pub(crate) steps: Vec<WorkStep>,
+    pub(crate) rows: Vec<WorkStepRow>,
+    pub(crate) attempts: Vec<WorkAttempt>,
+    pub(crate) spent: Spent,
+    pub(crate) limits: BudgetConfig,
+    /// Set if the door has refused a call of this round because the item's budget has no room for it.
+    pub(crate) is_refused: bool,
+}
+
+impl Course {
+    /// Reads an item. `None`: there is none.
+    pub(crate) async fn read(services: &Services, id: ItemId) -> Result<Option<Self>, EngineError> {
+        let Some((item, rows, attempts)) = services.journal.store.whole_work_item(id).await? else {
+            return Ok(None);
+        };
+        Self::of(services, (item, rows, attempts)).await.map(Some)
+    }
+
+    async fn of(services: &Services, (item, rows, attempts): WholeItem) -> Result<Self, EngineError> {
+        let session = services.sessions.get(item.session).await?;
+        let document = read_document(&item)?;
+        let spent = read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
+        let limits = services.keys.limits_of(Some(&session));
+        let steps = run_steps(&document);
+        let is_refused = is_refused(services, &item, &attempts).await?;
+        Ok(Self { item, session, document, steps, rows, attempts, spent, limits, is_refused })
+    }
+
+    /// Returns the attempts at a step, in their order.
+    pub(crate) fn attempts_at(&self, step: usize) -> impl Iterator<Item = &WorkAttempt> {
+        self.attempts.iter().filter(move |attempt| attempt.step == step)
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_refused
+            || self.spent.session_tokens >= self.limits.max_tokens_per_session
+            || self.limits.max_cost_per_session.is_some_and(|most| self.spent.session_cost >= most)
+    }
+
+    fn view(&self) -> WorkView<'_> {
+        let end = |attempt: &WorkAttempt| {
+            let verdict = evidence::verdict_named(&attempt.verdict);
+            let trace = attempt.trace.parse().unwrap_or(Digest::of_bytes(b""));
+            (attempt.state == AttemptState::Judged).then_some(AttemptEnd { verdict, trace })
+        };
+        let steps = self.rows.iter().enumerate().map(|(n, row)| StepView {
+            state: row.state,
+            max_attempts: row.max_attempts,
+            ends: self.attempts_at(n).filter_map(end).collect(),
+        });
+        WorkView {
+            state: self.item.state,
+            plan: &self.steps,
+            steps: steps.collect(),
+            on_stuck: self.document.on_stuck,
+            consultations: self.item.consultations,
+            is_spent: self.is_spent(),
+        }
+    }
+}
+
+/// Returns true if an attempt of this round has ended because the budget had no room for its next call.
+async fn is_refused(
+    services: &Services,
+    item: &WorkItem,
+    attempts: &[WorkAttempt],
+) -> Result<bool, EngineError> {
+    let since = item.changed_at;
+    let is_out =
+        |attempt: &WorkAttempt| attempt.exit == Some(Exit::Budget.code()) && attempt.began_at >= since;
+    if !attempts.iter().any(is_out) {
+        return Ok(false);
+    }
+    let query = LedgerQuery {
+        event: Some("denied".to_owned()),
+        session: Some(item.session),
+        since: Some(since),
+        limit: MAX_DENIALS,
+        ..LedgerQuery::default()
+    };
+    let rows = services.journal.store.ledger_search(&query).await?;
+    // The limit of one turn's tool calls is none of the item's.
+    Ok(rows.iter().filter_map(LedgerRow::entry).any(|entry| {
+        matches!(&entry.fact, Fact::Denied { reason: DenyReason::Budget, rule, .. } if rule.contains("session"))
+    }))
+}
+
+/// Makes the next moves of an item. Returns true if it is to be looked at again at once.
+async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, EngineError> {
+    let Some(course) = Course::read(services, id).await? else { return Ok(false) };
+    if course.item.state.is_over() {
+        return Ok(false);
+    }
+    if course.session.state().closed {
+        move_on(services, &course, WorkEvent::Cancel, "its session was closed").await?;
+        return Ok(false);
+    }
+    if course.item.state == WorkState::Proposed {
+        return settle_proposal(services, &course).await;
+    }
+    attempt::end_dead(services, &course).await?;
+    let is_goal = course.document.kind == WorkKind::Goal && course.item.state == WorkState::Running;
+    let moves = if is_goal { Vec::new() } else { next_moves(&course.view()) };
+    // Checked before anything is done, and only then: a look at what is under way stays cheap.
+    if (is_goal || !moves.is_empty())
+        && let Some(why) = out_of_order(services, &course).await?
+    {
+        stop_waiting(services, &course).await?;
+        move_on(services, &course, WorkEvent::Stick, &why).await?;
+        return Ok(false);
+    }
+    if is_goal {
+        return goal::run_due(services, &course).await;
+    }
+    // After a step was handed to an executor, its end calls.
+    let is_executed = |step: usize| course.rows.get(step).is_some_and(|row| row.has_executor);
+    let is_moved = moves.iter().any(|one| !matches!(one, Move::Start(step) if is_executed(*step)));
+    for one in moves {
+        match one {
+            Move::Start(step) => attempt::begin(services, &course, step).await?,
+            Move::Check(step) => verify::check_step(services, &course, step).await?,
+            Move::Consult(step) => consult(services, &course, step).await?,
+            Move::Stick(step) => end_stuck(services, &course, step).await?,
+            Move::Fail(step) => {
+                let why = format!("step '{}' has failed its checks", course.rows[step].name);
+                move_on(services, &course, WorkEvent::Fail, &why).await?;
+            }
+            Move::SpendOut => {
+                move_on(services, &course, WorkEvent::SpendOut, "its budget is used up").await?;
+            }
+            Move::Finish => return finish(services, &course).await.map(|()| false),
+        }
+    }
+    Ok(is_moved)
+}
+
+/// Looks after an item whose plan waits for an answer.
+async fn settle_proposal(services: &Arc<Services>, course: &Course) -> Result<bool, EngineError> {
+    let Some(ask) = &course.item.ask else {
+        // The engine ended before the question was asked.
+        if !services.life.work.is_asking(course.item.id) {
+            ask_about(services, &course.item).await?;
+        }
+        return Ok(false);
+    };
+    let Some(ask) = services.journal.store.ask(ask).await? else { return Ok(false) };
+    let (event, why) = match ask.state {
+        AskState::Open | AskState::Approved => return Ok(false),
+        AskState::Denied => (WorkEvent::Deny, "a person has refused its plan"),
+        AskState::Expired => (WorkEvent::Cancel, "its plan was not answered in time"),
+        // Used, and still proposed: the approval was not for this round, or could not begin it.
+        AskState::Used => (WorkEvent::Cancel, "its approval could not be used"),
+    };
+    move_on(services, course, event, why).await?;
+    Ok(false)
+}
+
+/// Returns why an item may not go on: its approval is not in force, or what was approved is not what is stored.
+async fn out_of_order(services: &Services, course: &Course) -> Result<Option<String>, EngineError> {
+    let plans =
+        services.journal.store.plans(Some(course.session.id), services.journal.valid_now(), 1).await?;
+    let Some(plan) = plans.into_iter().next() else {
+        return Ok(Some("the approval of its plan has ended or was taken back".to_owned()));
+    };
+    let asked = services.journal.store.ask(&plan.ask).await?;
+    let approved = asked.as_ref().and_then(|ask| match &ask.prepared.action {
+        Action::Plan(Plan { work: Some(work), .. }) => Some(&work.document),
+        _ => None,
+    });
+    // A task that a goal starts is part of what was approved for the goal.
+    let is_same = match course.item.goal {
+        Some(_) => approved.is_some_and(|approved| goal::spawned(approved) == course.document),
+        None => approved == Some(&course.document),
+    };
+    Ok((!is_same).then(|| "its plan is not the one that was approved".to_owned()))
+}
+
+/// Takes the messages back that wait for an item that does not go on.
+pub(crate) async fn stop_waiting(services: &Services, course: &Course) -> Result<(), EngineError> {
+    for message in crate::closing::waiting_messages(services, &course.session).await? {
+        let id = message.record.message;
+        let ops = vec![
+            Op::EndMessage { message: id, fence: None, error: "its work item does not go on".to_owned() },
+            Op::Work(WorkOp::EndTurn {
+                message: id,
+                exit: Exit::Interrupted.code(),
+                said: String::new(),
+                at: services.journal.clock.now(),
+            }),
+        ];
+        match services.journal.store.commit(Batch::relaxed(ops)).await {
+            // It was leased in between: its turn ends by itself.
+            Ok(_) | Err(StoreError::Conflict(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Changes the state of an item, with its entry, its report and the news of it in one commit.
+pub(crate) async fn move_on(
+    services: &Services,
+    course: &Course,
+    event: WorkEvent,
+    why: &str,
+) -> Result<WorkState, EngineError> {
+    let item = &course.item;
+    let state = next_state(item.state, event).ok_or_else(|| WorkError::State {
+        item: item.id,
+        state: item.state.name().to_owned(),
+        wanted: event_name(event),
+    })?;
+    let mut ops = vec![
+        worked(&services.journal, item, "", state.name(), why),
+        Op::Work(WorkOp::Move(ItemMove {
+            item: item.id,
+            version: item.version,
+            state,
+            is_active: !state.is_over(),
+            reason: why.to_owned(),
+            at: services.journal.clock.now(),
+        })),
+    ];
+    let mut text = why.to_owned();
+    if state.is_over() || state == WorkState::Stuck {
+        text = report::write_report(course, state, why);
+        ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));
+    }
+    ops.push(news(services, item, &course.rows, (state, "", &text)));
+    commit_news(services, item, Batch::synced(ops)).await?;
+    Ok(state)
+}
+
+const fn event_name(event: WorkEvent) -> &'static str {
+    match event {
+        WorkEvent::Approve => "begun",
+        WorkEvent::Deny => "refused",
+        WorkEvent::Pause => "paused",
+        WorkEvent::Resume => "resumed",
+        WorkEvent::Cancel => "cancelled",
+        WorkEvent::Retry => "retried",
+        WorkEvent::Consult => "asked about",
+        WorkEvent::Advise => "advised",
+        WorkEvent::Stick => "handed to a person",
+        WorkEvent::SpendOut => "ended without a budget",
+        WorkEvent::Finish => "finished",
+        WorkEvent::Fail => "ended as failed",
+    }
+}
+
+/// Asks the planner for advice about a failed step.
+async fn consult(services: &Arc<Services>, course: &Course, step: usize) -> Result<(), EngineError> {
+    let name = course.rows.get(step).map(|row| row.name.clone()).unwrap_or_default();
+    let counted = Op::Work(WorkOp::Consult { item: course.item.id });
+    let note = worked(&services.journal, &course.item, &name, "consulting", "no planner answers here");
+    services.journal.store.commit(Batch::relaxed(vec![note, counted])).await?;
+    Ok(())
+}
+
+/// Hands an item to a person, with the report of what was tried.
+async fn end_stuck(services: &Services, course: &Course, step: usize) -> Result<(), EngineError> {
+    let name = course.rows.get(step).map(|row| row.name.as_str()).unwrap_or_default();
+    let why = format!("step '{name}' has failed in the same way again");
+    move_on(services, course, WorkEvent::Stick, &why).await.map(drop)
+}
+
+/// Brings what was verified into the project, and ends the item.
+async fn finish(services: &Arc<Services>, course: &Course) -> Result<(), EngineError> {
+    match verify::bring_out(services, course).await? {
+        Ok(()) => {
+            let why = if evidence::is_proven(course) {
+                "every check has passed"
+            } else {
+                "its steps are done; its plan has no checks"
+            };
+            move_on(services, course, WorkEvent::Finish, why).await.map(drop)
+        }
+        Err(why) => move_on(services, course, WorkEvent::Stick, &why).await.map(drop),
+    }
+}
+
+/// Judges the next state of a step: [`machine::judged_state`].
+pub(crate) fn judged(course: &Course, step: usize, end: AttemptEnd) -> StepState {
+    let view = course.view();
+    match (course.steps.get(step), view.steps.get(step)) {
+        (Some(plan), Some(seen)) => machine::judged_state(plan, seen, end),
+        // A step that the plan does not have cannot have an attempt.
+        _ => StepState::Failed,
+    }
+}

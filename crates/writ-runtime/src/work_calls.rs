@@ -1,0 +1,87 @@
+//! Calls for a look at work items: a turn of a step has ended, or a person has said something.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use writ_store::batch::Op;
+use writ_store::work::WorkItem;
+use writ_types::entry::Fact;
+use writ_types::id::ItemId;
+
+use crate::journal::Journal;
+use crate::session::Session;
+
+/// The beginning of the names of the jobs of goals.
+pub(crate) const GOAL_PREFIX: &str = "goal.";
+
+/// The items that are to be looked at, and the wake-up of the task that does it.
+#[derive(Debug, Default)]
+pub(crate) struct WorkCalls {
+    /// At most as many as there are open items; one that is called twice stands once.
+    called: Mutex<BTreeSet<ItemId>>,
+    pub(crate) wake: Notify,
+    /// The items whose question is being asked now.
+    asking: Arc<Mutex<BTreeSet<ItemId>>>,
+    /// Set once an item was seen: before, no lane has a message.
+    begun: AtomicBool,
+}
+
+impl WorkCalls {
+    /// Calls for a look at the item whose steps run in a session; others have none.
+    pub(crate) fn call(&self, session: &Session) {
+        if let Some(work) = session.terms.work {
+            self.call_item(work.item);
+        }
+    }
+
+    /// Calls for a look at an item.
+    pub(crate) fn call_item(&self, item: ItemId) {
+        self.begun.store(true, Ordering::Release);
+        self.called.lock().unwrap_or_else(PoisonError::into_inner).insert(item);
+        self.wake.notify_one();
+    }
+
+    /// Takes the items that were called for.
+    pub(crate) fn take(&self) -> BTreeSet<ItemId> {
+        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that the question about an item is being asked, until the returned value is dropped.
+    pub(crate) fn begin_asking(&self, item: ItemId) -> Asking {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(item);
+        Asking { item, asking: Arc::clone(&self.asking) }
+    }
+
+    /// Returns true while the question about an item is being asked.
+    pub(crate) fn is_asking(&self, item: ItemId) -> bool {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).contains(&item)
+    }
+
+    /// Returns true once there was an item.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+}
+
+/// A question that is being asked.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    item: ItemId,
+    asking: Arc<Mutex<BTreeSet<ItemId>>>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.item);
+    }
+}
+
+/// The ledger's entry about an item or a step of it.
+pub(crate) fn worked(journal: &Journal, item: &WorkItem, step: &str, state: &str, reason: &str) -> Op {
+    let reason = reason.chars().take(crate::outcome::MAX_SUMMARY).collect();
+    let (step, state) = (step.to_owned(), state.to_owned());
+    let fact = Fact::Worked { item: item.id, step, state, reason };
+    journal.entry(item.session, None, fact)
+}

@@ -1,0 +1,41 @@
+//! Reads of work items.
+
+use std::future::Future;
+
+use writ_types::id::{ItemId, MessageId, SessionId};
+
+use crate::error::StoreError;
+use crate::readers::BlockingReads;
+use crate::store::Store;
+use crate::work::{self, WholeItem, WorkAttempt, WorkItem, WorkStepRow};
+
+reads! {
+    /// Reads of work items.
+    WorkReads {
+        /// Returns an item.
+        fn work_item(id: ItemId) -> Option<WorkItem> = brief |db| work::read_item(&db.conn, id);
+
+        /// Returns the newest item with this name.
+        fn work_item_named(name: &str) -> Option<WorkItem> = |db| work::item_named(&db.conn, &name);
+
+        /// Returns the newest item whose steps run in a session.
+        fn work_item_of(session: SessionId) -> Option<WorkItem> =
+            brief |db| work::item_of_session(&db.conn, session);
+
+        /// Returns the newest items.
+        fn work_items(limit: usize) -> Vec<WorkItem> = |db| work::newest_items(&db.conn, limit);
+
+        /// Returns the items that are not over, oldest first.
+        fn active_work(limit: usize) -> Vec<WorkItem> = |db| work::active_items(&db.conn, limit);
+
+        /// Returns an item with its steps and attempts, of one moment.
+        fn whole_work_item(id: ItemId) -> Option<WholeItem> = brief |db| work::whole_item(&db.conn, id);
+
+        /// Returns the steps of an item, in the order of its plan.
+        fn work_steps(item: ItemId) -> Vec<WorkStepRow> = brief |db| work::read_steps(&db.conn, item);
+
+        /// Returns the attempt whose turn a message opens.
+        fn work_attempt_of(message: MessageId) -> Option<WorkAttempt> =
+            brief |db| work::attempt_of(&db.conn, message);
+    }
+}

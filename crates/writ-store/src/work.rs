@@ -1,0 +1,588 @@
+//! Work items: their plans, the states of their steps, and the attempts with their evidence.
+//!
+//! The store knows no states of items and steps: it compares versions, so that each change of an item rests on what was
+//! read, and gives each attempt one message of the queue.
+
+use rusqlite::{Connection, Row, params};
+use writ_types::api::work::{StepState, WorkState};
+use writ_types::id::{AskId, ItemId, MessageId, SessionId};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::bounds::MAX_READ_ROWS;
+use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
+use crate::error::{Conflict, StoreError};
+
+/// The most items that are not over: far more than a person has in view.
+pub const MAX_OPEN_ITEMS: usize = 1_000;
+/// The most steps of an item: a plan of 200 steps is measured, and twice as many are still read.
+pub const MAX_STEPS: usize = 512;
+/// The longest plan, in bytes, as JSON.
+pub const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
+/// The longest evidence of one attempt, in bytes.
+pub const MAX_EVIDENCE_BYTES: usize = 256 * 1024;
+/// The longest report, reason, advice or word of an executor that is stored, in characters.
+pub const MAX_WORDS_CHARS: usize = 16_000;
+/// The longest name or title, in bytes.
+const MAX_NAME_BYTES: usize = 1_024;
+
+// tidy: plain state
+/// A work item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkItem {
+    /// Its id.
+    pub id: ItemId,
+    /// Its name, as its plan says.
+    pub name: String,
+    /// Its kind, in the words of plans.
+    pub kind: String,
+    /// Its purpose.
+    pub title: String,
+    /// The session that its steps run in.
+    pub session: SessionId,
+    /// The conversation that it comes from.
+    pub origin: Option<SessionId>,
+    /// The goal that has started it.
+    pub goal: Option<ItemId>,
+    /// The folder that it works on.
+    pub project: Option<String>,
+    /// Its state.
+    pub state: WorkState,
+    /// The number of its changes of state.
+    pub version: u64,
+    /// The reason of its state.
+    pub reason: String,
+    /// Its plan, as JSON.
+    pub document: String,
+    /// The question about its plan, once it was asked.
+    pub ask: Option<AskId>,
+    /// The number of times that its plan was proposed before.
+    pub round: u32,
+    /// The number of times that the planner was asked for advice.
+    pub consultations: u32,
+    /// The report about its end; empty before.
+    pub report: String,
+    /// The most tokens.
+    pub max_tokens: Option<Tokens>,
+    /// The most money.
+    pub max_cost: Option<MicroUsd>,
+    /// When it was proposed.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub changed_at: Timestamp,
+}
+
+/// A step of a work item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkStepRow {
+    /// Its name within the plan.
+    pub name: String,
+    /// Its purpose.
+    pub title: String,
+    /// The numbers of the steps that must be done before.
+    pub after: Vec<usize>,
+    /// Set if an executor works on it.
+    pub has_executor: bool,
+    /// The most attempts.
+    pub max_attempts: u32,
+    /// The planner's advice; empty without any.
+    pub advice: String,
+    /// Its state.
+    pub state: StepState,
+}
+
+/// An attempt at a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkAttempt {
+    /// The item.
+    pub item: ItemId,
+    /// The number of the step, from zero.
+    pub step: usize,
+    /// The number of the attempt, from one.
+    pub n: u32,
+    /// The message whose turn it is; none for a step of checks alone.
+    pub message: Option<MessageId>,
+    /// How far it has come.
+    pub state: AttemptState,
+    /// When it began.
+    pub began_at: Timestamp,
+    /// When its turn, and then its checks, had ended.
+    pub ended_at: Option<Timestamp>,
+    /// The exit code of its turn.
+    pub exit: Option<u8>,
+    /// The last words of its executor.
+    pub said: String,
+    /// The verdict, in the engine's words; empty before.
+    pub verdict: String,
+    /// The digest of what was left and shown; empty before.
+    pub trace: String,
+    /// What the checks have shown, as JSON; empty before.
+    pub evidence: String,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptState {
+    /// Its turn waits or runs.
+    Running,
+    /// Its turn has ended; nothing was checked.
+    Ended,
+    /// Its checks were judged.
+    Judged,
+}
+
+/// A change of an item's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemMove {
+    /// The item.
+    pub item: ItemId,
+    /// The version that the caller has read.
+    pub version: u64,
+    /// The new state.
+    pub state: WorkState,
+    /// Set if the engine has to look at it: it is neither over nor at rest for good.
+    pub is_active: bool,
+    /// The reason, for people.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A change to work items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkOp {
+    /// Stores a proposed item with its steps. Conflict if its id is there; too many open items are refused.
+    Propose(Box<(WorkItem, Vec<WorkStepRow>)>),
+    /// Notes the question about an item's plan.
+    NoteAsk {
+        /// The item.
+        item: ItemId,
+        /// The question.
+        ask: AskId,
+    },
+    /// Changes the state of an item. Conflict unless it has this version.
+    Move(ItemMove),
+    /// Proposes an item again: steps that are not done begin anew with all of their attempts, and count from where they are.
+    Renew {
+        /// The item.
+        item: ItemId,
+        /// More attempts for each step that is not done.
+        attempts: u32,
+    },
+    /// Begins an attempt at a step that waits: its turn runs for this message. Conflict unless the step waits.
+    Begin {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The number of the attempt.
+        n: u32,
+        /// The message; none for a step of checks alone, which is to be checked at once.
+        message: Option<MessageId>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Notes the end of the turn of a message, if it is that of an attempt that runs.
+    EndTurn {
+        /// The message.
+        message: MessageId,
+        /// The exit code of the turn.
+        exit: u8,
+        /// The last words of the executor.
+        said: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Stores the evidence of an attempt whose turn has ended, and the step's state after it. Conflict if it was judged.
+    Judge {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+        /// The verdict.
+        verdict: String,
+        /// The digest of what was left and shown.
+        trace: String,
+        /// What the checks have shown, as JSON.
+        evidence: String,
+        /// The new state of the step.
+        state: StepState,
+        /// When.
+        at: Timestamp,
+    },
+    /// Lets a step that was judged wait again, and deletes its oldest attempts beyond this number.
+    Rest {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The most attempts that stay.
+        keep: u32,
+    },
+    /// Counts a question to the planner.
+    Consult {
+        /// The item.
+        item: ItemId,
+    },
+    /// Gives a failed step the planner's advice and one more attempt.
+    Advise {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The advice.
+        advice: String,
+    },
+    /// Stores the report about an item.
+    Report {
+        /// The item.
+        item: ItemId,
+        /// The report.
+        report: String,
+    },
+}
+
+pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreError> {
+    match op {
+        WorkOp::Propose(proposed) => propose(conn, &proposed.0, &proposed.1),
+        WorkOp::NoteAsk { item, ask } => {
+            let sql = "UPDATE work_item SET ask = ?2 WHERE id = ?1";
+            require_item(*item, execute(conn, sql, params![item.to_string(), ask.as_str()])?)
+        }
+        WorkOp::Move(change) => move_item(conn, change),
+        WorkOp::Renew { item, attempts } => renew(conn, *item, *attempts),
+        WorkOp::Begin { item, step, n, message, at } => begin(conn, (*item, *step, *n), *message, *at),
+        WorkOp::EndTurn { message, exit, said, at } => end_turn(conn, *message, (*exit, said), *at),
+        WorkOp::Judge { item, step, n, verdict, trace, evidence, state, at } => {
+            judge(conn, (*item, *step, *n), [verdict, trace, evidence], *state, *at)
+        }
+        WorkOp::Rest { item, step, keep } => rest(conn, (*item, *step), *keep),
+        WorkOp::Consult { item } => {
+            let sql = "UPDATE work_item SET consultations = consultations + 1 WHERE id = ?1";
+            require_item(*item, execute(conn, sql, [item.to_string()])?)
+        }
+        WorkOp::Advise { item, step, advice } => advise(conn, (*item, *step), advice),
+        WorkOp::Report { item, report } => {
+            let sql = "UPDATE work_item SET report = ?2 WHERE id = ?1";
+            require_item(*item, execute(conn, sql, params![item.to_string(), cut(report)])?)
+        }
+    }
+}
+
+fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<(), StoreError> {
+    let sql = "SELECT count(*) AS n FROM work_item WHERE is_active = 1";
+    let open = query_one(conn, sql, [], |row| get_uint(row, "n"))?.unwrap_or_default();
+    if usize::try_from(open).is_ok_and(|open| open >= MAX_OPEN_ITEMS) {
+        return Err(StoreError::TooLarge { what: "number of open work items", limit: MAX_OPEN_ITEMS });
+    }
+    if steps.len() > MAX_STEPS {
+        return Err(StoreError::TooLarge { what: "number of steps of a work item", limit: MAX_STEPS });
+    }
+    for text in [&item.name, &item.title, &item.kind] {
+        codec::check_bytes("name of a work item", text, MAX_NAME_BYTES)?;
+    }
+    codec::check_bytes("plan of a work item", &item.document, MAX_DOCUMENT_BYTES)?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO work_item (id, name, kind, title, session, origin, goal, project, state, is_active,
+         version, reason, document, ask, round, consultations, report, max_tokens, max_cost, created_at, changed_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, ?10, ?11, ?12, 0, 0, '', ?13, ?14, ?15, ?15)",
+        params![
+            item.id.to_string(),
+            item.name,
+            item.kind,
+            item.title,
+            item.session.to_string(),
+            item.origin.map(|id| id.to_string()),
+            item.goal.map(|id| id.to_string()),
+            item.project,
+            item.state.name(),
+            cut(&item.reason),
+            item.document,
+            item.ask.as_ref().map(AskId::as_str),
+            item.max_tokens.map(|most| int(most.get())),
+            item.max_cost.map(|most| int(most.get())),
+            item.created_at.as_millis(),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "work item", id: item.id.to_string() }.into());
+    }
+    for (n, step) in (0_i64..).zip(steps) {
+        codec::check_bytes("name of a step", &step.name, MAX_NAME_BYTES)?;
+        codec::check_bytes("title of a step", &step.title, MAX_NAME_BYTES)?;
+        execute(
+            conn,
+            "INSERT INTO work_step (item, n, name, title, after, has_executor, max_attempts, advice, state)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![
+                item.id.to_string(),
+                n,
+                step.name,
+                step.title,
+                codec::to_json("step", &step.after)?,
+                step.has_executor,
+                step.max_attempts.max(1),
+                cut(&step.advice),
+                step.state.name(),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+fn move_item(conn: &Connection, change: &ItemMove) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE work_item SET state = ?3, is_active = ?4, reason = ?5, changed_at = ?6, version = version + 1
+         WHERE id = ?1 AND version = ?2",
+        params![
+            change.item.to_string(),
+            int(change.version),
+            change.state.name(),
+            change.is_active,
+            cut(&change.reason),
+            change.at.as_millis(),
+        ],
+    )?;
+    require_item(change.item, changed)
+}
+
+fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreError> {
+    let sql =
+        "UPDATE work_item SET round = round + 1, consultations = 0, report = '', ask = NULL WHERE id = ?1";
+    require_item(item, execute(conn, sql, [item.to_string()])?)?;
+    // Attempts are counted over all rounds, so that none has the number of another.
+    execute(
+        conn,
+        "UPDATE work_step SET state = ?2, max_attempts = ?3 +
+         (SELECT count(*) FROM work_attempt WHERE work_attempt.item = work_step.item AND step = work_step.n)
+         WHERE item = ?1 AND state <> ?4",
+        params![item.to_string(), StepState::Waiting.name(), attempts.max(1), StepState::Done.name()],
+    )?;
+    Ok(())
+}
+
+fn begin(
+    conn: &Connection,
+    (item, step, n): (ItemId, usize, u32),
+    message: Option<MessageId>,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let state = if message.is_some() { StepState::Running } else { StepState::Checking };
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
+    let waiting = StepState::Waiting.name();
+    let changed = execute(conn, sql, params![item.to_string(), number(step), state.name(), waiting])?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "waiting step", id: format!("{item}/{step}") }.into());
+    }
+    let attempt = if message.is_some() { "running" } else { "ended" };
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO work_attempt (item, step, n, message, state, began_at, said, verdict, trace, evidence)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, '', '', '', '')",
+        params![
+            item.to_string(),
+            number(step),
+            n,
+            message.map(|id| id.to_string()),
+            attempt,
+            at.as_millis()
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "attempt", id: format!("{item}/{step}/{n}") }.into());
+    }
+    Ok(())
+}
+
+fn end_turn(
+    conn: &Connection,
+    message: MessageId,
+    (exit, said): (u8, &str),
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let of: Option<(String, i64)> = query_one(
+        conn,
+        "UPDATE work_attempt SET state = 'ended', exit = ?2, said = ?3, ended_at = ?4
+         WHERE message = ?1 AND state = 'running' RETURNING item, step",
+        params![message.to_string(), exit, cut(said), at.as_millis()],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    // Any other message belongs to a conversation.
+    let Some((item, step)) = of else { return Ok(()) };
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
+    let (checking, running) = (StepState::Checking.name(), StepState::Running.name());
+    execute(conn, sql, params![item, step, checking, running])?;
+    Ok(())
+}
+
+fn judge(
+    conn: &Connection,
+    (item, step, n): (ItemId, usize, u32),
+    [verdict, trace, evidence]: [&String; 3],
+    state: StepState,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    codec::check_bytes("evidence of an attempt", evidence, MAX_EVIDENCE_BYTES)?;
+    let changed = execute(
+        conn,
+        "UPDATE work_attempt SET state = 'judged', verdict = ?4, trace = ?5, evidence = ?6, ended_at = ?7
+         WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended'",
+        params![item.to_string(), number(step), n, verdict, trace, evidence, at.as_millis()],
+    )?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "ended attempt", id: format!("{item}/{step}/{n}") }.into());
+    }
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
+    let checking = StepState::Checking.name();
+    execute(conn, sql, params![item.to_string(), number(step), state.name(), checking])?;
+    Ok(())
+}
+
+fn rest(conn: &Connection, (item, step): (ItemId, usize), keep: u32) -> Result<(), StoreError> {
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2";
+    let waiting = StepState::Waiting.name();
+    require_item(item, execute(conn, sql, params![item.to_string(), number(step), waiting])?)?;
+    let sql = "DELETE FROM work_attempt WHERE item = ?1 AND step = ?2 AND n <=
+               (SELECT max(n) FROM work_attempt WHERE item = ?1 AND step = ?2) - ?3";
+    execute(conn, sql, params![item.to_string(), number(step), keep])?;
+    Ok(())
+}
+
+fn advise(conn: &Connection, (item, step): (ItemId, usize), advice: &str) -> Result<(), StoreError> {
+    let (waiting, failed) = (StepState::Waiting.name(), StepState::Failed.name());
+    let changed = execute(
+        conn,
+        "UPDATE work_step SET state = ?3, advice = ?4, max_attempts = max_attempts + 1
+         WHERE item = ?1 AND n = ?2 AND state = ?5",
+        params![item.to_string(), number(step), waiting, cut(advice), failed],
+    )?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "failed step", id: format!("{item}/{step}") }.into());
+    }
+    Ok(())
+}
+
+fn require_item(item: ItemId, changed: usize) -> Result<(), StoreError> {
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "work item as it was read", id: item.to_string() }.into());
+    }
+    Ok(())
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_WORDS_CHARS).collect()
+}
+
+fn number(step: usize) -> i64 {
+    i64::try_from(step).unwrap_or(i64::MAX)
+}
+
+fn decode_item(row: &Row<'_>) -> Result<WorkItem, StoreError> {
+    let most = |column: &str| row.get::<_, Option<i64>>(column).map(|most| most.map(codec::uint));
+    Ok(WorkItem {
+        id: codec::parse("work item id", &row.get::<_, String>("id")?)?,
+        name: row.get("name")?,
+        kind: row.get("kind")?,
+        title: row.get("title")?,
+        session: codec::parse("session id", &row.get::<_, String>("session")?)?,
+        origin: codec::parse_option("session id", row.get("origin")?)?,
+        goal: codec::parse_option("work item id", row.get("goal")?)?,
+        project: row.get("project")?,
+        state: codec::from_name("state of a work item", row.get("state")?)?,
+        version: get_uint(row, "version")?,
+        reason: row.get("reason")?,
+        document: row.get("document")?,
+        ask: codec::parse_option("ask id", row.get("ask")?)?,
+        round: row.get("round")?,
+        consultations: row.get("consultations")?,
+        report: row.get("report")?,
+        max_tokens: most("max_tokens")?.map(Tokens::new),
+        max_cost: most("max_cost")?.map(MicroUsd::new),
+        created_at: get_time(row, "created_at")?,
+        changed_at: get_time(row, "changed_at")?,
+    })
+}
+
+fn decode_step(row: &Row<'_>) -> Result<WorkStepRow, StoreError> {
+    Ok(WorkStepRow {
+        name: row.get("name")?,
+        title: row.get("title")?,
+        after: codec::from_json("step", &row.get::<_, String>("after")?)?,
+        has_executor: row.get("has_executor")?,
+        max_attempts: row.get("max_attempts")?,
+        advice: row.get("advice")?,
+        state: codec::from_name("state of a step", row.get("state")?)?,
+    })
+}
+
+fn decode_attempt(row: &Row<'_>) -> Result<WorkAttempt, StoreError> {
+    Ok(WorkAttempt {
+        item: codec::parse("work item id", &row.get::<_, String>("item")?)?,
+        step: usize::try_from(get_uint(row, "step")?).unwrap_or(usize::MAX),
+        n: row.get("n")?,
+        message: codec::parse_option("message id", row.get("message")?)?,
+        state: codec::from_name("state of an attempt", row.get("state")?)?,
+        began_at: get_time(row, "began_at")?,
+        ended_at: row.get::<_, Option<i64>>("ended_at")?.map(Timestamp::from_millis),
+        exit: row.get("exit")?,
+        said: row.get("said")?,
+        verdict: row.get("verdict")?,
+        trace: row.get("trace")?,
+        evidence: row.get("evidence")?,
+    })
+}
+
+pub(crate) fn read_item(conn: &Connection, id: ItemId) -> Result<Option<WorkItem>, StoreError> {
+    query_one(conn, "SELECT * FROM work_item WHERE id = ?1", [id.to_string()], decode_item)
+}
+
+pub(crate) fn item_named(conn: &Connection, name: &str) -> Result<Option<WorkItem>, StoreError> {
+    let sql = "SELECT * FROM work_item WHERE name = ?1 ORDER BY created_at DESC, id DESC LIMIT 1";
+    query_one(conn, sql, [name], decode_item)
+}
+
+pub(crate) fn item_of_session(conn: &Connection, session: SessionId) -> Result<Option<WorkItem>, StoreError> {
+    let sql = "SELECT * FROM work_item WHERE session = ?1 ORDER BY created_at DESC, id DESC LIMIT 1";
+    query_one(conn, sql, [session.to_string()], decode_item)
+}
+
+pub(crate) fn newest_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
+    let sql = "SELECT * FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode_item)
+}
+
+pub(crate) fn active_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
+    let sql = "SELECT * FROM work_item WHERE is_active = 1 ORDER BY created_at, id LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode_item)
+}
+
+pub(crate) fn read_steps(conn: &Connection, item: ItemId) -> Result<Vec<WorkStepRow>, StoreError> {
+    let sql = "SELECT * FROM work_step WHERE item = ?1 ORDER BY n LIMIT ?2";
+    query(conn, sql, params![item.to_string(), codec::limit(MAX_STEPS)], decode_step)
+}
+
+pub(crate) fn read_attempts(conn: &Connection, item: ItemId) -> Result<Vec<WorkAttempt>, StoreError> {
+    let sql = "SELECT * FROM work_attempt WHERE item = ?1 ORDER BY step, n LIMIT ?2";
+    query(conn, sql, params![item.to_string(), codec::limit(MAX_READ_ROWS)], decode_attempt)
+}
+
+pub(crate) fn attempt_of(conn: &Connection, message: MessageId) -> Result<Option<WorkAttempt>, StoreError> {
+    query_one(conn, "SELECT * FROM work_attempt WHERE message = ?1", [message.to_string()], decode_attempt)
+}
+
+/// An item as it stands: with its steps and attempts.
+pub type WholeItem = (WorkItem, Vec<WorkStepRow>, Vec<WorkAttempt>);
+
+pub(crate) fn whole_item(conn: &Connection, id: ItemId) -> Result<Option<WholeItem>, StoreError> {
+    codec::snapshot(conn, |conn| {
+        let Some(item) = read_item(conn, id)? else { return Ok(None) };
+        Ok(Some((item, read_steps(conn, id)?, read_attempts(conn, id)?)))
+    })
+}
+
+#[cfg(test)]
+mod tests;
