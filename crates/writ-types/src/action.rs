@@ -19,11 +19,13 @@ mod call;
 mod kind;
 mod model;
 mod plan;
+mod slot;
 
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep};
+pub use slot::{Slot, SlotKind, SlotSource};
 
 /// A request of an agent. Data only: it describes the work and holds no decision about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
