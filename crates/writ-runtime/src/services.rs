@@ -1,9 +1,10 @@
 //! The services of an engine, made of the parts that are handed in.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,13 +13,14 @@ use writ_egress::connect::SystemResolver;
 use writ_egress::proxy::Proxy;
 use writ_inspect::gate::GateSet;
 use writ_inspect::redact::Redactor;
-use writ_models::Models;
+use writ_models::{ModelRole, Models};
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
 use writ_search::SearchClient;
 use writ_secrets::contents::ContentKey;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
+use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
 use crate::approved::Approved;
@@ -159,6 +161,8 @@ pub(crate) struct Life {
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Who waits for guidance of the planner, by session and message.
+    guidance: Mutex<BTreeMap<(SessionId, String), oneshot::Sender<String>>>,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -178,8 +182,14 @@ impl Life {
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
             metrics,
+            guidance: Mutex::default(),
             fleet: OnceLock::new(),
         }
+    }
+
+    /// The requests for guidance that somebody waits for.
+    pub(crate) fn guidance(&self) -> MutexGuard<'_, BTreeMap<(SessionId, String), oneshot::Sender<String>>> {
+        self.guidance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of the task that takes messages from the queue.
@@ -187,6 +197,11 @@ impl Life {
         // A panic elsewhere cannot leave it half-written.
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The agents of an engine besides the one that answers people: the planner, and those that were handed in.
+fn agents_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Vec<AgentProfile> {
+    [AgentProfile::planner(config)].into_iter().chain(handed).collect()
 }
 
 impl Services {
@@ -202,6 +217,9 @@ impl Services {
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = if search.is_some() { tools.with_search() } else { tools };
+        // Without a model of its own the oracle would be the one that is at a loss.
+        let has_oracle = models.as_ref().is_some_and(|models| models.has_own_route(ModelRole::Oracle));
+        let tools = if has_oracle { tools.with_oracle() } else { tools };
         let tools = tools.with_quarantine(config.quarantine.clone());
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
@@ -253,7 +271,7 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            profiles: Profiles::new(AgentProfile::executor(&config), agents)?,
+            profiles: Profiles::new(AgentProfile::executor(&config), agents_of(&config, agents))?,
             config,
             journal,
             keys,
