@@ -264,7 +264,7 @@ pub(crate) fn fallback_plan(request: &str) -> PlanDocument {
         cycle: None,
         context: String::new(),
         // Quoted, so that no line of it is a heading or a fence of the document.
-        instructions: format!("Do what was asked for:\n\n{}", quoted.join("\n")),
+        instructions: format!("Do what was asked for:\n\n{}", quoted.join("\n")).trim_end().to_owned(),
     }
 }
 
