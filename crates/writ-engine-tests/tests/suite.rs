@@ -27,6 +27,9 @@ mod outbox;
 #[path = "suite/parts.rs"]
 mod parts;
 
+#[path = "suite/planner.rs"]
+mod planner;
+
 #[path = "suite/prompt.rs"]
 mod prompt;
 

@@ -99,7 +99,16 @@ pub(crate) fn search() -> Search {
 pub(crate) fn step(action: Action, free: Free) -> PlanStep {
     let Prepared { action, tool, sinks, bindings, .. } = prepared(action);
     let sinks = sinks.into_iter().map(|sink| (sink.argument, sink.value)).collect();
-    PlanStep { tool, action, sinks, bindings, times: 2, free, external: BTreeSet::new() }
+    PlanStep {
+        tool,
+        action,
+        sinks,
+        bindings,
+        times: 2,
+        free,
+        external: BTreeSet::new(),
+        slots: BTreeMap::new(),
+    }
 }
 
 pub(crate) fn plan() -> Plan {

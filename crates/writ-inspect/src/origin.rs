@@ -19,6 +19,7 @@ mod made;
 mod mention;
 mod reading;
 mod secret;
+mod slots;
 mod text;
 mod words;
 
@@ -37,6 +38,7 @@ use made::CallHistory;
 pub use mention::MAX_TOLD_BYTES;
 use mention::{ExternalTexts, WantedValue};
 use secret::SecretValues;
+use slots::SlotResults;
 use words::OwnerTexts;
 
 /// The argument in which a call names the tools that come after it.
@@ -67,6 +69,8 @@ pub struct Origins {
     /// The texts that the owner has named as the source of a value, of this request.
     sources: DesignationSources,
     secrets: SecretValues,
+    /// The results that slots of approved plans may take values from.
+    results: SlotResults,
     /// The calls made for this request.
     done: CallHistory,
     /// The servers with descriptions of tools that the model reads and the owner does not vouch for.
@@ -94,6 +98,7 @@ impl Origins {
             effects: BTreeSet::new(),
             sources: DesignationSources::nothing(),
             secrets: SecretValues::nothing(),
+            results: SlotResults::nothing(),
             done: CallHistory::nothing(),
             tellers: BTreeSet::new(),
             told: ExternalTexts::nothing(),

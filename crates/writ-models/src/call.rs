@@ -132,6 +132,11 @@ impl Models {
         Course::new(self.routes.chain(role), self.backoff)
     }
 
+    /// Returns true if a role has a model of its own, other than the default one.
+    pub fn has_own_route(&self, role: ModelRole) -> bool {
+        self.routes.has_own(role)
+    }
+
     /// The next attempt of a call; `None`: it is over.
     pub fn next(&self, course: &Course, now: Timestamp) -> Option<NextAttempt> {
         course.next_step(&self.route_health(), now)

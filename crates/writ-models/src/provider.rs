@@ -270,6 +270,11 @@ impl Routes {
         self.roles.get(&role).unwrap_or(&self.default)
     }
 
+    /// Returns true if a role has a model of its own that the default one is not.
+    pub fn has_own(&self, role: ModelRole) -> bool {
+        self.route(role) != self.default.first()
+    }
+
     /// The first route of a role, or the default.
     pub fn route(&self, role: ModelRole) -> &Route {
         self.chain(role).first()

@@ -393,7 +393,7 @@ fn judge_action(
     // An approved plan answers questions about its steps before a single approval is looked for.
     if let Some(in_force) = facts.plan.in_force {
         let asked = StepQuestion { rules: &rules, risk, approvers };
-        let used = in_force.find_use((prepared, checked.hash), &asked, facts.authority, now);
+        let used = in_force.find_use((prepared, checked.hash), &asked, (facts.authority, facts.origins), now);
         if let Some(used) = used {
             return Ok(DoorJudgement::Grant { reservation, approval: Some(used) });
         }

@@ -29,6 +29,8 @@ use writ_inspect::prepared::{Prepared, Sink};
 use writ_inspect::scope;
 use writ_inspect::show::is_plain;
 
+pub mod slots;
+
 /// The most steps of a plan: more are not read in earnest.
 pub const MAX_STEPS: usize = 24;
 /// The most repetitions of one step.
@@ -100,6 +102,7 @@ fn check_step(step: &PlanStep) -> Result<(), String> {
     if !(1..=MAX_TIMES).contains(&step.times) {
         return Err(format!("{} times; a step is done 1 to {MAX_TIMES} times", step.times));
     }
+    slots::check_slots(step)?;
     match (&step.action, step.free) {
         // A plan inside a plan would be approved without being shown.
         (Action::Plan(_), _) => Err("a plan cannot be a step of one".to_owned()),
@@ -155,7 +158,11 @@ pub fn mark_external(plan: &mut Plan, label: &Label, origins: Option<&Origins>) 
             // Without known origins nothing is excused, so everything is marked.
             origins.is_none_or(|origins| origins.composed_sink(&step.tool, &sink, &takes).is_some())
         };
-        let foreign = step.sinks.iter().filter(|(argument, value)| is_foreign(argument, value));
+        // The value of a slot is none yet: a placeholder stands there.
+        let foreign = step
+            .sinks
+            .iter()
+            .filter(|(argument, value)| !step.slots.contains_key(argument) && is_foreign(argument, value));
         step.external = foreign.map(|(argument, _)| argument.clone()).collect();
     }
 }
@@ -189,11 +196,20 @@ fn runs_or_writes(action: &Action) -> bool {
 /// Returns true if a step leaves something open and may be repeated so often, or so long, that its approval
 /// needs a key: a tap covers twenty repetitions and an hour, as with an approval for the task.
 pub(crate) fn is_wide(plan: &Plan, step: &PlanStep) -> bool {
-    step.free != Free::Nothing && (step.times > MAX_TAPPED_TIMES || plan.minutes > MAX_TAPPED_MINUTES)
+    let is_open = step.free != Free::Nothing || !step.slots.is_empty();
+    is_open && (step.times > MAX_TAPPED_TIMES || plan.minutes > MAX_TAPPED_MINUTES)
 }
 
-/// Returns true if an action is this step.
+/// Returns true if an action is this step, whatever the values of its slots are.
 pub fn means_action(step: &PlanStep, prepared: &Prepared) -> bool {
+    if step.slots.is_empty() {
+        return is_step(step, prepared);
+    }
+    slots::with_placeholders(step, prepared).is_some_and(|filled| is_step(step, &filled))
+}
+
+/// Returns true if an action is exactly this step, but for what it leaves free.
+fn is_step(step: &PlanStep, prepared: &Prepared) -> bool {
     // Two tools write files, and the path decides which one fits.
     let is_same_tool = step.tool == prepared.tool
         || matches!(step.action, Action::WriteFile(_)) && step.free == Free::Content;
@@ -335,7 +351,7 @@ impl ApprovedPlan {
         &self,
         (prepared, hash): (&Prepared, Digest),
         asked: &StepQuestion<'_>,
-        authority: &Authority,
+        (authority, origins): (&Authority, &Origins),
         now: Timestamp,
     ) -> Option<ApprovalUse> {
         let task = authority.task();
@@ -345,9 +361,12 @@ impl ApprovedPlan {
         let is_meant = asked.risk <= self.risk
             && usize::from(asked.approvers) <= self.people
             && !asks_about_this_time(asked.rules);
-        let (n, step) = self
-            .steps_for(prepared)
-            .find(|(_, step)| is_in_force && is_meant && is_covered(step.free, prepared, asked))?;
+        let (n, step) = self.steps_for(prepared).find(|(_, step)| {
+            is_in_force
+                && is_meant
+                && is_covered(step, prepared, asked)
+                && slots::values_fit(step, prepared, origins)
+        })?;
         Some(ApprovalUse {
             ask: self.ask.clone(),
             prepared: hash,
@@ -360,8 +379,10 @@ impl ApprovedPlan {
 }
 
 /// Returns true if the part of a step that was left open answers all these questions.
-fn is_covered(free: Free, prepared: &Prepared, asked: &StepQuestion<'_>) -> bool {
-    match (free, &prepared.action) {
+fn is_covered(step: &PlanStep, prepared: &Prepared, asked: &StepQuestion<'_>) -> bool {
+    match (step.free, &prepared.action) {
+        // Nobody has seen the values of its slots.
+        (_, _) if !step.slots.is_empty() && asked.risk >= Risk::Irreversible => false,
         (Free::Nothing, _) => true,
         // What cannot be undone is approved as it is, or asks.
         (Free::Content | Free::Page, _) if asked.risk >= Risk::Irreversible => false,

@@ -30,6 +30,7 @@ use crate::passage::{self, PassageResult};
 use crate::pending::Pending;
 use crate::perform::{self, Performed};
 use crate::place::CallPlace;
+use crate::planner;
 use crate::quarantine::{self, PutIn, unfit};
 use crate::{asks, judging, trace};
 
@@ -76,6 +77,9 @@ impl CallPlace {
     ) -> Result<Acted, EngineError> {
         if let Some(asked) = quarantine::ask::asked(&self, &mut first, (&call, &label), &cancel).await? {
             return Ok(asked);
+        }
+        if let Some(handed) = planner::hand_off(&self, &mut first, (&call, &label), &cancel).await? {
+            return Ok(handed);
         }
         let (mut rewritable, mut put_in) = (true, PutIn::default());
         let passage = loop {

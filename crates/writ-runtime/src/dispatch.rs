@@ -273,22 +273,17 @@ async fn prepare(
     }
     let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
     let profile = step::profile_of(services, &lease, profile).await?;
-    // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
-    let several = services.profiles.are_several() || profile.is_step;
-    let numbering = if several { Some(session.numbering.lock().await) } else { None };
+    // The store learns of a number with the turn's first commit, so those of turns that begin together are given out here.
     let (journal, now) = (&services.journal, services.journal.clock.now());
-    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
+    let mut last = session.numbering.lock().await;
+    let number = journal.store.next_turn_number(session.id).await?.max(last.saturating_add(1));
+    let turn = journal.ids.turn(now);
+    *last = number;
+    drop(last);
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
-    let opened = async {
-        let mut drive = opening.await?;
-        if numbering.is_some() {
-            drive.write_held().await?;
-        }
-        Ok(drive)
-    };
     // A turn that is not to begin does not run.
-    opened.await.inspect_err(|_| session.end(turn))
+    opening.await.inspect_err(|_| session.end(turn))
 }
 
 /// Opens a new turn, which is noted as running.

@@ -10,6 +10,8 @@ mod judge;
 
 mod origins;
 
+mod planned;
+
 mod recall;
 
 use std::collections::VecDeque;
@@ -99,6 +101,8 @@ impl TurnTally {
 pub(crate) struct TurnEnding {
     /// The answer that waits for the last commit.
     pub(crate) reply: Option<(String, Label)>,
+    /// Plans of the planner that could not be read.
+    pub(crate) plan_tries: u32,
     /// The final state; `None` while it runs.
     pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
@@ -445,8 +449,9 @@ impl Drive {
     async fn answer(&mut self, effect: Effect) -> Result<(Event, Pending), EngineError> {
         match effect {
             Effect::Record { turn_number, message } => {
-                let ops = Pending::from([self.chronicle_user(turn_number, message)]);
-                Ok((Event::Recorded, ops))
+                // A request of the harness to an agent behind the conversation is no part of it.
+                let said = self.profile.is_shown.then(|| self.chronicle_user(turn_number, message));
+                Ok((Event::Recorded, said.into_iter().collect()))
             }
             Effect::Recall { query } => Ok((
                 Event::Recalled { hits: recall::recall(&self.services, &self.session, &query).await? },

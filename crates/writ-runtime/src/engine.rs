@@ -18,7 +18,7 @@ use writ_types::taint::{Label, Taint};
 use crate::asks::{open, tell};
 use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
-use crate::error::EngineError;
+use crate::error::{DirectoryError, EngineError};
 use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
@@ -296,7 +296,12 @@ impl Engine {
         along: Along,
         (consumer, arrival): (&str, Arrival),
     ) -> Result<EntrySeq, EngineError> {
-        let consumer = self.services.profiles.find_consumer(consumer)?.consumer.as_str();
+        let profile = self.services.profiles.find_consumer(consumer)?;
+        // Only the harness sends to the planner: agents and items ask it for plans (SIL-214).
+        if profile.is_planner() {
+            return Err(DirectoryError::NoAgent(consumer.to_owned()).into());
+        }
+        let consumer = profile.consumer.as_str();
         if self.services.life.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }

@@ -3,18 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use writ_agent::event::SystemText;
+use writ_agent::event::{SystemSource, SystemText};
 use writ_models::ModelRole;
 use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans, Registry};
 use writ_types::entry::GatePoint;
+use writ_types::taint::{Label, Taint};
 
 use crate::config::RuntimeConfig;
 use crate::error::DirectoryError;
 
 /// The most agents of one engine: each has its own place in every look at the queue.
 pub const MAX_AGENTS: usize = 64;
+/// The consumer of messages for the planner.
+pub const PLANNER: &str = "planner";
+/// The tools of the planner: they read, and change nothing anywhere (SIL-221).
+pub const RESEARCH_TOOLS: [&str; 4] = ["file_read", "memory_search", "search", "web_search"];
+/// The text that tells the planner's model what to do.
+const PLANNER_TEXT: &str = include_str!("planner/system.md");
 
 /// An agent, as a turn is run for it. Turns carry it, so that several agents share one engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +76,33 @@ impl AgentProfile {
             is_step: true,
             ..Self::executor(config)
         }
+    }
+
+    /// Returns the profile of the planner: it takes requests of agents and of the harness, only reads, and writes a plan.
+    pub fn planner(config: &RuntimeConfig) -> Self {
+        let own = SystemText {
+            source: SystemSource::Constitution,
+            text: PLANNER_TEXT.trim().to_owned(),
+            label: Label::new(Taint::Owner),
+        };
+        // The owner's rules hold for plans, too.
+        let rules = config.system.iter().filter(|text| text.source == SystemSource::Rules).cloned();
+        Self {
+            consumer: PLANNER.to_owned(),
+            agent: config.agent.clone(),
+            roles: vec![AgentRole::Planner],
+            model: ModelRole::Planner,
+            tools: RESEARCH_TOOLS.map(str::to_owned).to_vec(),
+            system: [own].into_iter().chain(rules).collect(),
+            gates: Vec::new(),
+            context: config.agent_config.context.default_profile.clone(),
+            is_shown: false,
+        }
+    }
+
+    /// Returns true if its turns answer with plans.
+    pub(crate) fn is_planner(&self) -> bool {
+        self.consumer == PLANNER
     }
 
     /// Returns the tools of a registry that it may use.
@@ -146,11 +180,6 @@ impl Profiles {
         let found = self.iter(true).find(|profile| profile.consumer == consumer);
         found.ok_or_else(|| DirectoryError::NoAgent(consumer.chars().take(MAX_CONSUMER_BYTES).collect()))
     }
-
-    /// Returns true if several turns of one session may run at once.
-    pub(crate) const fn are_several(&self) -> bool {
-        !self.others.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -179,7 +208,6 @@ mod tests {
             Profiles::new(profile(EXECUTOR), others, vec![profile("work-0")])
         };
         let two = profiles(&["reviewer"]).expect("they differ");
-        assert!(two.are_several() && !profiles(&[]).expect("one").are_several());
         let found = two.find_consumer("reviewer").map(|found| found.agent.clone());
         assert_eq!(found.expect("is there"), "agent of reviewer");
         assert!(

@@ -1,9 +1,10 @@
 //! The services of an engine, made of the parts that are handed in.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,7 +13,7 @@ use writ_egress::connect::SystemResolver;
 use writ_egress::proxy::Proxy;
 use writ_inspect::gate::GateSet;
 use writ_inspect::redact::Redactor;
-use writ_models::Models;
+use writ_models::{ModelRole, Models};
 use writ_plan::order::MAX_PARALLEL;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
@@ -20,6 +21,7 @@ use writ_search::SearchClient;
 use writ_secrets::contents::ContentKey;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
+use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
 use crate::approved::Approved;
@@ -169,6 +171,8 @@ pub(crate) struct Life {
     pub(crate) metrics: Arc<Metrics>,
     /// The work items that are to be looked at.
     pub(crate) work: WorkCalls,
+    /// Who waits for guidance of the planner, by session and message.
+    guidance: Mutex<BTreeMap<(SessionId, String), oneshot::Sender<String>>>,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -191,8 +195,14 @@ impl Life {
             scorer: Mutex::default(),
             metrics,
             work: WorkCalls::default(),
+            guidance: Mutex::default(),
             fleet: OnceLock::new(),
         }
+    }
+
+    /// The requests for guidance that somebody waits for.
+    pub(crate) fn guidance(&self) -> MutexGuard<'_, BTreeMap<(SessionId, String), oneshot::Sender<String>>> {
+        self.guidance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of the task that takes messages from the queue.
@@ -205,6 +215,11 @@ impl Life {
 /// The lanes of work items: as many as steps of one item run at once.
 fn lanes(config: &RuntimeConfig) -> Vec<AgentProfile> {
     (0..MAX_PARALLEL).map(|lane| AgentProfile::step_lane(config, lane)).collect()
+}
+
+/// The agents of an engine besides the one that answers people: the planner, and those that were handed in.
+fn agents_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Vec<AgentProfile> {
+    [AgentProfile::planner(config)].into_iter().chain(handed).collect()
 }
 
 impl Services {
@@ -220,6 +235,9 @@ impl Services {
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = if search.is_some() { tools.with_search() } else { tools };
+        // Without a model of its own the oracle would be the one that is at a loss.
+        let has_oracle = models.as_ref().is_some_and(|models| models.has_own_route(ModelRole::Oracle));
+        let tools = if has_oracle { tools.with_oracle() } else { tools };
         let tools = tools.with_quarantine(config.quarantine.clone());
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
@@ -271,7 +289,7 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            profiles: Profiles::new(AgentProfile::executor(&config), agents, lanes(&config))?,
+            profiles: Profiles::new(AgentProfile::executor(&config), agents_of(&config, agents), lanes(&config))?,
             config,
             journal,
             keys,

@@ -26,6 +26,8 @@ pub mod outcome;
 
 pub mod question;
 
+pub mod handoff;
+
 pub mod render;
 
 pub mod error;

@@ -14,11 +14,12 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::def::{AgentRole, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::foreign::{MAX_CALLED_NAME, MAX_TOLD_BYTES, called_all};
+use crate::handoff::Handoff;
 use crate::path::WorkPath;
 use crate::question::{RESULT_ASK, ResultQuestion, TOOL};
 use crate::render::Rendered;
 use crate::source::{MAX_SOURCE_TOOLS, Tool, ToolSource, UnlistedReason, UnlistedTool, is_source_name};
-use crate::tools::{CORE, OPTIONAL, OwnTools, plan};
+use crate::tools::{CORE, OPTIONAL, ORACLE, OwnTools, SEARCHING, plan};
 
 /// Every tool there is.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +171,13 @@ impl Registry {
     /// The same with `web_search`, for those who have a provider to ask.
     #[must_use]
     pub fn with_search(self) -> Self {
-        self.with_own(&OPTIONAL)
+        self.with_own(&SEARCHING)
+    }
+
+    /// The same with `escalate`, for those who have a model to ask when others are at a loss.
+    #[must_use]
+    pub fn with_oracle(self) -> Self {
+        self.with_own(&ORACLE)
     }
 
     /// Returns this registry with a rule of withholding for these of our own tools.
@@ -317,6 +324,18 @@ impl Toolset<'_> {
         }
         self.require_tool(&call.name)?;
         ResultQuestion::read_question(&call.arguments).map(Some)
+    }
+
+    /// Returns the request of a call to another agent of the harness, if it is one. Such requests are no actions of their own.
+    ///
+    /// # Errors
+    ///
+    /// If the tool is not offered or its arguments are wrong.
+    pub fn read_handoff(&self, call: &ToolCall) -> Result<Option<Handoff>, ToolError> {
+        if Handoff::is_handoff(&call.name) {
+            self.require_tool(&call.name)?;
+        }
+        Handoff::read_handoff(&call.name, &call.arguments)
     }
 
     /// Second step: the action, ready for the door. `peeked` is what lies at the path of [`Self::needed_file`].

@@ -11,6 +11,7 @@ use writ_types::quarantine::Quarantine;
 use crate::arguments::{check_arguments, fits_schema};
 use crate::def::{ActionDraft, AgentRole, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
+use crate::handoff;
 use crate::lenient::coerce_value;
 use crate::path::WorkPath;
 use crate::source::{Sealed, Tool, ToolSource};
@@ -50,6 +51,7 @@ pub(crate) static CORE: [&ToolDef; 16] = [
     &files::FILE_WRITE,
     &memory::MEMORY_SEARCH,
     &memory::MEMORY_STORE,
+    &handoff::PLAN,
     &plan::PLAN_PROPOSE,
     &exec::PYTHON_EXEC,
     &result::RESULT_READ,
@@ -62,7 +64,11 @@ pub(crate) static CORE: [&ToolDef; 16] = [
 ];
 
 /// Tools that are there only where what they need is configured, sorted by name.
-pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
+pub(crate) static OPTIONAL: [&ToolDef; 2] = [&handoff::ESCALATE, &web_search::WEB_SEARCH];
+/// Those that need a provider of searches.
+pub(crate) static SEARCHING: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
+/// Those that need a model for the role of the oracle.
+pub(crate) static ORACLE: [&ToolDef; 1] = [&handoff::ESCALATE];
 
 impl Sealed for &'static ToolDef {}
 

@@ -21,11 +21,15 @@ mod model;
 mod plan;
 mod result;
 
+mod slot;
+
+
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep, WorkOrder};
 pub use result::ReadResult;
+pub use slot::{Slot, SlotKind, SlotSource};
 
 /// A request of an agent. Data only: it describes the work and holds no decision about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

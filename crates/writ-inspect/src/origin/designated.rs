@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
 use serde_json::{Deserializer, Value};
+use writ_types::action::SlotKind;
 
 use super::choice::EXCLUDES;
 use super::given::GivenTexts;
@@ -245,6 +246,33 @@ impl DesignationSources {
             && found.len() == 1
             && found.contains(&value)
             && !given.any_has_value(&value)
+    }
+
+    /// Returns true if the sources hold no address, link or account.
+    pub(super) fn directs_nowhere(&self) -> bool {
+        !self.is_full && self.addresses.is_empty() && self.links.is_empty() && self.accounts.is_empty()
+    }
+
+    /// Returns true if the sources hold one value of its kind, and it is this one.
+    pub(super) fn is_only_one(&self, value: &str, kind: SlotKind) -> bool {
+        let Some((found, value)) = DesignatedKind::kind_of(value) else { return false };
+        let is_kind = match (kind, found) {
+            (SlotKind::Account, DesignatedKind::Account)
+            | (SlotKind::Address, DesignatedKind::Address)
+            | (SlotKind::Link, DesignatedKind::Link)
+            | (SlotKind::Amount { .. }, DesignatedKind::Amount) => true,
+            (
+                SlotKind::Account
+                | SlotKind::Address
+                | SlotKind::Link
+                | SlotKind::Amount { .. }
+                | SlotKind::Text,
+                _,
+            ) => false,
+        };
+        let candidates = self.candidates_of(found);
+        // A source that was cut may hold a second value.
+        is_kind && !self.is_full && candidates.len() == 1 && candidates.contains(&value)
     }
 
     fn candidates_of(&self, kind: DesignatedKind) -> &BTreeSet<String> {

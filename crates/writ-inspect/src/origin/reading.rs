@@ -91,6 +91,10 @@ impl Origins {
             return;
         };
         let performed = was_performed(result.outcome);
+        // A server that was given composed text may return it, so no slot takes a value from there.
+        if performed && !self.spoiled.contains(from) {
+            self.results.add_result(result, arguments);
+        }
         // A refused call fixes no tool: the owner has not let it happen.
         if made.before && performed {
             self.tools.insert(result.name.clone());

@@ -1,6 +1,6 @@
 //! A plan as a person reads it: every step in full, and its limits in plain words.
 
-use writ_types::action::{Action, Free, Plan, PlanStep};
+use writ_types::action::{Action, Free, Plan, PlanStep, Slot, SlotKind, SlotSource};
 use writ_types::entry::Risk;
 
 use super::{Page, describe_action, escape_line, quote_argument, risk_of, work};
@@ -41,7 +41,10 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
     let times = if step.times == 1 { "once".to_owned() } else { format!("up to {} times", step.times) };
     page.add_line("step", &format!("{n} of {count}, {times}: {}", step.action.kind().as_str()));
     page.add_line("tool", &quote_argument(&step.tool));
-    for (name, value) in &step.sinks {
+    for (path, slot) in &step.slots {
+        page.add_line("slot", &describe_slot(path, slot));
+    }
+    for (name, value) in step.sinks.iter().filter(|(name, _)| !step.slots.contains_key(name)) {
         page.add_line("fixed", &format!("{} = {}", quote_argument(name), quote_argument(value)));
     }
     // Shown is what is fixed, and what is free is named as free: nothing else may be approved with it.
@@ -88,4 +91,33 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
             ),
         );
     }
+}
+
+/// Describes a slot in words: kind, bound and source, so that a person knows which values pass without another question.
+fn describe_slot(path: &str, slot: &Slot) -> String {
+    let kind = match slot.kind {
+        SlotKind::Account => "an account number".to_owned(),
+        SlotKind::Address => "a mail address".to_owned(),
+        SlotKind::Link => "a link".to_owned(),
+        SlotKind::Amount { max } => format!("an amount of at most {max}"),
+        SlotKind::Text => "a text without links and addresses".to_owned(),
+    };
+    let tool = quote_argument(&slot.tool);
+    let source = match (&slot.source, slot.kind) {
+        (SlotSource::Field { name, of: None }, _) => {
+            format!("the only value of the field {} in what {tool} returns", quote_argument(name))
+        }
+        (SlotSource::Field { name, of: Some(of) }, _) => format!(
+            "the only value of the field {} beside {} in what {tool} returns",
+            quote_argument(name),
+            quote_argument(of)
+        ),
+        (SlotSource::Result { named }, SlotKind::Text) => {
+            format!("quoted as it is from what {tool} returns about {}", quote_argument(named))
+        }
+        (SlotSource::Result { named }, _) => {
+            format!("the only one in what {tool} returns about {}", quote_argument(named))
+        }
+    };
+    format!("{} = {kind}: {source}; any other value asks", quote_argument(path))
 }

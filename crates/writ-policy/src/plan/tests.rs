@@ -30,7 +30,7 @@ fn wide(rules: &'static RuleSet) -> World {
 }
 
 /// A world in which a person has said yes to a plan, and its key is what the agent acts under.
-fn under(plan: &Plan, rules: &'static RuleSet, left: &[u32]) -> World {
+pub(super) fn under(plan: &Plan, rules: &'static RuleSet, left: &[u32]) -> World {
     let mut world = wide(rules);
     let ask = world.ask(prepared(Action::Plan(plan.clone())));
     let approval = approved(claims(ask.hash));
@@ -41,7 +41,7 @@ fn under(plan: &Plan, rules: &'static RuleSet, left: &[u32]) -> World {
     world
 }
 
-fn of(steps: Vec<PlanStep>) -> Plan {
+pub(super) fn of(steps: Vec<PlanStep>) -> Plan {
     Plan { steps, ..plan() }
 }
 
@@ -175,7 +175,9 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let asked = StepQuestion { rules: &rules, risk: Risk::Low, approvers: 1 };
     let covers = |now| {
         let in_force = world.plan.as_ref().expect("approved");
-        in_force.find_use((&wish(), Digest::of_bytes(b"x")), &asked, &authority, now).is_some()
+        in_force
+            .find_use((&wish(), Digest::of_bytes(b"x")), &asked, (&authority, &Origins::nothing()), now)
+            .is_some()
     };
     let ends = world.task.expires_at;
     assert!(covers(Timestamp::from_millis(ends.as_millis() - 1)) && !covers(ends));

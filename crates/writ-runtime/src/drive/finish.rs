@@ -18,6 +18,7 @@ use writ_types::taint::Label;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::session::{Interrupt, MAX_INTERRUPTS};
 use crate::{project, subscriptions};
 
@@ -69,7 +70,7 @@ impl Drive {
 
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     pub(super) async fn finish(&mut self, finish: FinishedTurn) -> Result<(), EngineError> {
-        let (exit, said) = match self.tally.touched && !self.profile.is_step {
+        let (mut exit, said) = match self.tally.touched && !self.profile.is_step {
             true => {
                 self.write_held().await?;
                 match self.bring_out(&finish).await? {
@@ -81,7 +82,15 @@ impl Drive {
             false => (finish.exit, Vec::new()),
         };
         let now = self.services.journal.clock.now();
-        let (text, label) = self.ending.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
+        let (mut text, label) =
+            self.ending.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
+        let mut transcript = finish.transcript.clone();
+        if self.profile.is_planner() {
+            let mut ops = Pending::new();
+            let end = self.end_planning(&finish, (&text, &label), &mut ops).await?;
+            self.held.extend(ops);
+            (text, exit, transcript) = (end.text, end.exit, end.transcript);
+        }
         let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
@@ -101,7 +110,7 @@ impl Drive {
         ops.extend(renewal.as_ref().map(|renewal| renewal.op.clone()));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
-        ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
+        ops.extend(transcript.iter().filter(|message| message.role != Role::User).map(|message| {
             Op::Chronicle(Box::new(NewChronicle {
                 session: self.session.id,
                 turn: Some(self.turn),

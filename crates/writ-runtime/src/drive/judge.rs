@@ -35,7 +35,7 @@ impl Drive {
     /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
     pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
         if !self.profile.is_judged_at(point) {
-            let verdict = TextVerdict::Pass;
+            let verdict = self.judge_plan(point, &text);
             let event = match point {
                 GatePoint::Output => Event::OutputJudged { verdict },
                 GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },

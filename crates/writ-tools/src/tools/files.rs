@@ -29,7 +29,7 @@ pub(super) static FILE_READ: ToolDef = ToolDef {
     idempotent: true,
     output: OutputKind::FileContent,
     actions: &[ActionKind::ReadFile],
-    roles: &[AgentRole::Proxy, AgentRole::Executor],
+    roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
     schema: schema_of::<ReadArgs>,
     needs: needs_nothing,
     prepare: prepare_read,

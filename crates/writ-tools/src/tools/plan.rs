@@ -1,13 +1,15 @@
 //! `plan_propose`: steps that a person approves together.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use writ_inspect::prepared::Prepared;
 use writ_policy::plan::{MAX_STEPS, MINUTES};
-use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep};
+use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep, Slot, SlotKind, SlotSource};
 use writ_types::chat::ToolCall;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, NoAmount};
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, parse_arguments};
@@ -38,7 +40,8 @@ pub(crate) static PLAN_PROPOSE: ToolDef = ToolDef {
 struct PlanArgs {
     /// Purpose of the plan.
     title: String,
-    /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open).
+    /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open), slots for
+    /// values found later: {argument: {kind: account|address|link|amount|text, max, tool, named (in its call) or field, of}}.
     #[schemars(with = "Vec<Map<String, Value>>")]
     steps: Vec<StepArgs>,
     /// How long it is valid, 30 if not given.
@@ -57,6 +60,78 @@ struct StepArgs {
     arguments: Map<String, Value>,
     times: Option<u32>,
     free: Option<FreeArg>,
+    /// Arguments that are not known yet, by dotted path.
+    slots: Option<BTreeMap<String, SlotArg>>,
+}
+
+/// An argument that is found later.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlotArg {
+    kind: KindArg,
+    tool: String,
+    named: Option<String>,
+    field: Option<String>,
+    of: Option<String>,
+    max: Option<serde_json::Number>,
+}
+
+/// The kind of a slot.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KindArg {
+    Account,
+    Address,
+    Link,
+    Amount,
+    Text,
+}
+
+impl SlotArg {
+    /// Returns the slot, and the placeholder that stands for its value: it has the form of the kind, so that schemas take it,
+    /// and names nothing that exists (RFC 2606).
+    fn read_slot(self) -> Result<(Slot, Value), String> {
+        let (kind, placeholder) = match (self.kind, &self.max) {
+            (KindArg::Amount, Some(max)) => {
+                let limit = max.to_string().parse().map_err(|error: NoAmount| format!("max: {error}"))?;
+                (SlotKind::Amount { max: limit }, Value::Number(max.clone()))
+            }
+            (KindArg::Amount, None) => return Err("an amount needs 'max'".to_owned()),
+            (_, Some(_)) => return Err("'max' is for amounts".to_owned()),
+            (KindArg::Account, None) => (SlotKind::Account, "SLOT000000".into()),
+            (KindArg::Address, None) => (SlotKind::Address, "slot@slot.invalid".into()),
+            (KindArg::Link, None) => (SlotKind::Link, "https://slot.invalid/".into()),
+            (KindArg::Text, None) => (SlotKind::Text, "(found later)".into()),
+        };
+        let source = match (self.named, self.field, self.of) {
+            (Some(named), None, None) => SlotSource::Result { named },
+            (None, Some(name), of) => SlotSource::Field { name, of },
+            (_, _, _) => {
+                return Err("its source is either 'named' or 'field', with 'of' if need be".to_owned());
+            }
+        };
+        Ok((Slot { kind, tool: self.tool, source }, placeholder))
+    }
+}
+
+/// Puts a placeholder at a dotted path of the arguments; records on the way are made.
+fn put_placeholder(arguments: &mut Map<String, Value>, path: &str, placeholder: Value) -> Result<(), String> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let Some(rest) = rest else {
+        arguments.insert(first.to_owned(), placeholder);
+        return Ok(());
+    };
+    match arguments.entry(first.to_owned()).or_insert_with(|| Value::Object(Map::new())) {
+        Value::Object(inner) => put_placeholder(inner, rest, placeholder),
+        Value::Array(items) => {
+            let place = rest.parse::<usize>().ok().and_then(|n| items.get_mut(n));
+            *place.ok_or_else(|| format!("'{path}' is no place in a list"))? = placeholder;
+            Ok(())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(format!("'{path}' leads through a value"))
+        }
+    }
 }
 
 /// The part of a step that stays open.
@@ -100,8 +175,15 @@ pub(crate) fn prepare_steps(
     prepare: impl Fn(&ToolCall) -> Result<Prepared, ToolError>,
 ) -> Result<Vec<PlanStep>, ToolError> {
     let args: PlanArgs = parse_arguments(&PLAN_PROPOSE, arguments)?;
-    let step = |(n, step): (u64, StepArgs)| {
+    let step = |(n, mut step): (u64, StepArgs)| {
         let wrong = |problem: &str| invalid_arguments(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
+        let mut slots = BTreeMap::new();
+        for (path, slot) in step.slots.take().unwrap_or_default() {
+            let about = |problem: String| wrong(&format!("slot '{path}': {problem}"));
+            let (slot, placeholder) = slot.read_slot().map_err(about)?;
+            put_placeholder(&mut step.arguments, &path, placeholder).map_err(about)?;
+            slots.insert(path, slot);
+        }
         // Nested plans would make the steps hard to read for the person who approves.
         if step.tool == PLAN_PROPOSE.name {
             return Err(wrong("a plan cannot be a step of one"));
@@ -127,7 +209,59 @@ pub(crate) fn prepare_steps(
             times: step.times.unwrap_or(1),
             free,
             external: Default::default(),
+            slots,
         })
     };
     (1_u64..).zip(args.steps).map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_read_with_their_placeholders() {
+        let read = |slot: Value| {
+            serde_json::from_value::<SlotArg>(slot)
+                .map_err(|error| error.to_string())
+                .and_then(SlotArg::read_slot)
+        };
+        let (slot, placeholder) =
+            read(json!({"kind": "amount", "tool": "files__open", "named": "bill.txt", "max": 100}))
+                .expect("is read");
+        assert_eq!((slot.kind.name(), placeholder), ("amount", json!(100)));
+        assert_eq!(slot.source, SlotSource::Result { named: "bill.txt".into() });
+        let (slot, _) =
+            read(json!({"kind": "address", "tool": "people__list", "field": "email", "of": "Ann"}))
+                .expect("is read");
+        assert_eq!(slot.source, SlotSource::Field { name: "email".into(), of: Some("Ann".into()) });
+        for wrong in [
+            json!({"kind": "amount", "tool": "a", "named": "b"}),
+            json!({"kind": "amount", "tool": "a", "named": "b", "max": -1}),
+            json!({"kind": "account", "tool": "a", "named": "b", "max": 1}),
+            json!({"kind": "account", "tool": "a"}),
+            json!({"kind": "account", "tool": "a", "named": "b", "field": "c"}),
+            json!({"kind": "order", "tool": "a", "named": "b"}),
+            json!({"kind": "account", "named": "b"}),
+        ] {
+            assert!(read(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_is_put_where_its_path_leads() {
+        let mut arguments = json!({"to": ["a", "b"], "flat": 1}).as_object().cloned().expect("an object");
+        for path in ["to.1", "new", "deep.er"] {
+            put_placeholder(&mut arguments, path, json!("x")).expect("has a place");
+        }
+        assert_eq!(
+            Value::Object(arguments.clone()),
+            json!({"to": ["a", "x"], "flat": 1, "new": "x", "deep": {"er": "x"}})
+        );
+        for path in ["to.7", "to.x", "flat.a"] {
+            assert!(put_placeholder(&mut arguments, path, json!("x")).is_err(), "{path}");
+        }
+    }
 }

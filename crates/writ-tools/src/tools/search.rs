@@ -39,7 +39,7 @@ pub(super) static SEARCH: ToolDef = ToolDef {
     idempotent: true,
     output: OutputKind::FileContent,
     actions: &[ActionKind::ReadFile],
-    roles: &[AgentRole::Proxy, AgentRole::Executor],
+    roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
     schema: schema_of::<FileSearchArgs>,
     needs: needs_nothing,
     prepare: prepare_search,

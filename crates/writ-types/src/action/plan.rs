@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Slot};
 use crate::digest::Digest;
 use crate::id::{ItemId, SessionId};
 use crate::unit::MicroUsd;
@@ -68,6 +68,9 @@ pub struct PlanStep {
     /// The names of its sinks that rest on external content alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub external: BTreeSet<String>,
+    /// Its arguments that are not known yet, by dotted path. In the action and among the sinks a placeholder stands for each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub slots: BTreeMap<String, Slot>,
 }
 
 /// The part of a step that may differ when it is done.

@@ -827,6 +827,7 @@ fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, Approved
         times: 2,
         free: Free::Nothing,
         external: BTreeSet::new(),
+        slots: Default::default(),
     };
     let whole = Plan {
         title: "tidy up".into(),

@@ -1,0 +1,157 @@
+//! Values of slots: arguments that an approved plan has left open, each with a kind and a source.
+//!
+//! The plan was approved before anything external was read, so nobody outside had a say in its kinds and sources. A value fits
+//! only where its source leaves no choice: the one value of its kind in the named results, or the one value of a named
+//! field. Two candidates make none, so who writes a second one into the source makes a person look, and no more.
+
+use std::collections::BTreeSet;
+use std::str::FromStr as _;
+
+use serde_json::Value;
+use writ_types::action::{Slot, SlotKind, SlotSource};
+use writ_types::chat::{Field, ToolResult};
+use writ_types::unit::Amount;
+
+use super::designated::DesignationSources;
+use super::link::gather_texts;
+use super::{Origins, name_of};
+use crate::owner::MIN_TOKEN_CHARS;
+use crate::show::is_plain;
+
+/// The most results that are searched for the values of slots.
+const MAX_SLOT_RESULTS: usize = 1_000;
+/// The most bytes of them; beyond, no value fits.
+const MAX_SLOT_BYTES: usize = 16 * 1024 * 1024;
+/// The longest quotation, in characters: a paragraph.
+const MAX_QUOTED_CHARS: usize = 2_000;
+/// Marks of a text that was cut before the model read it.
+const CUTS: [&str; 2] = ["characters left out ...]", "more characters]"];
+
+/// The results of a conversation, with the calls that brought them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SlotResults {
+    results: Vec<SlotResult>,
+    bytes: usize,
+    is_full: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SlotResult {
+    tool: String,
+    /// The texts among the arguments of the call.
+    named: BTreeSet<String>,
+    texts: Vec<String>,
+    fields: Vec<Field>,
+}
+
+impl SlotResults {
+    pub(super) const fn nothing() -> Self {
+        Self { results: Vec::new(), bytes: 0, is_full: false }
+    }
+
+    /// Takes in a result and the arguments of its call.
+    pub(super) fn add_result(&mut self, result: &ToolResult, arguments: &Value) {
+        let texts: Vec<String> = result.all_texts().map(str::to_owned).collect();
+        let fields: usize =
+            result.fields.iter().map(|field| field.path.len().saturating_add(field.value.len())).sum();
+        let texts_bytes: usize = texts.iter().map(String::len).sum();
+        self.bytes = self.bytes.saturating_add(texts_bytes).saturating_add(fields);
+        if self.bytes > MAX_SLOT_BYTES || self.results.len() >= MAX_SLOT_RESULTS {
+            self.is_full = true;
+            return;
+        }
+        let mut named = Vec::new();
+        gather_texts(arguments, &mut named);
+        self.results.push(SlotResult {
+            tool: result.name.clone(),
+            named: named.into_iter().map(str::to_owned).collect(),
+            texts,
+            fields: result.fields.clone(),
+        });
+    }
+
+    /// Returns true if a value is of the kind of a slot and the only one that its source has.
+    fn has_value(&self, slot: &Slot, value: &str) -> bool {
+        // What was not read may hold a second value.
+        if self.is_full || !is_within_kind(slot.kind, value) {
+            return false;
+        }
+        let mut results = self.results.iter().filter(|result| result.tool == slot.tool);
+        match &slot.source {
+            SlotSource::Field { name, of } => {
+                let mut values = BTreeSet::new();
+                for result in results {
+                    result.collect_values(name, of.as_deref(), &mut values);
+                }
+                let is_kind = slot.kind == SlotKind::Text || is_of_kind(slot.kind, value);
+                is_kind && values.len() == 1 && values.contains(value)
+            }
+            SlotSource::Result { named } if slot.kind == SlotKind::Text => {
+                results.any(|result| result.named.contains(named) && result.quotes(value))
+            }
+            SlotSource::Result { named } => {
+                let mut sources = DesignationSources::nothing();
+                results
+                    .filter(|result| result.named.contains(named))
+                    .flat_map(|result| &result.texts)
+                    .for_each(|text| sources.add_source(text));
+                sources.is_only_one(value, slot.kind)
+            }
+        }
+    }
+}
+
+impl SlotResult {
+    /// Adds the values of a field, of the records that hold `of` beside it, if that is given.
+    fn collect_values<'a>(&'a self, name: &str, of: Option<&str>, values: &mut BTreeSet<&'a str>) {
+        let record_of = |field: &'a Field| field.path.rsplit_once('/').map_or("", |(record, _)| record);
+        let is_record = |record: &str| {
+            of.is_none_or(|of| {
+                self.fields.iter().any(|field| field.value == of && record_of(field) == record)
+            })
+        };
+        let named = self.fields.iter().filter(|field| name_of(&field.path) == name);
+        values.extend(named.filter(|field| is_record(record_of(field))).map(|field| field.value.as_str()));
+    }
+
+    /// Returns true if a text stands in the result as it is, and the result was not cut.
+    fn quotes(&self, value: &str) -> bool {
+        let is_whole = !self.texts.iter().any(|text| CUTS.iter().any(|cut| text.contains(cut)));
+        is_whole && self.texts.iter().any(|text| text.contains(value))
+    }
+}
+
+/// Checks what a value must be whatever its source is.
+fn is_within_kind(kind: SlotKind, value: &str) -> bool {
+    let chars = value.chars().count();
+    match kind {
+        SlotKind::Account | SlotKind::Address | SlotKind::Link => {
+            chars <= MAX_QUOTED_CHARS && is_plain(value)
+        }
+        SlotKind::Amount { max } => Amount::from_str(value).is_ok_and(|amount| amount <= max),
+        // A quotation with a link or an address would direct somebody who reads it.
+        SlotKind::Text => {
+            let mut inside = DesignationSources::nothing();
+            inside.add_source(value);
+            (MIN_TOKEN_CHARS..=MAX_QUOTED_CHARS).contains(&chars)
+                && is_plain(value)
+                && inside.directs_nowhere()
+        }
+    }
+}
+
+/// Returns true if a value is one of a kind, and nothing else.
+fn is_of_kind(kind: SlotKind, value: &str) -> bool {
+    let mut alone = DesignationSources::nothing();
+    alone.add_source(value);
+    alone.is_only_one(value, kind)
+}
+
+impl Origins {
+    /// Returns true if a value may stand for a slot of an approved plan: it has the slot's kind, is the only one in its
+    /// source, and the agent has written it nowhere since it read something from outside.
+    pub fn fits_slot(&self, slot: &Slot, value: &str) -> bool {
+        // A strict home takes no value from outside without a look.
+        !self.owner.is_narrow && !self.given.any_has_value(value) && self.results.has_value(slot, value)
+    }
+}

@@ -1,0 +1,109 @@
+//! Slots of planned steps: arguments that were approved by kind and source, before their values were known.
+//!
+//! A call with other values is compared with the step as if the placeholders stood in it, so everything that is no slot must
+//! be the same byte for byte. The values are judged apart, by where they come from.
+
+use serde_json::Value;
+use writ_types::action::{Action, CallTool, PlanStep, Slot, SlotSource};
+
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+
+use super::is_one_line;
+
+/// The most slots of one step.
+pub const MAX_SLOTS: usize = 8;
+/// The longest name of a source, in characters: a path, or a name as people write it.
+pub const MAX_SOURCE_CHARS: usize = 200;
+
+/// Says what is wrong with the slots of a step, if anything is.
+pub(super) fn check_slots(step: &PlanStep) -> Result<(), String> {
+    if step.slots.is_empty() {
+        return Ok(());
+    }
+    let Action::CallTool(call) = &step.action else {
+        return Err("only calls of other programs' tools have slots".to_owned());
+    };
+    if step.slots.len() > MAX_SLOTS {
+        return Err(format!("{} slots; a step has at most {MAX_SLOTS}", step.slots.len()));
+    }
+    for (path, slot) in &step.slots {
+        if find_value(&call.arguments, path).is_none() {
+            return Err(format!("slot '{path}': there is no such argument"));
+        }
+        let names: Vec<&String> = match &slot.source {
+            SlotSource::Field { name, of } => [name].into_iter().chain(of).collect(),
+            SlotSource::Result { named } => vec![named],
+        };
+        let is_shown = |name: &String| {
+            // It stands on one line of the card, and must not look like two.
+            !name.trim().is_empty() && name.chars().count() <= MAX_SOURCE_CHARS && is_one_line(name)
+        };
+        if !names.into_iter().chain([&slot.tool]).all(is_shown) {
+            return Err(format!(
+                "slot '{path}': its source is not one plain line of 1 to {MAX_SOURCE_CHARS} characters"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the call with the placeholders of a step in place of its values; none if it has no such arguments.
+pub(super) fn with_placeholders(step: &PlanStep, prepared: &Prepared) -> Option<Prepared> {
+    let Action::CallTool(planned) = &step.action else { return None };
+    let mut filled = prepared.clone();
+    let Action::CallTool(call) = &mut filled.action else { return None };
+    for path in step.slots.keys() {
+        let placeholder = find_value(&planned.arguments, path)?.clone();
+        let place = find_place(&mut call.arguments, path)?;
+        // A list or record in place of a value would bring arguments that the step does not have.
+        if place.is_array() || place.is_object() {
+            return None;
+        }
+        *place = placeholder;
+    }
+    for sink in &mut filled.sinks {
+        if step.slots.contains_key(&sink.argument) {
+            let (_, planned) = step.sinks.iter().find(|(argument, _)| *argument == sink.argument)?;
+            sink.value.clone_from(planned);
+        }
+    }
+    Some(filled)
+}
+
+/// Returns true if every value of a call that stands for a slot fits the slot's kind and source.
+pub(super) fn values_fit(step: &PlanStep, prepared: &Prepared, origins: &Origins) -> bool {
+    if step.slots.is_empty() {
+        return true;
+    }
+    let Action::CallTool(call) = &prepared.action else { return false };
+    step.slots.iter().all(|(path, slot)| value_fits(call, path, slot, origins))
+}
+
+fn value_fits(call: &CallTool, path: &str, slot: &Slot, origins: &Origins) -> bool {
+    match find_value(&call.arguments, path) {
+        Some(Value::String(text)) => origins.fits_slot(slot, text),
+        Some(Value::Number(number)) => origins.fits_slot(slot, &number.to_string()),
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => false,
+    }
+}
+
+/// Returns the argument at a dotted path.
+fn find_value<'a>(arguments: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(arguments, |value, name| match value {
+        Value::Object(map) => map.get(name),
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+fn find_place<'a>(arguments: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(arguments, |value, name| match value {
+        Value::Object(map) => map.get_mut(name),
+        Value::Array(items) => items.get_mut(name.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests;
