@@ -376,6 +376,8 @@ impl Zones {
             messages,
             tools: seed.tools.clone(),
             max_output_tokens,
+            form: None,
+            effort: None,
         };
         Assembled { request, label, items, evicted }
     }
@@ -417,7 +419,7 @@ fn cut_message(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMess
     }
     for part in parts {
         match part {
-            Part::Reasoning(_) => {}
+            Part::Reasoning(_) | Part::File(_) => {}
             Part::Text { text } => *text = text::cut_text(text, most_chars),
             Part::Call(call) => {
                 let chars = call.arguments.to_string().chars().count();
@@ -441,6 +443,7 @@ fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
     match part {
         Part::Text { text } => text::fits_in(text, most_chars),
         Part::Call(_) | Part::Reasoning(_) => most_chars == usize::MAX,
+        Part::File(_) => true,
         Part::Result(result) => {
             result.label.taint != Taint::External && text::fits_in(&result.text, most_chars)
         }
@@ -456,6 +459,7 @@ fn message_tokens(message: &ChatMessage) -> u64 {
         }
         Part::Result(result) => estimate_tokens(&result.text).get(),
         Part::Reasoning(piece) => estimate_tokens_of_chars(piece.byte_count()).get(),
+        Part::File(attached) => attached.file.estimated_tokens(),
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
 }

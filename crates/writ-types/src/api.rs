@@ -25,6 +25,8 @@ pub mod memory;
 
 pub mod model;
 
+pub mod file;
+
 pub mod job;
 
 pub mod fleet;
