@@ -286,6 +286,7 @@ pub(crate) async fn send_answer(
             | ServerFrame::File { .. }
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::Status { .. } => {}

@@ -256,6 +256,7 @@ impl EngineClient {
                 | ServerFrame::File { .. }
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reasoning { .. }
                 | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalRequest(_)
                 | ServerFrame::ApprovalResolved { .. }
@@ -279,6 +280,7 @@ impl EngineClient {
             | ServerFrame::File { .. }
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }

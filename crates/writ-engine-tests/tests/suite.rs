@@ -18,6 +18,9 @@ mod harness;
 #[path = "suite/jobs.rs"]
 mod jobs;
 
+#[path = "suite/models.rs"]
+mod models;
+
 #[path = "suite/outbox.rs"]
 mod outbox;
 

@@ -48,6 +48,8 @@ mod agents;
 
 mod approvals;
 
+mod files;
+
 mod fleet;
 
 mod gates;
@@ -230,6 +232,8 @@ async fn dispatch_call(
         MethodCall::FleetBack(back) => as_json::<m::FleetBack>(fleet::return_case(services, who, back).await),
         MethodCall::FleetClose(end) => as_json::<m::FleetClose>(fleet::close_case(services, who, end).await),
         MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
+        MethodCall::FilesAdd(file) => as_json::<m::FilesAdd>(files::add_file(services, file).await),
+        MethodCall::ModelsPrices(NoParams {}) => as_json::<m::ModelsPrices>(models::list_prices(services)),
         MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
         MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),
         MethodCall::McpReload(request) => {

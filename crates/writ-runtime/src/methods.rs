@@ -12,6 +12,7 @@ use writ_types::api::approval::{
     ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskFilter, AskList, AskName, AskReview,
     EnrolmentPermission, HostList, PasskeyList,
 };
+use writ_types::api::file::{NewFile, StoredFile};
 use writ_types::api::fleet::{
     CaseEnding, CaseName, CaseReturn, GuestAnswer, HolderList, MessagePage, MessageQuery,
 };
@@ -24,7 +25,7 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
-use writ_types::api::model::{ModelList, ModelName};
+use writ_types::api::model::{ModelList, ModelName, PriceList};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -222,6 +223,10 @@ methods! {
     SessionsList = "sessions.list", NoParams => SessionList, Read, Get ["/api/v1/sessions", "/sessions"];
     /// Shows a session and the messages that wait in it.
     SessionsShow = "sessions.show", SessionName => SessionDetails, Read;
+    /// Stores an image or a PDF file for a message of a session: a message whose text has its line brings it along.
+    FilesAdd = "files.add", NewFile => StoredFile,
+        Change("the file is only stored; a message that names it is trusted no more than external content"),
+        Post ["/api/v1/files"], or [404, 422];
     /// Closes a session: stops its turn, ends what waits in it, and revokes its keys.
     SessionsClose = "sessions.close", SessionName => SessionClosing,
         Change("its history stays, and its changes can still be applied and undone"),
@@ -346,6 +351,8 @@ methods! {
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
+    /// Lists the prices of models that count now.
+    ModelsPrices = "models.prices", NoParams => PriceList, Terminal;
     /// Tries a model with one small request of each kind.
     ModelsTest = "models.test", ModelName => Value, Terminal;
     /// Starts an MCP server, lists its tools and ends it.
@@ -370,10 +377,11 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 13] = [
+    const CHANGES: [&str; 14] = [
         "apply",
         "approvals.revoke",
         "diff",
+        "files.add",
         "fleet.answer",
         "fleet.back",
         "fleet.close",

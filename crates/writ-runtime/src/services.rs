@@ -159,6 +159,8 @@ pub(crate) struct Life {
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The change of the experience with models that was stored last.
+    pub(crate) stored_experience: AtomicU64,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -178,6 +180,7 @@ impl Life {
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
             metrics,
+            stored_experience: AtomicU64::new(0),
             fleet: OnceLock::new(),
         }
     }

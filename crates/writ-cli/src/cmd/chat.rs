@@ -3,6 +3,8 @@
 mod answers;
 mod commands;
 
+mod files;
+
 mod piped;
 
 mod talk;
@@ -149,6 +151,7 @@ async fn join_session(
             | ServerFrame::File { .. }
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }

@@ -214,6 +214,7 @@ impl DemoRun<'_> {
                 | ServerFrame::File { .. }
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reasoning { .. }
                 | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. }

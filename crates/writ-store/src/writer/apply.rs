@@ -11,8 +11,8 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings,
-    turns, undo, usage,
+    approvals, files, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions,
+    settings, turns, undo, usage,
 };
 
 /// A batch on its way: what it has got so far.
@@ -95,6 +95,7 @@ impl BatchProgress<'_> {
             Op::ForgetUndo { attempt } => undo::delete_undo(conn, *attempt),
             Op::KeepResult(kept) => kept::store_result(conn, kept),
             Op::DropResults(session) => kept::drop_all(conn, *session),
+            Op::StoreFile(file) => files::store_file(conn, file),
             Op::KeepPlan(plan) => approvals::store_plan(conn, plan),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),

@@ -14,12 +14,13 @@ use crate::failure::Failure;
 const MAX_LISTED: usize = 10;
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 7] = [
+const COMMANDS: [(&str, ChatCommand, &str); 8] = [
     ("help", ChatCommand::Help, "show these commands"),
     ("model", ChatCommand::Model, "show which models are used"),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
     ("diff", ChatCommand::Diff, "show what the agent has changed and not applied"),
     ("undo", ChatCommand::Undo, "take back what was applied last"),
+    ("reasoning", ChatCommand::Reasoning, "show the whole reasoning that came last"),
     ("sessions", ChatCommand::Sessions, "list the latest conversations"),
     ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
@@ -32,6 +33,7 @@ pub(super) enum ChatCommand {
     Cost,
     Diff,
     Undo,
+    Reasoning,
     Sessions,
     Stop,
 }
@@ -99,8 +101,8 @@ pub(super) async fn run_chat_command(
         ChatCommand::Sessions => {
             Ok(describe_sessions(&client.call_method(Method::SessionsList, json!({})).await?, session))
         }
-        // Handled by the conversation itself, which knows the running turn.
-        ChatCommand::Stop => Ok(Vec::new()),
+        // Handled by the conversation itself, which knows the running turn and what was shown.
+        ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
     }
 }
 
