@@ -51,7 +51,9 @@ fn list_prices(context: &Context, wanted: Option<&str>) -> Result<(), Failure> {
 
 fn describe_listed(priced: &ListedPrice) -> String {
     let mark = if priced.configured { "*" } else { " " };
-    let since = priced.since.map(|since| format!(" since {}", &since.to_string()[..10])).unwrap_or_default();
+    // The day is enough.
+    let since = priced.since.map(|since| since.to_string().chars().take(10).collect::<String>());
+    let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
     format!(
         "{mark} {:<44} {}; {}{since}",
         escape_line(&priced.model),

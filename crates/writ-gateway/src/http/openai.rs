@@ -409,7 +409,13 @@ mod tests {
 
     fn wanted(messages: &[(&str, &str)]) -> ChatRequest {
         let messages = messages.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
-        ChatRequest { model: MODEL.to_owned(), messages, session: None, conversation: None }
+        ChatRequest {
+            model: MODEL.to_owned(),
+            messages,
+            session: None,
+            conversation: None,
+            files: Vec::new(),
+        }
     }
 
     #[test]
