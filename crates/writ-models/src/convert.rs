@@ -69,7 +69,7 @@ pub(crate) fn to_request(
     (converted, options)
 }
 
-/// Returns the form in the provider's own way. Every answer is checked all the same, since some servers take the form and
+/// Returns the form in the provider's own way. Every answer is checked in any case, since some servers take the form and
 /// ignore it.
 fn to_format(kind: ProviderKind, form: &AnswerForm) -> ChatResponseFormat {
     match kind {
@@ -85,7 +85,7 @@ fn to_format(kind: ProviderKind, form: &AnswerForm) -> ChatResponseFormat {
     }
 }
 
-/// Returns the effort whose budget of thinking leaves room for an answer, or less: Anthropic refuses a budget that is not
+/// Returns the effort, or the next lower one with a budget of thinking that leaves room for an answer: Anthropic refuses a budget that is not
 /// smaller than the limit of the answer (<https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>). The
 /// budgets are those that the library sends to models that take no named effort.
 fn fitting_effort(effort: Effort, max_output: Tokens) -> Option<Effort> {

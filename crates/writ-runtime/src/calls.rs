@@ -165,8 +165,7 @@ async fn dispatch_call(
         }
         MethodCall::ApprovalsHosts(NoParams {}) => as_json::<m::ApprovalsHosts>(services.reach.hosts().await),
         MethodCall::ApprovalsRevoke(name) => {
-            let revoked = in_force::revoke_approval(services, who, &name.ask).await;
-            as_json::<m::ApprovalsRevoke>(revoked)
+            as_json::<m::ApprovalsRevoke>(in_force::revoke_approval(services, who, &name.ask).await)
         }
         MethodCall::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
         MethodCall::GatesAnswer(decision) => {
@@ -177,12 +176,10 @@ async fn dispatch_call(
             as_json::<m::ApproversList>(services.passkeys.list_passkeys().await)
         }
         MethodCall::ApproversPermit(request) => {
-            let permitted = services.passkeys.permit_enrolment(&request.grant);
-            as_json::<m::ApproversPermit>(permitted.await)
+            as_json::<m::ApproversPermit>(services.passkeys.permit_enrolment(&request.grant).await)
         }
         MethodCall::ApproversRemove(name) => {
-            let removed = services.passkeys.remove_approver(name.key).await;
-            as_json::<m::ApproversRemove>(removed)
+            as_json::<m::ApproversRemove>(services.passkeys.remove_approver(name.key).await)
         }
         MethodCall::LedgerList(filter) => {
             as_json::<m::LedgerList>(ledger::list_entries(services, filter).await)

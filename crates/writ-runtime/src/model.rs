@@ -88,15 +88,13 @@ pub(crate) async fn call(
     let Some(models) = &services.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    let role = place.profile.model;
+    let (mut course, role) = (models.start_course(place.profile.model), place.profile.model);
     prepare_request(&place, models.routes().effort(role), &mut request).await?;
-    let mut course = models.start_course(role);
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),
     };
-    let request = Arc::new(request);
-    let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
+    let (request, mut last, mut room) = (Arc::new(request), None::<Report>, None::<Tokens>);
     while let Some(step) = models.next(&course, services.journal.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), services.journal.clock.now())
         {

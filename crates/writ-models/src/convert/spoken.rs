@@ -10,7 +10,7 @@ use writ_types::chat::{AttachedFile, ChatMessage, ModelRequest, Part, Reasoning,
 use super::{safe_id, safe_name};
 use crate::config::ProviderKind;
 
-/// The text in place of a file whose bytes are not stored any more.
+/// The text in place of the bytes of a file that is not stored any more.
 const GONE: &str = "\n(The content of this file is not stored any more.)";
 
 /// A message in the library's words, and the ids of its calls.
@@ -94,7 +94,7 @@ impl ConvertedParts {
         self.steps.push(ContentPart::ToolCall(converted));
     }
 
-    /// Takes a file. One whose bytes are gone is named in the text alone.
+    /// Takes a file. Without its bytes it is named in the text alone.
     fn add_file(&mut self, attached: &AttachedFile) {
         let AttachedFile { file, content } = attached;
         match content {

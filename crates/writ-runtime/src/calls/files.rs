@@ -18,11 +18,12 @@ pub(super) async fn add_file(
 ) -> Result<StoredFile, EngineError> {
     let refused = |why: &str| {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-        let report = Report::new(Exit::Usage, "file.refused", format!("\"{shown}\" is not taken: {why}"));
-        EngineError::Model(Box::new(report.with_hint(format!(
+        let hint = format!(
             "models read PNG, JPEG, GIF and WebP images and PDF files of up to {MAX_FILE_BYTES} bytes; other files the \
              agent reads with its tools"
-        ))))
+        );
+        let text = format!("\"{shown}\" is not taken: {why}");
+        EngineError::Model(Box::new(Report::new(Exit::Usage, "file.refused", text).with_hint(hint)))
     };
     let session = services.sessions.open_one(session).await?;
     let content = STANDARD.decode(content.trim()).map_err(|_| refused("its content is no base64"))?;
