@@ -134,8 +134,8 @@ impl RouteExperience {
         {
             return;
         }
-        let known = self.routes.entry(key).or_default();
-        let before = *known;
+        let before = self.routes.get(&key).copied().unwrap_or_default();
+        let mut known = before;
         if let Some(limits) = &error.limits {
             known.limits = Some(**limits);
         }
@@ -150,7 +150,8 @@ impl RouteExperience {
                 known.open_until = Some(now.plus_duration(BREAKER_COOLDOWN));
             }
         }
-        if *known != before {
+        if known != before {
+            self.routes.insert(key, known);
             self.changes = self.changes.saturating_add(1);
         }
     }

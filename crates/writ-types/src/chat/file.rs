@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(refused("a.png", b""), FileError::Empty);
         assert_eq!(refused("a.png", b"MZ this is no image"), FileError::OtherType);
         assert_eq!(refused("a.svg", b"<svg onload='x'/>"), FileError::OtherType);
-        for bytes in [PNG, PDF, b"\xff\xd8\xff\xe0....\xff\xd9".as_slice(), b"GIF89a....;"] {
+        for bytes in [PNG, PDF, b"\xff\xd8\xff\xe0....\xff\xd9".as_slice(), b"GIF89a..........;"] {
             assert_eq!(refused("a", &bytes[..bytes.len() / 2]), FileError::Cut);
         }
         assert_eq!(refused("a.webp", b"RIFF\xff\0\0\0WEBPVP"), FileError::Cut);
