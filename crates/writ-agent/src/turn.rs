@@ -317,7 +317,7 @@ impl Turn {
         // Some providers begin to count their ids anew, and none accepts the same id twice.
         let call_ids = seed.history.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
             Part::Call(call) => Some(call.id.clone()),
-            Part::Text { .. } | Part::Result(_) | Part::Reasoning(_) => None,
+            Part::Text { .. } | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
         });
         *self = Self {
             call_ids: call_ids.collect(),

@@ -287,6 +287,7 @@ pub(crate) async fn send_answer(
             | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::Status { .. } => {}

@@ -257,6 +257,7 @@ impl EngineClient {
                 | ServerFrame::Work(_)
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reasoning { .. }
                 | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalRequest(_)
                 | ServerFrame::ApprovalResolved { .. }
@@ -281,6 +282,7 @@ impl EngineClient {
             | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }

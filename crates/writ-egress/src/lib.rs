@@ -86,7 +86,7 @@ pub use perform::{Allowance, Egress, EgressConfig, LentClient};
 /// The types of the HTTP library that lent clients speak, for their users. A client of one's own is not made:
 /// the lints refuse its builders outside this crate.
 pub mod http {
-    pub use reqwest::header::{HeaderValue, RETRY_AFTER};
+    pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
     pub use reqwest::{Client, Error, RequestBuilder, Url};
 }
 

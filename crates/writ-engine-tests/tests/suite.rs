@@ -21,6 +21,9 @@ mod harness;
 #[path = "suite/jobs.rs"]
 mod jobs;
 
+#[path = "suite/models.rs"]
+mod models;
+
 #[path = "suite/outbox.rs"]
 mod outbox;
 

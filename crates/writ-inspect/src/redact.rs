@@ -220,6 +220,7 @@ impl Redactor {
                 arguments != call.arguments
             }
             Part::Reasoning(piece) => self.leaks_secret(piece),
+            Part::File(_) => false,
         })
     }
 
@@ -234,7 +235,7 @@ impl Redactor {
                 Part::Text { text } => drop(self.scrub_text(text)),
                 Part::Result(result) => drop(self.scrub_text(&mut result.text)),
                 Part::Call(call) => self.mask_json(&mut call.arguments),
-                Part::Reasoning(_) => {}
+                Part::Reasoning(_) | Part::File(_) => {}
             }
         }
     }

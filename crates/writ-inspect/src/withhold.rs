@@ -50,6 +50,8 @@ pub fn is_personal(request: &ModelRequest) -> bool {
             Part::Call(call) => any_text(&call.arguments, &is_personal),
             // It has come from the model that it goes back to.
             Part::Reasoning(_) => false,
+            // Nothing here can look into it, so it counts as if it did.
+            Part::File(_) => true,
         })
 }
 
@@ -93,12 +95,14 @@ impl Withheld {
         // Reasoning cannot be rewritten, and may repeat what is hidden here.
         let is_shown = |part: &Part| match part {
             Part::Reasoning(piece) => !whole && !piece.any_text(&|text| !gate::personal_in(text).is_empty()),
-            Part::Text { .. } | Part::Result(_) | Part::Call(_) => true,
+            Part::Text { .. } | Part::Result(_) | Part::Call(_) | Part::File(_) => true,
         };
         if !message.parts.iter().all(is_shown) {
             // All reasoning of a message goes: a provider refuses one piece without its neighbours.
             message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
         }
+        // Nothing can be marked within a file. The line that names it stays.
+        message.parts.retain(|part| !matches!(part, Part::File(_)));
         let mut hide = |text: &mut String| match whole {
             true => self.hide_whole(text),
             false => self.hide_persons(text),
@@ -108,7 +112,7 @@ impl Withheld {
                 Part::Text { text } => hide(text)?,
                 Part::Result(result) => hide(&mut result.text)?,
                 Part::Call(call) => each_text(&mut call.arguments, &mut hide)?,
-                Part::Reasoning(_) => {}
+                Part::Reasoning(_) | Part::File(_) => {}
             }
         }
         Ok(())
@@ -257,6 +261,8 @@ mod tests {
             messages: parts.into_iter().map(message).collect(),
             tools: ToolSpecs::default(),
             max_output_tokens: Tokens::new(100),
+            form: None,
+            effort: None,
         }
     }
 

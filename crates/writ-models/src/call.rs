@@ -15,14 +15,15 @@ use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::catalogue::{Catalogue, ModelInfo};
+use crate::catalogue::{Catalogue, ModelInfo, Price, PricedModel};
 use crate::config::{ModelRole, ModelsConfig};
 use crate::credential::CredentialSource;
 use crate::error::{ContextSizes, Failure, ModelError};
-use crate::failover::{Course, NextAttempt, RouteExperience};
+use crate::failover::{Course, NextAttempt, RouteExperience, RouteHealth, StoredHealth};
 use crate::plan::{PlanError, PlannedCall};
 use crate::provider::{ModelsConfigError, Provider, Route, Routes};
 use crate::retry::Backoff;
+use crate::support::RefusedParts;
 use crate::window::LearnedWindows;
 
 pub(crate) use attempt::Attempt;
@@ -44,13 +45,14 @@ pub enum Delta {
 /// The models that are configured.
 pub struct Models {
     routes: Routes,
-    catalogue: &'static Catalogue,
+    catalogue: Catalogue,
     credentials: Arc<dyn CredentialSource>,
     egress: Arc<Egress>,
     limits: CallLimits,
     backoff: Backoff,
     health: Mutex<RouteExperience>,
     windows: Mutex<LearnedWindows>,
+    refused: Mutex<RefusedParts>,
     found: Option<String>,
 }
 
@@ -82,9 +84,9 @@ impl Models {
             request: Duration::from_millis(config.models.request_timeout_ms),
             answer: Duration::from_millis(config.models.answer_timeout_ms),
         };
-        let (routes, catalogue) = (Routes::new(config)?, Catalogue::load_shipped());
+        let (routes, catalogue) = (Routes::new(config)?, Catalogue::with_own(&config.models.prices)?);
         let named = |route: &Route| (route.provider.name.clone(), route.model.clone());
-        let unknown = routes.all().map(|(_, route)| named(route));
+        let unknown = routes.named().map(named);
         let unknown = unknown.filter(|(provider, model)| !catalogue.model_info(provider, model).known);
         // One warning for each model, also where several roles use it.
         for (provider, model) in unknown.collect::<BTreeSet<_>>() {
@@ -99,6 +101,7 @@ impl Models {
             backoff: Backoff::new(&config.models),
             health: Mutex::default(),
             windows: Mutex::default(),
+            refused: Mutex::default(),
             found: None,
         })
     }
@@ -129,7 +132,12 @@ impl Models {
     /// [`Models::next`] over which route, plan it there, and say with [`Models::failed`] or [`Models::answered`]
     /// what came of it.
     pub fn start_course(&self, role: ModelRole) -> Course {
-        Course::new(self.routes.chain(role), self.backoff)
+        self.start_course_for(None, role)
+    }
+
+    /// The same for a call of a skill, which may have a model of its own.
+    pub fn start_course_for(&self, skill: Option<&str>, role: ModelRole) -> Course {
+        Course::new(self.routes.chain_for(skill, role), self.backoff)
     }
 
     /// Returns true if a role has a model of its own, other than the default one.
@@ -144,8 +152,42 @@ impl Models {
 
     /// Notes that an attempt over `route` failed.
     pub fn failed(&self, course: &mut Course, route: &Route, error: &ModelError, now: Timestamp) {
+        if let Failure::Unsupported { feature, .. } = &error.failure {
+            self.refused_parts().learn_refusal(route, *feature, now);
+        }
         course.record_failure(route, error, now);
         self.route_health().record_failure(route, error, now);
+    }
+
+    /// Returns the experience with a route: failures, waits, limits.
+    pub fn health_of(&self, route: &Route) -> RouteHealth {
+        self.route_health().health_of(route)
+    }
+
+    /// Returns true if a route comes last now because it failed too often.
+    pub fn is_open(&self, route: &Route, now: Timestamp) -> bool {
+        self.route_health().is_open(route, now)
+    }
+
+    /// Returns the experience with all routes, to be stored, if it is another one than at change `seen`.
+    pub fn changed_experience(&self, seen: u64) -> Option<(u64, Vec<StoredHealth>)> {
+        let health = self.route_health();
+        (health.changes() != seen).then(|| (health.changes(), health.to_stored()))
+    }
+
+    /// Begins with the experience that was stored.
+    pub fn restore_experience(&self, stored: Vec<StoredHealth>, now: Timestamp) {
+        *self.route_health() = RouteExperience::from_stored(stored, now);
+    }
+
+    /// Returns the price of the model of a route; `None`: it is not known.
+    pub fn price_over(&self, route: &Route, now: Timestamp) -> Option<&Price> {
+        self.catalogue.price_at(&route.provider.name, &route.model, now)
+    }
+
+    /// Returns every price that counts at `now`.
+    pub fn prices_at(&self, now: Timestamp) -> Vec<PricedModel<'_>> {
+        self.catalogue.prices_at(now)
     }
 
     /// Notes that an attempt over `route` succeeded.
@@ -167,6 +209,10 @@ impl Models {
         }
     }
 
+    fn refused_parts(&self) -> MutexGuard<'_, RefusedParts> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn learned_windows(&self) -> MutexGuard<'_, LearnedWindows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +221,8 @@ impl Models {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what a call over a route would be, for the door to judge. `now` decides which price counts.
+    /// Says what a call over a route would be, for the door to judge. `now` decides which price counts. Parts of the
+    /// request that the route has refused are left out where it means the same without them.
     ///
     /// # Errors
     ///
@@ -186,7 +233,8 @@ impl Models {
         request: Arc<ModelRequest>,
         now: Timestamp,
     ) -> Result<PlannedCall, PlanError> {
-        PlannedCall::new(route, request, self.catalogue, now)
+        let request = self.refused_parts().fit_request(route, request, now);
+        PlannedCall::new(route, request, &self.catalogue, now)
     }
 
     /// Says what a call over a role's first route would be, for the door to judge. `now` decides which price counts.
@@ -302,6 +350,7 @@ pub(crate) fn failed(planned: &PlannedCall, failure: Failure) -> ModelError {
         failure,
         usage: Usage::default(),
         begun: false,
+        limits: None,
     }
 }
 

@@ -1,10 +1,15 @@
 //! The catalogue of models: their limits, and their prices by date. Data, in `models.toml`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use writ_types::chat::Usage;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::config::OwnPrice;
+use crate::provider::{ModelsConfigError, split_name};
 
 /// The shipped table.
 const SHIPPED: &str = include_str!("models.toml");
@@ -55,7 +60,7 @@ pub struct Price {
     pub cache_write: u64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
     provider: String,
@@ -75,7 +80,22 @@ struct Table {
 /// A table of models.
 #[derive(Debug)]
 pub struct Catalogue {
-    rows: Vec<Row>,
+    rows: Cow<'static, [Row]>,
+    /// Prices of the owner's, by provider and model.
+    own: BTreeMap<(String, String), Price>,
+}
+
+/// A model with its price, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PricedModel<'a> {
+    /// The provider's name.
+    pub provider: &'a str,
+    /// The model's name, without a date.
+    pub model: &'a str,
+    /// Its price.
+    pub price: &'a Price,
+    /// True if the owner has set it.
+    pub is_own: bool,
 }
 
 fn parse_date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
@@ -91,7 +111,8 @@ impl Catalogue {
         static SHIPPED_TABLE: LazyLock<Catalogue> = LazyLock::new(|| {
             // The table is part of the program and parsed by a test; should it ever be broken, every
             // model is an unknown one.
-            Catalogue::parse_catalogue(SHIPPED).unwrap_or(Catalogue { rows: Vec::new() })
+            let none = Catalogue { rows: Cow::Borrowed(&[]), own: BTreeMap::new() };
+            Catalogue::parse_catalogue(SHIPPED).unwrap_or(none)
         });
         &SHIPPED_TABLE
     }
@@ -102,7 +123,46 @@ impl Catalogue {
     ///
     /// If it is not of the table's form.
     pub fn parse_catalogue(text: &str) -> Result<Self, toml::de::Error> {
-        Ok(Self { rows: toml::from_str::<Table>(text)?.model })
+        Ok(Self { rows: Cow::Owned(toml::from_str::<Table>(text)?.model), own: BTreeMap::new() })
+    }
+
+    /// The shipped table with prices of the owner's, by `provider/name`.
+    ///
+    /// # Errors
+    ///
+    /// If a name has another form.
+    pub fn with_own(prices: &BTreeMap<String, OwnPrice>) -> Result<Self, ModelsConfigError> {
+        let mut own = BTreeMap::new();
+        for (name, price) in prices {
+            let (provider, model) = split_name("models.prices", name)?;
+            let OwnPrice { input, output, cache_read, cache_write } = *price;
+            let price = Price {
+                since: Timestamp::from_millis(0),
+                source: "config.toml".to_owned(),
+                input,
+                output,
+                cache_read: cache_read.unwrap_or(input),
+                cache_write: cache_write.unwrap_or(input),
+            };
+            own.insert((provider.to_owned(), model.to_owned()), price);
+        }
+        Ok(Self { rows: Cow::Borrowed(&Self::load_shipped().rows), own })
+    }
+
+    /// Returns every price that counts at `now`: the owner's first, then the shipped ones that none of those replaces.
+    pub fn prices_at(&self, now: Timestamp) -> Vec<PricedModel<'_>> {
+        let own = self.own.iter().map(|((provider, model), price)| PricedModel {
+            provider,
+            model,
+            price,
+            is_own: true,
+        });
+        let shipped = self.rows.iter().filter_map(|row| {
+            let replaced = self.own.contains_key(&(row.provider.clone(), row.name.clone()));
+            let price = self.price_at(&row.provider, &row.name, now).filter(|_| !replaced)?;
+            Some(PricedModel { provider: &row.provider, model: &row.name, price, is_own: false })
+        });
+        own.chain(shipped).collect()
     }
 
     /// Returns the limits and abilities of a model. For an unknown model they are cautious guesses.
@@ -119,6 +179,9 @@ impl Catalogue {
 
     /// The newest price that is not after `now`; `None`: it is not known.
     pub fn price_at(&self, provider: &str, model: &str, now: Timestamp) -> Option<&Price> {
+        if let Some(own) = self.own.get(&(provider.to_owned(), model.to_owned())) {
+            return Some(own);
+        }
         let prices = self.find_row(provider, model)?.price.iter();
         // Prices change at a date; a call is billed by the one in force when it was made.
         prices.filter(|price| price.since <= now).max_by_key(|price| price.since)
@@ -247,7 +310,7 @@ mod tests {
 
     #[test]
     fn shipped_prices_are_complete_and_in_order() {
-        for row in &Catalogue::load_shipped().rows {
+        for row in Catalogue::load_shipped().rows.iter() {
             let prices = &row.price;
             assert!(!prices.is_empty(), "{} has no price", row.name);
             assert!(prices.is_sorted_by(|a, b| a.since < b.since), "prices of {} are out of order", row.name);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use writ_types::chat::Effort;
 use writ_types::credential::CredentialRef;
 pub use writ_types::taint::Clearance;
 
@@ -63,6 +64,63 @@ impl fmt::Display for ModelRole {
     }
 }
 
+/// A class of models by what they cost and how far they think. A role has one, so that a few names configure all roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelTier {
+    /// Cheap and quick.
+    Fast,
+    /// For ordinary work.
+    Standard,
+    /// For what is hard.
+    Reasoning,
+}
+
+impl ModelTier {
+    /// The name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Standard => "standard",
+            Self::Reasoning => "reasoning",
+        }
+    }
+}
+
+impl fmt::Display for ModelTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl ModelRole {
+    /// The tier of a role (SIL-046, SIL-050, SIL-057); `None`: the role needs models of a kind of its own.
+    pub const fn tier(self) -> Option<ModelTier> {
+        match self {
+            Self::Proxy | Self::Scorer | Self::Observer | Self::Quarantine => Some(ModelTier::Fast),
+            Self::Executor => Some(ModelTier::Standard),
+            Self::Planner | Self::Oracle => Some(ModelTier::Reasoning),
+            Self::Embedding => None,
+        }
+    }
+}
+
+/// The price of a model by its owner, in micro-USD per million tokens (3000000 is $3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnPrice {
+    /// The price of input.
+    pub input: u64,
+    /// The price of output.
+    pub output: u64,
+    /// The price of input that the provider read from its cache. Default: that of input.
+    #[serde(default)]
+    pub cache_read: Option<u64>,
+    /// The price of input that the provider wrote to its cache. Default: that of input.
+    #[serde(default)]
+    pub cache_write: Option<u64>,
+}
+
 /// Models and providers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -81,6 +139,16 @@ pub struct ModelsTable {
     pub default: Option<String>,
     /// The model of a role, as `provider/name`.
     pub roles: BTreeMap<ModelRole, String>,
+    /// The model of a tier (`fast`, `standard`, `reasoning`), as `provider/name`: for the roles of that tier that `roles`
+    /// does not name. Default: none, and such roles have the default model.
+    pub tiers: BTreeMap<ModelTier, String>,
+    /// The model for a skill, by the skill's name, as `provider/name`. It counts before the model of the role. Default:
+    /// none.
+    pub skills: BTreeMap<String, String>,
+    /// The effort of a role's model: `low`, `medium` or `high`. Default: that of the provider.
+    pub effort: BTreeMap<ModelRole, Effort>,
+    /// Own prices by `provider/name`, in micro-USD per million tokens. They count before the shipped table.
+    pub prices: BTreeMap<String, OwnPrice>,
     /// Models that are asked in turn when the one before cannot answer, as `provider/name`. One with a
     /// provider of lower clearance than the first one's is passed over. Default: none.
     pub fallback: Vec<String>,
@@ -105,6 +173,10 @@ impl Default for ModelsTable {
         Self {
             default: None,
             roles: BTreeMap::new(),
+            tiers: BTreeMap::new(),
+            skills: BTreeMap::new(),
+            effort: BTreeMap::new(),
+            prices: BTreeMap::new(),
             fallback: Vec::new(),
             role_fallback: BTreeMap::new(),
             detect: true,

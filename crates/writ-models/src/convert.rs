@@ -12,12 +12,12 @@ mod spoken;
 use std::collections::BTreeSet;
 
 use genai::chat::{
-    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ReasoningEffort, Tool, ToolChoice,
-    ToolResponse,
+    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ChatResponseFormat, JsonSpec,
+    ReasoningEffort, Tool, ToolChoice, ToolResponse,
 };
 use serde_json::{Value, json};
 use writ_types::action::ModelCall;
-use writ_types::chat::{ModelRequest, Part};
+use writ_types::chat::{AnswerForm, Effort, ModelRequest, Part};
 use writ_types::unit::Tokens;
 
 use crate::config::ProviderKind;
@@ -62,7 +62,45 @@ pub(crate) fn to_request(
     converted.tools = (!tools.is_empty()).then_some(tools);
     // The library has no field for signatures, so signed messages are written here.
     let signed = signed::signed_messages(kind, &converted);
-    (converted, to_options(kind, call, choice, signed))
+    let mut options = to_options(kind, call, choice, signed, request.effort);
+    if let Some(form) = &request.form {
+        options = options.with_response_format(to_format(kind, form));
+    }
+    (converted, options)
+}
+
+/// Returns the form in the provider's own way. Every answer is checked in any case, since some servers take the form and
+/// ignore it.
+fn to_format(kind: ProviderKind, form: &AnswerForm) -> ChatResponseFormat {
+    match kind {
+        ProviderKind::Anthropic
+        | ProviderKind::OpenAi
+        | ProviderKind::OpenAiResponses
+        | ProviderKind::OpenRouter
+        | ProviderKind::Gemini => {
+            ChatResponseFormat::JsonSpec(JsonSpec::new(safe_name(&form.name), form.schema.clone()))
+        }
+        // The library has a field for JSON of any form here, and none for a schema.
+        ProviderKind::Ollama => ChatResponseFormat::JsonMode,
+    }
+}
+
+/// Returns the effort, or the next lower one with a budget of thinking that leaves room for an answer: Anthropic refuses a budget that is not
+/// smaller than the limit of the answer (<https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>). The
+/// budgets are those that the library sends to models that take no named effort.
+fn fitting_effort(effort: Effort, max_output: Tokens) -> Option<Effort> {
+    let budgets = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
+    let fits = |(other, budget): &(Effort, u64)| *other <= effort && *budget < max_output.get();
+    budgets.into_iter().find(fits).map(|(effort, _)| effort)
+}
+
+/// Returns the library's name of an effort.
+const fn to_effort(effort: Effort) -> ReasoningEffort {
+    match effort {
+        Effort::Low => ReasoningEffort::Low,
+        Effort::Medium => ReasoningEffort::Medium,
+        Effort::High => ReasoningEffort::High,
+    }
 }
 
 fn mark_cached(message: Message) -> Message {
@@ -74,6 +112,7 @@ fn to_options(
     call: &ModelCall,
     choice: Option<ToolChoice>,
     signed: Option<Value>,
+    effort: Option<Effort>,
 ) -> ChatOptions {
     let (model, max_output) = (call.model.as_str(), call.max_output_tokens);
     let least = if kind == ProviderKind::OpenAiResponses { MIN_RESPONSES_OUTPUT } else { Tokens::ZERO };
@@ -86,17 +125,25 @@ fn to_options(
     // in the body, it is put back as it was; and any stated effort keeps it from being read, where the format
     // sends nothing for it.
     let mut extra = json!({ "model": model });
-    let unread = ReasoningEffort::Budget(0);
+    let unread = effort.map_or(ReasoningEffort::Budget(0), to_effort);
     match kind {
-        ProviderKind::Anthropic => {}
+        ProviderKind::Anthropic => {
+            if let Some(effort) = effort.and_then(|effort| fitting_effort(effort, max_output)) {
+                options = options.with_reasoning_effort(to_effort(effort));
+            }
+        }
         ProviderKind::OpenAi => {
             options = options.with_reasoning_effort(unread);
             extra["stream_options"] = json!({ "include_usage": true });
         }
         ProviderKind::OpenRouter => {
-            options = options.with_reasoning_effort(unread);
+            options = options.with_reasoning_effort(ReasoningEffort::Budget(0));
             extra["stream_options"] = json!({ "include_usage": true });
             extra["usage"] = json!({ "include": true });
+            // This provider translates an effort for every model that it leads to, in a field of its own.
+            if let Some(effort) = effort {
+                extra["reasoning"] = json!({ "effort": effort.as_str() });
+            }
         }
         ProviderKind::OpenAiResponses => {
             options = options.with_reasoning_effort(unread);
@@ -106,9 +153,16 @@ fn to_options(
             }
         }
         // Here the name stands in the URL, and a body with it is refused.
-        ProviderKind::Gemini => return options.with_reasoning_effort(ReasoningEffort::Zero),
+        ProviderKind::Gemini => {
+            return options.with_reasoning_effort(effort.map_or(ReasoningEffort::Zero, to_effort));
+        }
         // Here the library reads no endings; what it sends for an effort would turn thinking on.
-        ProviderKind::Ollama => return options,
+        ProviderKind::Ollama => {
+            return match effort {
+                Some(effort) => options.with_reasoning_effort(to_effort(effort)),
+                None => options,
+            };
+        }
     }
     if let Some(messages) = signed {
         extra["messages"] = messages;
@@ -137,7 +191,7 @@ fn to_tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<To
     let called: BTreeSet<String> = parts
         .filter_map(|part| match part {
             Part::Call(call) => Some(safe_name(&call.name)),
-            Part::Text { .. } | Part::Result(_) | Part::Reasoning(_) => None,
+            Part::Text { .. } | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
         })
         .collect();
     let choice = (!called.is_empty()).then_some(ToolChoice::None);

@@ -1,5 +1,7 @@
 //! The errors of calls to models.
 
+mod feature;
+
 mod words;
 
 use std::time::Duration;
@@ -12,9 +14,11 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::{ByteCount, Tokens};
 
 use crate::credential::CredentialError;
+use crate::rate::RateLimits;
 
-use crate::refusal::USED_UP;
+use feature::hint_for;
 
+pub use feature::Feature;
 pub(crate) use words::MAX_RAW_CHARS;
 pub use words::{MAX_WORDS_CHARS, ProviderWords};
 
@@ -82,6 +86,34 @@ pub enum Failure {
         status: u16,
         /// The provider's error code: a plain identifier.
         code: String,
+        /// The provider's message.
+        said: ProviderWords,
+    },
+    /// The account's balance or its allowance for a longer time is used up. Waiting a little does not help.
+    #[error("the account's balance or allowance is used up ({code})")]
+    Quota {
+        /// The HTTP status.
+        status: u16,
+        /// The provider's error code: a plain identifier.
+        code: String,
+        /// The provider's message.
+        said: ProviderWords,
+    },
+    /// The model or its server does not take something that the request has.
+    #[error("the model does not take {feature}")]
+    Unsupported {
+        /// The part that it does not take.
+        feature: Feature,
+        /// The HTTP status.
+        status: u16,
+        /// The provider's message.
+        said: ProviderWords,
+    },
+    /// The provider's filter stopped the request. Another model may take it.
+    #[error("the provider's filter stopped the request")]
+    Filtered {
+        /// The HTTP status.
+        status: u16,
         /// The provider's message.
         said: ProviderWords,
     },
@@ -166,6 +198,8 @@ pub struct ModelError {
     pub usage: Usage,
     /// True if a part of the answer had been shown already. Then the call is not repeated automatically.
     pub begun: bool,
+    /// The limits that the provider stated with a refusal.
+    pub limits: Option<Box<RateLimits>>,
 }
 
 impl Failure {
@@ -188,6 +222,9 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
+            | Self::Quota { .. }
+            | Self::Unsupported { .. }
+            | Self::Filtered { .. }
             | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
@@ -212,6 +249,9 @@ impl Failure {
             | Self::Unavailable { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
+            | Self::Quota { .. }
+            | Self::Unsupported { .. }
+            | Self::Filtered { .. }
             | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
@@ -219,6 +259,12 @@ impl Failure {
             | Self::ArgumentsTooLong { .. }
             | Self::Invalid { .. } => true,
         }
+    }
+
+    /// Returns true if the failure shows something about this request alone: how the route would do with another one is
+    /// still unknown.
+    pub const fn is_of_the_request(&self) -> bool {
+        matches!(self, Self::ContextLength { .. } | Self::Unsupported { .. } | Self::Filtered { .. })
     }
 
     /// Returns the wait that the provider asked for.
@@ -233,6 +279,9 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
+            | Self::Quota { .. }
+            | Self::Unsupported { .. }
+            | Self::Filtered { .. }
             | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
@@ -250,6 +299,9 @@ impl Failure {
             | Self::Unavailable { said, .. }
             | Self::Unauthorized { said, .. }
             | Self::Rejected { said, .. }
+            | Self::Quota { said, .. }
+            | Self::Unsupported { said, .. }
+            | Self::Filtered { said, .. }
             | Self::ContextLength { said, .. } => Some(said),
             Self::NoCredential { .. }
             | Self::OtherPermit
@@ -273,6 +325,9 @@ impl Failure {
             | Self::Unavailable { said, .. }
             | Self::Unauthorized { said, .. }
             | Self::Rejected { said, .. }
+            | Self::Quota { said, .. }
+            | Self::Unsupported { said, .. }
+            | Self::Filtered { said, .. }
             | Self::ContextLength { said, .. } => said.clean(key),
             Self::NoCredential { .. }
             | Self::OtherPermit
@@ -302,6 +357,9 @@ impl Failure {
             Self::Unavailable { .. } => "model.unavailable",
             Self::Unauthorized { .. } => "model.unauthorized",
             Self::Rejected { .. } => "model.rejected",
+            Self::Quota { .. } => "model.quota",
+            Self::Unsupported { .. } => "model.unsupported",
+            Self::Filtered { .. } => "model.filtered",
             Self::ContextLength { .. } => "model.context_length",
             Self::Cut => "model.cut",
             Self::Endless { .. } => "model.endless",
@@ -335,8 +393,9 @@ impl Failure {
             Self::Unavailable { .. } => "Try again later, or use another model.",
             Self::Unauthorized { .. } => "Check the provider's key, and that the account may use this model.",
             Self::Rejected { status: 404, .. } => "Check the model's name and base_url.",
-            Self::Rejected { status: 402, .. } => CHECK_BALANCE,
-            Self::Rejected { code, .. } if USED_UP.contains(&code.as_str()) => CHECK_BALANCE,
+            Self::Rejected { status: 402, .. } | Self::Quota { .. } => CHECK_BALANCE,
+            Self::Unsupported { feature, .. } => return hint_for(*feature).to_owned(),
+            Self::Filtered { .. } => "Say it differently, or name another model in models.fallback.",
             Self::Rejected { status: 300..400, .. } => {
                 "The server redirects, and requests are not sent on: set base_url to where the models answer."
             }
@@ -398,6 +457,9 @@ impl ToReport for ModelError {
             | Failure::Unavailable { .. }
             | Failure::Unauthorized { .. }
             | Failure::Rejected { .. }
+            | Failure::Quota { .. }
+            | Failure::Unsupported { .. }
+            | Failure::Filtered { .. }
             | Failure::ContextLength { .. }
             | Failure::Cut
             | Failure::Endless { .. }

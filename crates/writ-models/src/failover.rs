@@ -9,15 +9,17 @@
 //! failed so often, other than in passing, that they come last for a while. A breaker chooses between routes;
 //! it never leaves a person without one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use writ_types::error::{Report, ToReport as _};
 use writ_types::unit::Timestamp;
 
-use crate::error::{Failure, ModelError};
+use crate::error::{Failure, Feature, ModelError};
 use crate::provider::{Chain, Route};
-use crate::retry::Backoff;
+use crate::rate::RateLimits;
+use crate::retry::{Backoff, MAX_WAIT};
 
 /// Failures in a row, other than passing ones, after which a route comes last (design 3.10).
 pub const BREAKER_FAILURES: u32 = 3;
@@ -28,19 +30,42 @@ pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(5 * 60);
 /// The most routes that are remembered; the configuration names a handful.
 const MAX_ROUTES: usize = 256;
 
-/// The experience of earlier calls with the routes.
+/// The experience of earlier calls with the routes. A part of it is stored, so that it holds over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouteExperience(BTreeMap<(String, String), RouteHealth>);
+pub struct RouteExperience {
+    routes: BTreeMap<(String, String), RouteHealth>,
+    /// Raised with each change.
+    changes: u64,
+}
 
 /// The experience with one route.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct RouteHealth {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteHealth {
     /// Failures in a row.
-    failures: u32,
+    #[serde(default)]
+    pub failures: u32,
     /// Until when it comes last.
-    open_until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_until: Option<Timestamp>,
     /// Before when its provider does not want to be asked.
-    held_until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Timestamp>,
+    /// The limits that its provider stated last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<RateLimits>,
+}
+
+/// The stored form of the experience with one route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredHealth {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The experience.
+    pub health: RouteHealth,
 }
 
 fn route_key(route: &Route) -> (String, String) {
@@ -50,38 +75,95 @@ fn route_key(route: &Route) -> (String, String) {
 impl RouteExperience {
     /// A route has answered.
     pub fn record_answer(&mut self, route: &Route) {
-        self.0.remove(&route_key(route));
+        let key = route_key(route);
+        let Some(known) = self.routes.get_mut(&key) else { return };
+        // The limits stay as they were stated: an answer says nothing about them.
+        let now = RouteHealth { limits: known.limits, ..RouteHealth::default() };
+        if *known == now {
+            return;
+        }
+        *known = now;
+        if now == RouteHealth::default() {
+            self.routes.remove(&key);
+        }
+        self.changes = self.changes.saturating_add(1);
+    }
+
+    /// Returns a number that is another one after each change.
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Returns the experience with a route.
+    pub fn health_of(&self, route: &Route) -> RouteHealth {
+        self.routes.get(&route_key(route)).copied().unwrap_or_default()
+    }
+
+    /// Returns what is stored.
+    pub fn to_stored(&self) -> Vec<StoredHealth> {
+        let stored = |((provider, model), health): (&(String, String), &RouteHealth)| StoredHealth {
+            provider: provider.clone(),
+            model: model.clone(),
+            health: *health,
+        };
+        self.routes.iter().map(stored).collect()
+    }
+
+    /// Makes the experience of what was stored. Waits from before are bounded, since clocks may have been set back.
+    pub fn from_stored(stored: Vec<StoredHealth>, now: Timestamp) -> Self {
+        let bounded = |until: Option<Timestamp>, longest: Duration| {
+            until.filter(|until| *until > now).map(|until| until.min(now.plus_duration(longest)))
+        };
+        let routes = stored.into_iter().take(MAX_ROUTES).map(|StoredHealth { provider, model, health }| {
+            let health = RouteHealth {
+                open_until: bounded(health.open_until, BREAKER_COOLDOWN),
+                held_until: bounded(health.held_until, MAX_WAIT),
+                ..health
+            };
+            ((provider, model), health)
+        });
+        Self { routes: routes.collect(), changes: 0 }
     }
 
     /// A route has failed.
     pub fn record_failure(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
         let key = route_key(route);
         // The map is bounded, since the model's name comes from the configuration of each home.
-        if !error.failure.is_of_the_route() || (self.0.len() >= MAX_ROUTES && !self.0.contains_key(&key)) {
+        if !error.failure.is_of_the_route()
+            || (self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&key))
+        {
             return;
         }
-        let known = self.0.entry(key).or_default();
+        let before = self.routes.get(&key).copied().unwrap_or_default();
+        let mut known = before;
+        if let Some(limits) = &error.limits {
+            known.limits = Some(**limits);
+        }
         // What the provider asks for counts for all of its models.
         if let Some(wait) = error.failure.retry_after() {
             known.held_until = Some(now.plus_duration(wait));
         }
-        // A conversation that is too long says nothing of how the route would do with another one.
-        if !error.failure.is_transient() && !matches!(error.failure, Failure::ContextLength { .. }) {
+        // A request that is too long or has what the model does not take says nothing of how the route would do with another.
+        if !error.failure.is_transient() && !error.failure.is_of_the_request() {
             known.failures = known.failures.saturating_add(1);
             if known.failures >= BREAKER_FAILURES {
                 known.open_until = Some(now.plus_duration(BREAKER_COOLDOWN));
             }
         }
+        if known != before {
+            self.routes.insert(key, known);
+            self.changes = self.changes.saturating_add(1);
+        }
     }
 
     /// Returns true if a route comes last now.
     pub fn is_open(&self, route: &Route, now: Timestamp) -> bool {
-        self.0.get(&route_key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
+        self.routes.get(&route_key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
     }
 
     /// Returns the time before which a route's provider must not be asked, for any model.
     fn held_until(&self, route: &Route) -> Option<Timestamp> {
-        let same = self.0.iter().filter(|((provider, _), _)| *provider == route.provider.name);
+        let same = self.routes.iter().filter(|((provider, _), _)| *provider == route.provider.name);
         same.filter_map(|(_, known)| known.held_until).max()
     }
 }
@@ -111,6 +193,8 @@ struct Station {
     not_before: Option<Timestamp>,
     /// It is not asked again.
     out: bool,
+    /// The parts of the request that it has refused, and that it is now asked without.
+    left_out: BTreeSet<Feature>,
     /// The last failure: for people, and without the provider's own message.
     cause: Option<(String, String)>,
 }
@@ -123,6 +207,7 @@ impl Course {
             tries: 0,
             not_before: None,
             out: false,
+            left_out: BTreeSet::new(),
             cause: None,
         };
         Self { stations: chain.all().map(station).collect(), backoff }
@@ -153,6 +238,14 @@ impl Course {
             if station.route == *route {
                 station.tries = station.tries.saturating_add(1);
                 station.cause = Some((error.text_for_people(), error.to_string()));
+                // The next request goes without the part that was refused, so it is another one: at once, and once for each part.
+                if let Failure::Unsupported { feature, .. } = &error.failure
+                    && feature.may_be_left_out()
+                    && !over
+                    && station.left_out.insert(*feature)
+                {
+                    continue;
+                }
                 match backoff.wait_before(error, station.tries) {
                     Some(wait) => station.not_before = Some(now.plus_duration(wait)),
                     None => station.out = true,

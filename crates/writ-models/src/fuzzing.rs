@@ -93,7 +93,7 @@ pub fn fuzz_answer(bytes: &[u8]) {
     let Some((status, body)) = bytes.split_first() else { return };
     let error = error_in(&String::from_utf8_lossy(body));
     let mut failure = provider_error(&error, FIRST_ERROR.saturating_add(u16::from(*status)), None);
-    if let Failure::Rejected { code, .. } = &failure {
+    if let Failure::Rejected { code, .. } | Failure::Quota { code, .. } = &failure {
         assert!(code.len() <= 64 && !code.contains(char::is_control), "{code:?}");
     }
     failure.clean_words(None);

@@ -12,7 +12,7 @@
 //! stop reason, bounds on everything.
 //!
 //! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
-//! [`call`] do it, [`error`], [`retry`], [`failover`] and [`window`] are what follows when it fails. [`structured`] asks for
+//! [`call`] do it, [`error`], [`retry`], [`rate`], [`failover`], [`window`] and [`support`] are what follows when it fails. [`structured`] asks for
 //! an answer of one form, [`schema`] writes the schemas of tools as each provider takes them, [`detect`] finds a model where none is configured.
 
 pub mod config;
@@ -37,9 +37,13 @@ pub mod call;
 
 pub mod retry;
 
+pub mod rate;
+
 pub mod failover;
 
 pub mod window;
+
+pub mod support;
 
 pub mod structured;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use writ_types::action::{Action, ModelCall};
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Usage, estimate_tokens, estimate_tokens_of_chars};
+use writ_types::chat::{
+    AnswerForm, ChatMessage, Effort, ModelRequest, Part, Usage, estimate_tokens, estimate_tokens_of_chars,
+};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::{Timestamp, Tokens};
@@ -22,6 +24,9 @@ const MIN_CUT: u64 = 2_048;
 
 /// By how much a request must be longer than what was read of it. An estimate alone is rarely wrong by as much.
 const CUT_FACTOR: u64 = 2;
+
+/// The most by which a file may cost more than its estimate.
+const FILE_CEILING_FACTOR: u64 = 4;
 
 /// Tokens that every message and tool costs besides its text: role marks and separators.
 const TOKENS_PER_ITEM: u64 = 8;
@@ -44,6 +49,16 @@ pub enum PlanError {
     /// The model cannot call tools, and the request offers some.
     #[error("{0} cannot call tools")]
     NoTools(String),
+    /// The model or its format takes no file of this type, and the request has one.
+    #[error("{model} takes no {what}: \"{name}\" cannot be sent to it")]
+    NoFile {
+        /// The model, as `provider/name`.
+        model: String,
+        /// The kind of files that it does not take.
+        what: &'static str,
+        /// The name of the first such file.
+        name: String,
+    },
 }
 
 impl ToReport for PlanError {
@@ -55,6 +70,8 @@ impl ToReport for PlanError {
             }
             Self::NoTools(_) => Report::new(Exit::Config, "model.no_tools", self.to_string())
                 .with_hint("Choose a model that can call tools."),
+            Self::NoFile { .. } => Report::new(Exit::Config, "model.no_file", self.to_string())
+                .with_hint("Name a model that reads such files in models.default or models.fallback."),
         }
     }
 }
@@ -69,6 +86,10 @@ struct Digested<'a> {
     /// The digest of the tools instead of the tools: they rarely change, and their digest is cached.
     tools: Digest,
     max_output_tokens: Tokens,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    form: Option<&'a AnswerForm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<Effort>,
 }
 
 impl PlannedCall {
@@ -89,6 +110,9 @@ impl PlannedCall {
         if !info.tools && !request.tools.is_empty() {
             return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
         }
+        if let Some((what, name)) = unfit_file(provider.kind, info, &request) {
+            return Err(PlanError::NoFile { model: format!("{}/{model}", provider.name), what, name });
+        }
         // For an unknown model the catalogue only guesses, so the caller's limit counts.
         let max_output_tokens = if info.known {
             request.max_output_tokens.min(info.max_output)
@@ -105,6 +129,8 @@ impl PlannedCall {
             messages: &request.messages,
             tools: request.tools.digest()?,
             max_output_tokens: request.max_output_tokens,
+            form: request.form.as_ref(),
+            effort: request.effort,
         };
         let call = ModelCall {
             provider: provider.name.clone(),
@@ -173,6 +199,22 @@ impl PlannedCall {
     }
 }
 
+/// Returns the first file of a request that the model cannot take, by its kind and name. Of an unknown model only the format
+/// is known; its server refuses what it cannot read.
+fn unfit_file(kind: ProviderKind, info: ModelInfo, request: &ModelRequest) -> Option<(&'static str, String)> {
+    let files = request.messages.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
+        Part::File(attached) => Some(&attached.file),
+        Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+    });
+    let sees = info.vision || !info.known;
+    // This format has a field for images alone; the library would leave other files out.
+    let reads_pdf = kind != ProviderKind::Ollama && sees;
+    files
+        .filter(|file| if file.media.is_image() { !sees } else { !reads_pdf })
+        .map(|file| (if file.media.is_image() { "images" } else { "PDF files" }, file.name.clone()))
+        .next()
+}
+
 /// The size of a request, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
@@ -195,6 +237,12 @@ impl Size {
                 Part::Result(result) => size.add_text(&result.text),
                 Part::Reasoning(piece) => {
                     size.add(estimate_tokens_of_chars(piece.byte_count()), piece.byte_count())
+                }
+                Part::File(attached) => {
+                    let tokens = Tokens::new(attached.file.estimated_tokens());
+                    size.estimate += tokens;
+                    // A large image in full detail costs a few times as much with some providers.
+                    size.at_most += Tokens::new(tokens.get().saturating_mul(FILE_CEILING_FACTOR));
                 }
             }
         }
@@ -221,5 +269,40 @@ impl Size {
         self.estimate += estimate;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.at_most += Tokens::new(bytes.div_ceil(CEILING_BYTES_PER_TOKEN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::chat::{AttachedFile, FileRef, Role, ToolSpecs};
+    use writ_types::taint::{Label, Taint};
+
+    use super::*;
+
+    /// Rows: SCL-016 (in part: a text-only model refuses an image)
+    #[test]
+    fn a_known_model_that_sees_nothing_takes_no_file() {
+        let info = |vision, known| ModelInfo {
+            context_window: Tokens::new(1_000),
+            max_output: Tokens::new(100),
+            tools: true,
+            vision,
+            known,
+        };
+        let file = FileRef::describe_file("a.gif", b"GIF89a;").expect("an image");
+        let parts = vec![Part::File(AttachedFile { file, content: None })];
+        let message = ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) };
+        let request = ModelRequest {
+            system: String::new(),
+            messages: vec![Arc::new(message)],
+            tools: ToolSpecs::default(),
+            max_output_tokens: Tokens::new(10),
+            form: None,
+            effort: None,
+        };
+        let unfit = |info| unfit_file(ProviderKind::OpenAi, info, &request);
+        assert_eq!(unfit(info(false, true)), Some(("images", "a.gif".to_owned())));
+        assert_eq!(unfit(info(true, true)), None);
+        assert_eq!(unfit(info(false, false)), None, "its server knows");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use writ_egress::http::Url;
+use writ_types::chat::Effort;
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -212,11 +213,13 @@ impl Chain {
     }
 }
 
-/// The routes of each role.
+/// The routes of each role and skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     default: Chain,
     roles: BTreeMap<ModelRole, Chain>,
+    skills: BTreeMap<String, Chain>,
+    effort: BTreeMap<ModelRole, Effort>,
     providers: BTreeMap<String, Arc<Provider>>,
 }
 
@@ -232,17 +235,24 @@ impl Routes {
             let table = config.providers.get(&name).cloned().unwrap_or_default();
             providers.insert(name.clone(), Arc::new(build_provider(&name, table)?));
         }
-        let all = |setting: &str, models: &[String]| {
-            let routes = models.iter().map(|model| parse_route(setting, model, &providers));
-            routes.collect::<Result<Vec<Route>, _>>()
-        };
         let models = &config.models;
+        let one = |setting: String, model: &String| parse_route(&setting, model, &providers);
+        let all = |setting: &str, models: &[String]| {
+            models.iter().map(|model| one(setting.to_owned(), model)).collect::<Result<Vec<Route>, _>>()
+        };
         let default = models.default.as_ref().ok_or(ModelsConfigError::MissingDefault)?;
-        let default = parse_route("models.default", default, &providers)?;
+        let default = one("models.default".to_owned(), default)?;
         let fallback = all("models.fallback", &models.fallback)?;
+        let mut tiers = BTreeMap::new();
+        for (tier, model) in &models.tiers {
+            tiers.insert(*tier, one(format!("models.tiers.{tier}"), model)?);
+        }
+        // A role's own model counts before that of its tier.
         let mut firsts = BTreeMap::new();
-        for (role, model) in &models.roles {
-            firsts.insert(*role, parse_route(&format!("models.roles.{role}"), model, &providers)?);
+        for role in ModelRole::ALL {
+            let own = models.roles.get(&role).map(|model| one(format!("models.roles.{role}"), model));
+            let tier = || role.tier().and_then(|tier| tiers.get(&tier)).cloned();
+            firsts.extend(own.transpose()?.or_else(tier).map(|route| (role, route)));
         }
         let mut roles = BTreeMap::new();
         for (role, list) in &models.role_fallback {
@@ -251,9 +261,19 @@ impl Routes {
             let first = firsts.remove(role).unwrap_or_else(|| default.clone());
             roles.insert(*role, Chain::new(first, &list));
         }
-        // Every other role uses the common list.
-        roles.extend(firsts.into_iter().map(|(role, first)| (role, Chain::new(first, &fallback))));
-        Ok(Self { default: Chain::new(default, &fallback), roles, providers })
+        // Every other role uses the common list, and at last the default model: one that cannot be reached should not stop
+        // what another can do. Vectors of another model are of no use, so that role has no other.
+        let last: Vec<Route> = fallback.iter().cloned().chain([default.clone()]).collect();
+        roles.extend(firsts.into_iter().map(|(role, first)| {
+            let rest = if role == ModelRole::Embedding { &[] } else { last.as_slice() };
+            (role, Chain::new(first, rest))
+        }));
+        let mut skills = BTreeMap::new();
+        for (skill, model) in &models.skills {
+            skills.insert(skill.clone(), Chain::new(one(format!("models.skills.{skill}"), model)?, &last));
+        }
+        let default = Chain::new(default, &fallback);
+        Ok(Self { default, roles, skills, effort: models.effort.clone(), providers })
     }
 
     /// The route to a model of any known provider, as `provider/name`, whether or not it is configured for something.
@@ -275,15 +295,40 @@ impl Routes {
         self.route(role) != self.default.first()
     }
 
+    /// The routes of a call for a skill: those of the skill, else of the role, else the default ones (WIN-073).
+    pub fn chain_for(&self, skill: Option<&str>, role: ModelRole) -> &Chain {
+        skill.and_then(|skill| self.skills.get(skill)).unwrap_or_else(|| self.chain(role))
+    }
+
+    /// Returns the effort that a role's model should make; `None`: the provider decides.
+    pub fn effort(&self, role: ModelRole) -> Option<Effort> {
+        self.effort.get(&role).copied()
+    }
+
+    /// Every route that the configuration names, for roles and for skills.
+    pub fn named(&self) -> impl Iterator<Item = &Route> {
+        self.all().map(|(_, route)| route).chain(self.skills.values().map(Chain::first))
+    }
+
+    /// Returns the skills with a model of their own, with their routes.
+    pub fn skills(&self) -> impl Iterator<Item = (&str, &Chain)> {
+        self.skills.iter().map(|(skill, chain)| (skill.as_str(), chain))
+    }
+
     /// The first route of a role, or the default.
     pub fn route(&self, role: ModelRole) -> &Route {
         self.chain(role).first()
     }
 
-    /// All routes: those by default first, then those of the roles that have their own.
+    /// The routes of roles: those by default first, then those of the roles that have their own, without the default ones
+    /// that end their lists.
     pub fn all(&self) -> impl Iterator<Item = (Option<ModelRole>, &Route)> {
         let default = self.default.all().map(|route| (None, route));
-        let roles = self.roles.iter().flat_map(|(role, chain)| chain.all().map(|route| (Some(*role), route)));
+        let is_own = |route: &&Route| self.default.all().all(|other| other != *route);
+        let roles = self.roles.iter().flat_map(move |(role, chain)| {
+            let first = std::iter::once(chain.first());
+            first.chain(chain.all().skip(1).filter(is_own)).map(|route| (Some(*role), route))
+        });
         default.chain(roles)
     }
 }
@@ -295,12 +340,12 @@ fn known_names(config: &ModelsConfig) -> Vec<String> {
     names
 }
 
-/// Reads `provider/name`; `provider:name` means the same.
-fn parse_route(
-    setting: &str,
-    value: &str,
-    providers: &BTreeMap<String, Arc<Provider>>,
-) -> Result<Route, ModelsConfigError> {
+/// Splits `provider/name`; `provider:name` means the same.
+///
+/// # Errors
+///
+/// If it has another form.
+pub(crate) fn split_name<'a>(setting: &str, value: &'a str) -> Result<(&'a str, &'a str), ModelsConfigError> {
     let bad = || ModelsConfigError::BadModel {
         setting: setting.to_owned(),
         value: value.chars().take(128).collect(),
@@ -311,6 +356,16 @@ fn parse_route(
     if name.is_empty() || model.is_empty() || model.len() > 256 || !value.chars().all(printable) {
         return Err(bad());
     }
+    Ok((name, model))
+}
+
+/// The route of a model's name, see [`split_name`].
+fn parse_route(
+    setting: &str,
+    value: &str,
+    providers: &BTreeMap<String, Arc<Provider>>,
+) -> Result<Route, ModelsConfigError> {
+    let (name, model) = split_name(setting, value)?;
     let provider = providers.get(name).ok_or_else(|| ModelsConfigError::UnknownProvider {
         setting: setting.to_owned(),
         provider: name.to_owned(),

@@ -1,5 +1,7 @@
 //! The meaning of a provider's error: its status, its code and its message, as many servers write them.
 
+mod feature;
+
 mod message;
 
 mod too_long;
@@ -15,11 +17,23 @@ pub(crate) use message::error_in;
 
 /// Words that mean an account without balance. Waiting does not help then, though the status is 429, as for a rate
 /// limit.
-pub(crate) const USED_UP: [&str; 4] = [
+const USED_UP: [&str; 6] = [
     "insufficient_quota",
+    "insufficient_balance",
+    "credit_balance_too_low",
     "billing_not_active",
     "billing_hard_limit_reached",
     "exceeded_current_quota_error",
+];
+
+/// Words that mean that a filter of the provider stopped the request.
+const FILTERED: [&str; 6] = [
+    "content_filter",
+    "content_policy_violation",
+    "moderation_blocked",
+    "data_inspection_failed",
+    "ResponsibleAIPolicyViolation",
+    "PROHIBITED_CONTENT",
 ];
 
 /// Returns the failure that a provider's error means. The error is an object, or a text alone; `wait` is the wait from
@@ -36,7 +50,12 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
     // Before the rate limit: an account without balance comes with the same status.
     if let Some(word) = words.iter().find(|word| USED_UP.contains(word)) {
-        return Failure::Rejected { status, code: read_identifier(word), said };
+        return Failure::Quota { status, code: read_identifier(word), said };
+    }
+    // Anthropic has no word of its own for it, and 402 means nothing else.
+    if status == 402 || message.to_lowercase().contains("credit balance is too low") {
+        let word = [field("code"), field("type")].into_iter().find(|word| is_word(word));
+        return Failure::Quota { status, code: read_identifier(word.unwrap_or_default()), said };
     }
     if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
         return Failure::RateLimited { retry_after: wait, said };
@@ -44,6 +63,12 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     // Before `Unavailable`: some servers answer 500 for a conversation that is too long.
     if let Some(sizes) = too_long::recognise_size(error, &words, &message, status) {
         return Failure::ContextLength { sizes, said };
+    }
+    if says(&FILTERED) {
+        return Failure::Filtered { status, said };
+    }
+    if let Some(feature) = feature::recognise_feature(&message, status) {
+        return Failure::Unsupported { feature, status, said };
     }
     if says(&["overloaded_error"]) {
         return Failure::Unavailable { status: 529, retry_after: wait, said };
@@ -54,10 +79,13 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     if status >= 500 {
         return Failure::Unavailable { status, retry_after: wait, said };
     }
-    // Some write the status as their code once more.
-    let is_word = |word: &&str| word.contains(|c: char| !c.is_ascii_digit());
-    let word = ["code", "type", "status"].map(field).into_iter().find(is_word);
+    let word = ["code", "type", "status"].map(field).into_iter().find(|word| is_word(word));
     Failure::Rejected { status, code: read_identifier(word.unwrap_or_default()), said }
+}
+
+/// Returns true if a code is a word: some servers write the status as their code once more.
+fn is_word(word: &str) -> bool {
+    word.contains(|c: char| !c.is_ascii_digit())
 }
 
 /// Reads a number, which some servers write as a text.

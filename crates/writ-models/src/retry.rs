@@ -59,7 +59,14 @@ mod tests {
     use crate::error::Failure;
 
     fn error(failure: Failure) -> ModelError {
-        ModelError { provider: "p".into(), model: "m".into(), failure, usage: Usage::default(), begun: false }
+        ModelError {
+            provider: "p".into(),
+            model: "m".into(),
+            failure,
+            usage: Usage::default(),
+            begun: false,
+            limits: None,
+        }
     }
 
     /// Rows: SCL-021

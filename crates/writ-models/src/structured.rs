@@ -111,6 +111,8 @@ mod tests {
             messages: vec![Arc::new(ChatMessage { role: Role::User, parts, label })],
             tools: ToolSpecs::default(),
             max_output_tokens: Tokens::new(100),
+            form: None,
+            effort: None,
         }
     }
 

@@ -14,7 +14,15 @@ mod schemas;
 
 mod endings;
 
+mod classes;
+
 mod faults;
+
+mod files;
+
+mod forms;
+
+mod resilience;
 
 mod routing;
 

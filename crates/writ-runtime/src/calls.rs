@@ -44,6 +44,9 @@ mod budget;
 
 mod context;
 
+mod files;
+
+
 mod fleet;
 
 mod gates;
@@ -164,8 +167,7 @@ async fn dispatch_call(
         }
         MethodCall::ApprovalsHosts(NoParams {}) => as_json::<m::ApprovalsHosts>(services.reach.hosts().await),
         MethodCall::ApprovalsRevoke(name) => {
-            let revoked = in_force::revoke_approval(services, who, &name.ask).await;
-            as_json::<m::ApprovalsRevoke>(revoked)
+            as_json::<m::ApprovalsRevoke>(in_force::revoke_approval(services, who, &name.ask).await)
         }
         MethodCall::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
         MethodCall::GatesAnswer(decision) => {
@@ -176,12 +178,10 @@ async fn dispatch_call(
             as_json::<m::ApproversList>(services.passkeys.list_passkeys().await)
         }
         MethodCall::ApproversPermit(request) => {
-            let permitted = services.passkeys.permit_enrolment(&request.grant);
-            as_json::<m::ApproversPermit>(permitted.await)
+            as_json::<m::ApproversPermit>(services.passkeys.permit_enrolment(&request.grant).await)
         }
         MethodCall::ApproversRemove(name) => {
-            let removed = services.passkeys.remove_approver(name.key).await;
-            as_json::<m::ApproversRemove>(removed)
+            as_json::<m::ApproversRemove>(services.passkeys.remove_approver(name.key).await)
         }
         MethodCall::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
         MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name).await),
@@ -236,6 +236,8 @@ async fn dispatch_call(
         MethodCall::FleetBack(back) => as_json::<m::FleetBack>(fleet::return_case(services, who, back).await),
         MethodCall::FleetClose(end) => as_json::<m::FleetClose>(fleet::close_case(services, who, end).await),
         MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
+        MethodCall::FilesAdd(file) => as_json::<m::FilesAdd>(files::add_file(services, file).await),
+        MethodCall::ModelsPrices(NoParams {}) => as_json::<m::ModelsPrices>(models::list_prices(services)),
         MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
         MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),
         MethodCall::McpReload(request) => {

@@ -8,6 +8,7 @@ use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence
 use writ_store::batch::{Batch, NewMessageRow, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_store::reads::{QueueReads as _, SessionReads as _, TurnReads as _};
+use writ_types::chat::FileRef;
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, InboundRecord};
 use writ_types::error::{Report, ToReport as _};
@@ -21,6 +22,7 @@ use crate::config::STOP_DEADLINE;
 use crate::error::{DirectoryError, EngineError};
 use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
+use crate::model::experience;
 pub use crate::perform::send::SentFile;
 use crate::routed::ModelRouter;
 use crate::secrets;
@@ -78,6 +80,7 @@ impl Engine {
         secrets::learn_secrets(&services).await?;
         recover::requeue(&services).await?;
         recover::note_surroundings(&services).await?;
+        experience::restore_experience(&services).await?;
         closing::at_start(&services).await?;
         recover::give_up(&services).await?;
         settle::settle_abandoned(&services).await?;
@@ -307,7 +310,9 @@ impl Engine {
         }
         let directory = Directory { home_uid: self.services.config.home_uid };
         let now = self.services.journal.clock.now();
-        let text_taint = along.text_taint;
+        // What an image or a PDF file says was not written by its sender.
+        let has_files = !FileRef::files_in(&inbound.text).is_empty();
+        let text_taint = if has_files { Taint::External } else { along.text_taint };
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
         let session = self.services.sessions.open_one(inbound.get_value().session).await?;
         let (inbound, seen) = self.services.keys.under_order((&session, consumer), inbound).await?;

@@ -143,6 +143,7 @@ fn bytes_of(message: &ChatMessage) -> usize {
         Part::Call(call) => call.name.len() + call.arguments.to_string().len(),
         Part::Result(result) => result.text.len() + label_bytes(&result.label),
         Part::Reasoning(piece) => piece.byte_count(),
+        Part::File(attached) => attached.content.as_ref().map_or(0, |content| content.len()),
     };
     label_bytes(&message.label) + message.parts.iter().map(part_bytes).sum::<usize>()
 }

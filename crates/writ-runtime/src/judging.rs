@@ -122,6 +122,8 @@ pub(crate) async fn ask_model(
         messages: vec![Arc::new(ChatMessage { role: Role::User, parts, label: label.clone() })],
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(MAX_VERDICT_TOKENS),
+        form: None,
+        effort: None,
     };
     let asked = model::ask(place, ModelRole::Scorer, (Arc::new(request), &label), cancel).await?;
     ops.extend(asked.ops);

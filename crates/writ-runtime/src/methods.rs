@@ -14,6 +14,7 @@ use writ_types::api::approval::{
 };
 use writ_types::api::budget::{self as money, BudgetQuery, SessionBudgetState};
 use writ_types::api::context::{self as shown, CompactionOutcome, ContextPins, ContextView};
+use writ_types::api::file::{NewFile, StoredFile};
 use writ_types::api::fleet::{
     CaseEnding, CaseName, CaseReturn, GuestAnswer, HolderList, MessagePage, MessageQuery,
 };
@@ -26,7 +27,7 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
-use writ_types::api::model::{ModelList, ModelName};
+use writ_types::api::model::{ModelList, ModelName, PriceList};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -228,6 +229,10 @@ methods! {
     SessionsList = "sessions.list", NoParams => SessionList, Read, Get ["/api/v1/sessions", "/sessions"];
     /// Shows a session and the messages that wait in it.
     SessionsShow = "sessions.show", SessionName => SessionDetails, Read;
+    /// Stores an image or a PDF file for a message of a session: a message whose text has its line brings it along.
+    FilesAdd = "files.add", NewFile => StoredFile,
+        Change("the file is only stored; a message that names it is trusted no more than external content"),
+        Post ["/api/v1/files"], or [404, 422];
     /// Closes a session: stops its turn, ends what waits in it, and revokes its keys.
     SessionsClose = "sessions.close", SessionName => SessionClosing,
         Change("its history stays, and its changes can still be applied and undone"),
@@ -398,6 +403,8 @@ methods! {
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
+    /// Lists the prices of models that count now.
+    ModelsPrices = "models.prices", NoParams => PriceList, Terminal;
     /// Tries a model with one small request of each kind.
     ModelsTest = "models.test", ModelName => Value, Terminal;
     /// Starts an MCP server, lists its tools and ends it.
@@ -422,7 +429,7 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 18] = [
+    const CHANGES: [&str; 19] = [
         "apply",
         "approvals.revoke",
         "budget.pause",
@@ -431,6 +438,7 @@ mod tests {
         "context.pin",
         "context.unpin",
         "diff",
+        "files.add",
         "fleet.answer",
         "fleet.back",
         "fleet.close",

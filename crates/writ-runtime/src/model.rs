@@ -1,9 +1,18 @@
 //! One answer of a model: planned, put before the door, called, and tried again, by another model too, where that is
 //! sensible.
 
+mod ask;
+
 mod clearance;
 
 mod refusal;
+
+pub(crate) mod experience;
+
+mod files;
+
+mod form;
+
 
 mod shown;
 
@@ -24,8 +33,8 @@ use writ_policy::budget::Spent;
 use writ_policy::door::Mode;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
-use writ_types::chat::{ModelReply, ModelRequest, Usage};
-use writ_types::entry::Fact;
+use writ_types::chat::{ModelReply, ModelRequest, Usage, Effort};
+use writ_types::entry::{Fact, DenyReason};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;
@@ -36,10 +45,12 @@ use crate::budget;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
+pub(crate) use self::ask::{HarnessAnswer, ask};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 use self::refusal::refused;
-use self::shown::{show, shown_text};
+use self::shown::{show, shown_text, show_reasoning};
+pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 pub(crate) use self::trial::try_model;
 
 use crate::door::{Passage, RequestContext};
@@ -81,14 +92,13 @@ pub(crate) async fn call(
     let Some(models) = &services.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    services.journal.redactor.mask_request(&mut request);
     let (mut course, role) = (models.start_course(place.profile.model), place.profile.model);
+    prepare_request(&place, models.routes().effort(role), &mut request).await?;
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),
     };
-    let request = Arc::new(request);
-    let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
+    let (request, mut last, mut room) = (Arc::new(request), None::<Report>, None::<Tokens>);
     while let Some(step) = models.next(&course, services.journal.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), services.journal.clock.now())
         {
@@ -122,12 +132,14 @@ pub(crate) async fn call(
             Tried::Over(event) => {
                 if matches!(event, Event::ModelReplied { .. }) {
                     models.answered(&step.route);
+                    account.ops.extend(experience::store_changes(&services, models));
                 }
                 return Ok(account.ended(event));
             }
             Tried::Failed(error) => {
                 let now = services.journal.clock.now();
                 models.failed(&mut course, &step.route, &error, now);
+                account.ops.extend(experience::store_changes(&services, models));
                 let takes = models.context_room(&step.route, now);
                 room = room.max(takes.filter(|_| is_too_long(&error)));
                 last = Some(services.journal.redactor.mask_report(course.final_report(&error)));
@@ -137,6 +149,17 @@ pub(crate) async fn call(
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
     Ok(account.ended(unanswered(&report, room, noted)))
+}
+
+/// Masks a request, and adds the files of its messages and the effort of its role.
+async fn prepare_request(
+    place: &CallPlace,
+    effort: Option<Effort>,
+    request: &mut ModelRequest,
+) -> Result<(), EngineError> {
+    place.services.journal.redactor.mask_request(request);
+    request.effort = request.effort.or(effort);
+    files::attach_files(&place.services, place.session.id, request).await
 }
 
 /// Reads the spent amounts anew, and renews the key of a turn before it asks its model again.
@@ -165,60 +188,6 @@ fn unanswered(report: &Report, room: Option<Tokens>, noted: Option<String>) -> E
     }
 }
 
-/// The result of a question that the harness asks a model.
-#[derive(Debug)]
-pub(crate) struct HarnessAnswer {
-    /// The answer, or in words why there is none.
-    pub(crate) reply: Result<ModelReply, String>,
-    /// The operations that the caller must still write to the ledger.
-    pub(crate) ops: Pending,
-    pub(crate) cost: MicroUsd,
-}
-
-/// Asks a model of a role for the harness, once: nothing of it is shown, and no other model is asked.
-///
-/// # Errors
-///
-/// If the store cannot be used.
-pub(crate) async fn ask(
-    place: &CallPlace,
-    role: ModelRole,
-    (request, label): (Arc<ModelRequest>, &Label),
-    cancel: &CancellationToken,
-) -> Result<HarnessAnswer, EngineError> {
-    let (services, mut account) = (&place.services, Account::default());
-    let none = |why: String, account: Account| HarnessAnswer {
-        reply: Err(why),
-        ops: account.ops,
-        cost: account.cost,
-    };
-    let now = services.journal.clock.now();
-    let Some(models) = &services.outside.models else {
-        return Ok(none("no model is configured".to_owned(), account));
-    };
-    let (mut course, mut request) = (models.start_course(role), Arc::unwrap_or_clone(request));
-    let cleared = match clear(place, (models, role), (&mut request, label), &mut course) {
-        Ok(cleared) => cleared,
-        Err(report) => return Ok(none(report.outside, account)),
-    };
-    let Some(step) = models.next(&course, now) else {
-        return Ok(none("no model can be asked now".to_owned(), account));
-    };
-    let planned = match models.plan_over(&step.route, Arc::new(request), now) {
-        Ok(planned) => planned.reason_for_route(&cleared.why),
-        Err(error) => {
-            return Ok(none(services.journal.redactor.mask_report(error.report()).outside, account));
-        }
-    };
-    let tried = attempt(place, models, (&planned, role), &cleared, cancel, &mut account).await?;
-    let reply = match tried {
-        Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
-        Tried::Over(_) => Err("the call was refused".to_owned()),
-        Tried::Failed(error) => Err(recorded_error(services, &error)),
-    };
-    Ok(HarnessAnswer { reply, ops: account.ops, cost: account.cost })
-}
-
 /// The operations, cost and usage of a call so far, over all its attempts.
 #[derive(Debug, Default)]
 struct Account {
@@ -234,6 +203,14 @@ struct Account {
 impl Account {
     fn ended(self, event: Event) -> ModelCallResult {
         ModelCallResult { event, ops: self.ops, cost: self.cost }
+    }
+
+    fn answered(self, reply: Result<ModelReply, String>) -> HarnessAnswer {
+        HarnessAnswer { reply, ops: self.ops, cost: self.cost }
+    }
+
+    fn unanswered(self, why: String) -> HarnessAnswer {
+        self.answered(Err(why))
     }
 
     fn failed(self, report: &Report) -> ModelCallResult {
@@ -306,6 +283,7 @@ async fn attempt(
         Ok(mut reply) => {
             place.session.state().secrecy.withheld.restore_content(&mut reply, &cleared.hidden);
             place.services.journal.redactor.mask_reply(&mut reply);
+            show_reasoning(place, is_shown, &reply.reasoning);
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;

@@ -173,6 +173,8 @@ pub(crate) struct Life {
     pub(crate) work: WorkCalls,
     /// Who waits for guidance of the planner, by session and message.
     guidance: Mutex<BTreeMap<(SessionId, String), oneshot::Sender<String>>>,
+    /// The change of the experience with models that was stored last.
+    pub(crate) stored_experience: AtomicU64,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -196,6 +198,7 @@ impl Life {
             metrics,
             work: WorkCalls::default(),
             guidance: Mutex::default(),
+            stored_experience: AtomicU64::new(0),
             fleet: OnceLock::new(),
         }
     }

@@ -13,6 +13,7 @@ pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::compaction::Compaction;
+use crate::files::MessageFile;
 use crate::fleet::FleetOp;
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
@@ -261,6 +262,8 @@ pub enum Op {
     KeepResult(Box<WithheldResult>),
     /// Deletes every withheld result of a session.
     DropResults(SessionId),
+    /// Stores a file of a message; the oldest of its session go where there are too many. One that is there stays.
+    StoreFile(Box<MessageFile>),
     /// Keeps the task key of an approved plan, and how often its steps may be done. Conflict if there is one.
     KeepPlan(Box<NewPlan>),
     /// Takes an approval back. Missing ones are a conflict.

@@ -41,6 +41,8 @@ pub mod turns;
 
 pub mod sessions;
 
+pub mod files;
+
 pub mod kept;
 
 pub mod compaction;

@@ -44,6 +44,7 @@ pub(crate) fn leaves_consent(op: &Op) -> bool {
             | Op::AddUsage(_)
             | Op::OpenAsk(_)
             | Op::KeepResult(_)
+            | Op::StoreFile(_)
             | Op::DropResults(_)
             | Op::AddCounter { .. }
             | Op::Remember(_)

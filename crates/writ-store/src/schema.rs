@@ -57,6 +57,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0016_context_and_money.sql"),
     },
     Migration { number: 17, name: "work items", sql: include_str!("schema/0017_work_items.sql") },
+    Migration { number: 18, name: "message files", sql: include_str!("schema/0018_message_files.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -36,10 +36,13 @@ mod gemini;
 
 mod ollama;
 
+mod files;
+
 mod wire;
 
 mod http;
 
+pub use files::ParsedFile;
 pub use http::{ModelServer, ServerOptions};
 pub use parsed::{ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Recorded, WireFormat};
 pub use reply::{Reply, ReplyFault, ReplyGate, Script, ScriptedCall, Stop, list_of_replies};

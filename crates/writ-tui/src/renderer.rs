@@ -48,16 +48,30 @@ pub struct Renderer<W> {
     mode: RenderMode,
     /// The turn whose text is being streamed, and the text written of it since its last complete message.
     streamed: Option<(TurnId, String)>,
+    /// The reasoning that came last, which is shown folded.
+    reasoning: String,
     /// True if the last line is open.
     open_line: bool,
     /// A terminal that can write over its last row, and how many columns it has now.
     screen: Option<(Screen, fn() -> usize)>,
 }
 
+/// The characters of a reasoning that its line shows.
+const FOLDED_CHARS: usize = 60;
+
+/// Returns the line that stands for a reasoning: its length and its beginning.
+fn fold_reasoning(text: &str) -> String {
+    let words = text.split_whitespace().count();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let begin: String = line.chars().take(FOLDED_CHARS).collect();
+    let more = if begin.len() < line.len() { "…" } else { "" };
+    format!("reasoned in {words} words: {}{more}", escape_line(&begin))
+}
+
 impl<W: Write> Renderer<W> {
     /// A renderer that writes to `out`.
     pub const fn new(out: W, mode: RenderMode) -> Self {
-        Self { out, mode, streamed: None, open_line: false, screen: None }
+        Self { out, mode, streamed: None, reasoning: String::new(), open_line: false, screen: None }
     }
 
     /// The same on a terminal: streamed text is shown as it comes, wrapped and in colour. Without colour, where a terminal may
@@ -88,6 +102,11 @@ impl<W: Write> Renderer<W> {
         if let Some((screen, _)) = &mut self.screen {
             screen.leave_line();
         }
+    }
+
+    /// Returns the lines of the reasoning that came last, escaped; none: no reasoning was shown.
+    pub fn unfold_reasoning(&self) -> Vec<String> {
+        escape_text(&self.reasoning).lines().map(str::to_owned).collect()
     }
 
     /// Gives the writer back.
@@ -149,6 +168,10 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Accepted { .. } => Ok(()),
             ServerFrame::Delta { turn, text } => self.write_delta(*turn, text),
             ServerFrame::Text { turn, text } => self.write_message(*turn, text),
+            ServerFrame::Reasoning { text, .. } => {
+                text.clone_into(&mut self.reasoning);
+                self.write_line(&paint.dim(&fold_reasoning(text)))
+            }
             ServerFrame::Tool { tool, state, summary, .. } => {
                 // Text before a step is not part of the closing message.
                 self.streamed = None;

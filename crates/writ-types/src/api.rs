@@ -29,6 +29,8 @@ pub mod memory;
 
 pub mod model;
 
+pub mod file;
+
 pub mod job;
 
 pub mod fleet;

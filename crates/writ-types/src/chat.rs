@@ -1,5 +1,9 @@
 //! Messages to and from models, independent of any vendor's format.
 
+mod file;
+
+mod form;
+
 mod reasoning;
 
 use std::fmt;
@@ -12,6 +16,10 @@ use crate::digest::{Digest, NotCanonical};
 use crate::taint::Label;
 use crate::unit::Tokens;
 
+pub use file::{
+    AttachedFile, FileError, FileRef, MAX_FILE_BYTES, MAX_FILE_NAME, MAX_FILES, MAX_FILES_BYTES, MediaType,
+};
+pub use form::{AnswerForm, Effort};
 pub use reasoning::{MAX_REASONING_BYTES, Reasoning, ReasoningForm, assistant_parts};
 
 /// The author of a message.
@@ -198,6 +206,8 @@ pub enum Part {
     Result(ToolResult),
     /// Reasoning of the assistant, for its provider alone.
     Reasoning(Reasoning),
+    /// An image or a PDF file of the person's.
+    File(AttachedFile),
 }
 
 /// One message of a conversation.
@@ -315,6 +325,13 @@ pub struct ModelRequest {
     pub tools: ToolSpecs,
     /// The most tokens of the answer.
     pub max_output_tokens: Tokens,
+    /// The form that the answer must have; none: any text. A provider is told in its own way, and the answer is checked
+    /// all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<AnswerForm>,
+    /// The effort of the model's reasoning; none: the provider's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
 }
 
 /// The reason that a model stopped.

@@ -158,6 +158,14 @@ pub enum ServerFrame {
         /// The text.
         text: String,
     },
+    /// The reasoning that came before text or calls of an answer, as far as the provider shows it: masked, gated and not
+    /// stored. Clients show it folded.
+    Reasoning {
+        /// The turn.
+        turn: TurnId,
+        /// The text; what is long loses its end.
+        text: String,
+    },
     /// A tool step.
     Tool {
         /// The turn.

@@ -49,7 +49,7 @@ fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
     let mut answered = BTreeSet::new();
     for part in group.iter().flat_map(|message| &message.parts) {
         match part {
-            Part::Text { .. } | Part::Reasoning(_) => {}
+            Part::Text { .. } | Part::Reasoning(_) | Part::File(_) => {}
             Part::Call(call) => {
                 called.insert(call.id.clone());
             }
@@ -61,7 +61,7 @@ fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
     if called != answered {
         for message in group.iter_mut() {
             Arc::make_mut(message).parts.retain(|part| match part {
-                Part::Text { .. } => true,
+                Part::Text { .. } | Part::File(_) => true,
                 Part::Call(call) => answered.contains(&call.id),
                 Part::Result(result) => called.contains(&result.call_id),
                 // It belongs to calls, some of which were evicted.

@@ -77,7 +77,7 @@ pub(super) fn mask_results(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     let is_long = |part: &Part| match part {
         // A withheld result is referred to by the name in its text.
         Part::Result(result) => result.kept.is_none() && !text::fits_in(&result.text, MIN_MASKED_CHARS),
-        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => false,
+        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) | Part::File(_) => false,
     };
     if !message.parts.iter().any(is_long) {
         return message;
@@ -136,7 +136,7 @@ impl EvictedMessages {
         for message in messages.iter().filter(|message| message.role == Role::User) {
             let text = message.parts.iter().find_map(|part| match part {
                 Part::Text { text } => Some(text.as_str()),
-                Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+                Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
             });
             let line = text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
             if line.is_empty() {

@@ -156,7 +156,7 @@ fn largest_result(conversation: &[ChatMessage]) -> Option<(String, Tokens)> {
             format!("the result of '{}'", text::plain_name(&result.name)),
             estimate_tokens(&result.text),
         )),
-        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => None,
+        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) | Part::File(_) => None,
     });
     results.max_by_key(|(_, tokens)| *tokens)
 }

@@ -269,7 +269,7 @@ pub(crate) fn text_of(message: &ChatMessage) -> String {
         Part::Text { text } => text.clone(),
         Part::Call(call) => format!("{} {}", call.name, call.arguments),
         Part::Result(result) => result.text.clone(),
-        Part::Reasoning(_) => String::new(),
+        Part::Reasoning(_) | Part::File(_) => String::new(),
     };
     message.parts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
@@ -288,7 +288,7 @@ pub(crate) fn assert_paired(messages: &[impl Borrow<ChatMessage>]) {
         }
         for part in &message.parts {
             match part {
-                Part::Text { .. } | Part::Reasoning(_) => {}
+                Part::Text { .. } | Part::Reasoning(_) | Part::File(_) => {}
                 Part::Call(call) => open.push(call.id.clone()),
                 Part::Result(result) => {
                     let place =

@@ -213,6 +213,7 @@ fn shown(message: &ChatMessage) -> String {
                 format!("result {} {:?} {:?}", result.call_id, result.outcome, result.text)
             }
             Part::Reasoning(piece) => format!("reasoning {:?}", piece.form),
+            Part::File(attached) => format!("file {}", attached.file.name),
         };
         let role = format!("{:?}", message.role).to_lowercase();
         writeln!(lines, "        {role} [{}] {part}", message.label.taint).expect("writes");

@@ -671,6 +671,7 @@ fn reasoning_stays_with_its_call() {
             Part::Text { .. } => "text",
             Part::Call(_) => "call",
             Part::Result(_) => "result",
+            Part::File(_) => "file",
             Part::Reasoning(piece) => match piece.form {
                 ReasoningForm::Text(_) => "reasoning",
                 ReasoningForm::CallSignature(_) => "signature",

@@ -12,6 +12,11 @@ pub(crate) enum ModelsCommand {
         /// The model, as PROVIDER/NAME; without it, the one that answers you
         model: Option<String>,
     },
+    /// List the prices that calls are counted with, your own first
+    Prices {
+        /// Models whose name has this text
+        model: Option<String>,
+    },
 }
 
 /// `writ doctor`.

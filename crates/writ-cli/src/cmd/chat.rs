@@ -3,6 +3,8 @@
 mod answers;
 mod commands;
 
+mod files;
+
 mod piped;
 
 mod talk;
@@ -150,6 +152,7 @@ async fn join_session(
             | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }

@@ -215,6 +215,7 @@ impl DemoRun<'_> {
                 | ServerFrame::Work(_)
                 | ServerFrame::GateApproval { .. }
                 | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reasoning { .. }
                 | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. }

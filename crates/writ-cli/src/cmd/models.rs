@@ -1,9 +1,13 @@
-//! `writ models`: what is configured, and whether a model does what turns need.
+//! `writ models`: the configured models and prices, and trials of what turns need.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::Method;
+use writ_runtime::methods::{Method, ModelsPrices};
+use writ_types::api::NoParams;
+use writ_types::api::model::{
+    ConfiguredModel, ListedPrice, ModelState, PriceList, StatedLimit, StatedLimits, TokenPrice,
+};
 use writ_types::error::Exit;
 
 use crate::args::ModelsCommand;
@@ -18,6 +22,7 @@ pub(crate) fn run_models(context: &Context, command: &ModelsCommand) -> Result<(
     match command {
         ModelsCommand::List => list_models(context),
         ModelsCommand::Test { model } => test_model(context, model.as_deref()),
+        ModelsCommand::Prices { model } => list_prices(context, model.as_deref()),
     }
 }
 
@@ -26,37 +31,111 @@ fn list_models(context: &Context) -> Result<(), Failure> {
     context.out.print_either(&listed, describe_models)
 }
 
+fn list_prices(context: &Context, wanted: Option<&str>) -> Result<(), Failure> {
+    let mut listed: PriceList =
+        block_on(async { EngineClient::ensure(context).await?.ask::<ModelsPrices>(&NoParams {}).await })?;
+    listed.prices.retain(|priced| wanted.is_none_or(|wanted| priced.model.contains(wanted)));
+    context.out.print_either(&listed, |listed| {
+        let mut lines: Vec<String> = listed.prices.iter().map(describe_listed).collect();
+        if lines.is_empty() {
+            lines.push("No price is known of such a model.".to_owned());
+        }
+        lines.push(
+            "In dollars per million tokens. Your own go into config.toml: [models.prices.\"PROVIDER/NAME\"] with input and \
+             output, in millionths of a dollar."
+                .to_owned(),
+        );
+        lines
+    })
+}
+
+fn describe_listed(priced: &ListedPrice) -> String {
+    let mark = if priced.configured { "*" } else { " " };
+    // The day is enough.
+    let since = priced.since.map(|since| since.to_string().chars().take(10).collect::<String>());
+    let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+    format!(
+        "{mark} {:<44} {}; {}{since}",
+        escape_line(&priced.model),
+        describe_price(&priced.price),
+        escape_line(&priced.source)
+    )
+}
+
+fn describe_price(price: &TokenPrice) -> String {
+    let TokenPrice { input, output, cache_read, cache_write } = price;
+    let dollars = |micro: &u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
+    format!(
+        "{} in, {} out, {} read from and {} written to its cache",
+        dollars(input),
+        dollars(output),
+        dollars(cache_read),
+        dollars(cache_write)
+    )
+}
+
 /// The models as lines, each with its role.
 pub(crate) fn describe_models(listed: &Value) -> Vec<String> {
-    let models = listed.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut lines: Vec<String> = models.iter().map(describe_model).collect();
+    let models = listed.get("models").cloned().unwrap_or_default();
+    // An engine of another version may list them in another form.
+    let models: Vec<ConfiguredModel> = serde_json::from_value(models).unwrap_or_default();
+    let mut lines: Vec<String> = models.iter().flat_map(describe_model).collect();
     lines.push("`writ models test MODEL` says what works with one of them.".to_owned());
     lines
 }
 
-fn describe_model(model: &Value) -> String {
-    let text = |key: &str| model.get(key).and_then(Value::as_str).unwrap_or_default();
-    // A missing field means an engine that does not know it.
-    let is = |key: &str| model.get(key) == Some(&json!(true));
+fn describe_model(model: &ConfiguredModel) -> Vec<String> {
     let mut known = Vec::new();
-    match model.get("window").and_then(Value::as_u64) {
+    match model.window {
         Some(window) => known.push(format!("takes {window} tokens")),
         None => known.push("its window is not known".to_owned()),
     }
-    if !is("tools") {
+    if !model.tools {
         known.push("calls no tools".to_owned());
     }
-    if !is("priced") {
+    if !model.priced {
         known.push("its price is not known".to_owned());
     }
-    let key = if text("key").is_empty() { "no key" } else { text("key") };
-    format!(
-        "{:<10} {} at {} ({key}; {})",
-        text("role"),
-        escape_line(text("model")),
-        escape_line(text("host")),
+    let (role, key) =
+        (if model.fallback { "  or" } else { model.role.as_str() }, model.key.as_deref().unwrap_or("no key"));
+    let mut lines = vec![format!(
+        "{role:<10} {} at {} ({key}; {})",
+        escape_line(&model.model),
+        escape_line(&model.host),
         known.join(", ")
-    )
+    )];
+    let mut more = vec![format!("clearance {}", model.clearance)];
+    more.extend(model.tier.as_ref().map(|tier| format!("tier {tier}")));
+    more.extend(model.effort.map(|effort| format!("effort {effort}")));
+    more.extend(model.price.as_ref().map(describe_price));
+    lines.push(format!("{:<10}   {}", "", more.join("; ")));
+    lines.extend(describe_state(&model.state).map(|text| format!("{:<10}   {text}", "")));
+    lines
+}
+
+/// Describes the experience with a model; `None`: there is nothing to say.
+fn describe_state(state: &ModelState) -> Option<String> {
+    let ModelState { failures, open_until, held_until, limits } = state;
+    let mut said = Vec::new();
+    match (open_until, failures) {
+        (Some(until), failures) => said.push(format!("failed {failures} times: asked last until {until}")),
+        (None, 0) => {}
+        (None, failures) => said.push(format!("failed {failures} times in a row")),
+    }
+    said.extend(held_until.map(|until| format!("its provider takes no request before {until}")));
+    if let Some(StatedLimits { at, requests, tokens }) = limits {
+        let of = |name: &str, limit: &StatedLimit| {
+            let StatedLimit { limit, remaining, reset } = limit;
+            let left = remaining.map(|left| format!("{left} {name} left"))?;
+            let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+            let reset = reset.map(|reset| format!(", whole again at {reset}")).unwrap_or_default();
+            Some(format!("{left}{of}{reset}"))
+        };
+        let both: Vec<String> =
+            [of("requests", requests), of("tokens", tokens)].into_iter().flatten().collect();
+        said.push(format!("its provider said at {at}: {}", both.join("; ")));
+    }
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// The results of trial requests to a model, as the engine reports them.

@@ -85,7 +85,7 @@ fn allows_changes(binding: &Binding) -> bool {
 /// The hosts of the models that are configured.
 fn provider_hosts(models: &ModelsConfig) -> Vec<HostPattern> {
     let Ok(routes) = Routes::new(models) else { return Vec::new() };
-    let hosts: BTreeSet<&str> = routes.all().map(|(_, route)| route.provider.host.as_str()).collect();
+    let hosts: BTreeSet<&str> = routes.named().map(|route| route.provider.host.as_str()).collect();
     hosts.into_iter().filter_map(|host| host.parse().ok()).collect()
 }
 

@@ -52,6 +52,7 @@ fn streamed_text_is_stored_before_a_call_at_a_stop_and_where_a_provider_breaks_o
             ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }

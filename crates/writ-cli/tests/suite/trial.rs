@@ -149,3 +149,82 @@ fn models_are_listed_with_what_is_known_of_them() {
     assert!(said.contains("default    test/scripted at 127.0.0.1:"), "{said}");
     assert!(!said.contains("the-key-of-the-script") && bench.server.recorded_requests().is_empty());
 }
+
+/// The state of a model is listed after failures: their number, and the limits that its provider stated.
+#[test]
+fn models_are_listed_with_their_failures_limits_and_prices() {
+    let mut bench = Bench::new("openai", |_: &ParsedRequest| {
+        let headers = vec![
+            ("x-ratelimit-limit-requests", "60".to_owned()),
+            ("x-ratelimit-remaining-requests", "0".to_owned()),
+        ];
+        let body = r#"{"error":{"message":"no","type":"insufficient_quota"}}"#.to_owned();
+        Reply::default().with_fault(ReplyFault::Response { status: 429, headers, body })
+    });
+    bench.home.env.push(("WRIT_MODELS__TIERS__REASONING".to_owned(), "test/deep".to_owned()));
+    assert_eq!(code(&bench.chat("hi", &[])), 7);
+    let listed = bench.home.json(&["models", "list"]);
+    let state = &listed["models"][0]["state"];
+    assert_eq!(state["failures"], 1, "{listed}");
+    assert_eq!(state["limits"]["requests"]["remaining"], 0, "{listed}");
+    let said = text(&bench.home.run(&["models", "list"]));
+    for told in [
+        "planner    test/deep at 127.0.0.1:",
+        "tier reasoning",
+        "clearance personal",
+        "failed 1 times in a row",
+        "0 requests left of 60",
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let prices = bench.home.json(&["models", "prices", "claude-sonnet-4-6"]);
+    let listed = prices["prices"].as_array().expect("prices");
+    assert_eq!(listed.len(), 1, "{prices}");
+    assert_eq!(
+        (&listed[0]["model"], &listed[0]["price"]["input"], &listed[0]["own"]),
+        (&json!("anthropic/claude-sonnet-4-6"), &json!(3_000_000), &json!(false))
+    );
+    let said = text(&bench.home.run(&["models", "prices"]));
+    assert!(said.contains("$3.00 in, $15.00 out"), "{said}");
+}
+
+/// Rows: SIL-401 (in part: from the command line)
+#[test]
+fn an_image_that_a_message_names_is_sent_and_what_is_none_is_refused() {
+    let bench = Bench::new("anthropic", |request: &ParsedRequest| {
+        let files: Vec<String> = request.files().into_iter().map(|file| file.media).collect();
+        Reply::text(&format!("seen: {}", files.join(",")))
+    });
+    let file = |name: &str, bytes: &[u8]| {
+        let path = bench.home.dir.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path.display().to_string()
+    };
+    let image = file("my photo.png", b"\x89PNG\r\n\x1a\n....IEND\xaeB`\x82");
+    let done = bench.chat(&format!("look at @\"{image}\"."), &[]);
+    assert!(code(&done) == 0 && text(&done).contains("seen: image/png"), "{}", text(&done));
+    let asked = bench.server.recorded_requests().len();
+    for (path, told) in [
+        (file("false.png", b"no image"), "no PNG, JPEG, GIF or WebP image"),
+        (file("cut.pdf", b"%PDF-1.4\n1 0 obj"), "cut or damaged"),
+        ("missing.jpg".to_owned(), "missing.jpg"),
+    ] {
+        let refused = bench.chat(&format!("look at @{path}"), &[]);
+        assert_eq!((code(&refused), text(&refused).contains(told)), (2, true), "{}", text(&refused));
+    }
+    assert_eq!(bench.server.recorded_requests().len(), asked, "nothing was sent");
+}
+
+/// Reasoning is shown folded, and as a frame of its own to programs.
+#[test]
+fn reasoning_is_shown_as_one_line() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| {
+        let frame = r#"{"choices":[{"index":0,"delta":{"reasoning_content":"First the one, then the other, and so on until the very end of all."}}]}"#;
+        Reply::text("done").with_fault(ReplyFault::RawAfter(0, format!("data: {frame}\n\n")))
+    });
+    let said = text(&bench.chat("hi", &[]));
+    assert!(said.contains("reasoned in 14 words: First the one, then the other"), "{said}");
+    assert!(!said.contains("end of all"), "folded: {said}");
+    let frames = text(&bench.chat("hi", &["--json"]));
+    assert!(frames.contains(r#""type":"reasoning""#) && frames.contains("end of all"), "{frames}");
+}

@@ -86,7 +86,7 @@ impl RuleFiles for NoFiles {
 
 /// A home without secrets.
 #[derive(Debug)]
-struct NoSecrets;
+pub(crate) struct NoSecrets;
 
 impl SecretSource for NoSecrets {
     fn known(&self) -> Result<Vec<KnownSecret>, Report> {

@@ -37,7 +37,7 @@ fn read_of(message: &ChatMessage) -> Read {
             Part::Text { text: more } => text.push_str(more),
             Part::Call(call) => calls.push((call.name.clone(), call.arguments.clone())),
             Part::Result(result) => results.push(result.text.clone()),
-            Part::Reasoning(_) => {}
+            Part::Reasoning(_) | Part::File(_) => {}
         }
     }
     (message.role, text, calls, results)

@@ -257,7 +257,7 @@ fn texts_of(prompt: &ModelRequest) -> Vec<String> {
         Part::Text { text } => Some(text.clone()),
         Part::Call(call) => Some(call.arguments.to_string()),
         Part::Result(result) => Some(result.text.clone()),
-        Part::Reasoning(_) => None,
+        Part::Reasoning(_) | Part::File(_) => None,
     });
     [prompt.system.clone()].into_iter().chain(texts).collect()
 }

@@ -79,6 +79,8 @@ impl PromptBuilder {
             messages: self.messages,
             tools: self.tools.into(),
             max_output_tokens: Tokens::new(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+            form: None,
+            effort: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use axum::response::Response;
 use axum::routing::on;
 use serde_json::{Map, Value, json};
 use writ_runtime::methods::{Method, MethodRoute, PathSubject};
+use writ_types::frame::MAX_FRAME_BYTES;
 use writ_types::id::AttemptId;
 
 use super::ServerState;
@@ -63,7 +64,10 @@ async fn serve_method(
     params.extend(subject);
     let evidence = request_evidence(&request);
     if takes_body(route) {
-        let body: Map<String, Value> = read_json(request, shared.config.max_message_bytes).await?;
+        // A file is larger than any message, and bounded by itself.
+        let limit =
+            if method == Method::FilesAdd { MAX_FRAME_BYTES } else { shared.config.max_message_bytes };
+        let body: Map<String, Value> = read_json(request, limit).await?;
         params.extend(body);
     }
     let found = shared.engine.call(evidence, None, method.name(), Value::Object(params)).await?;

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::{Engine, Join, Surface};
-use writ_runtime::methods::{LedgerList, SessionsShow, Status};
+use writ_runtime::methods::{FilesAdd, LedgerList, SessionsShow, Status};
 use writ_types::api::NoParams;
+use writ_types::api::file::NewFile;
 use writ_types::api::ledger::LedgerFilter;
 use writ_types::api::session::SessionName;
 use writ_types::error::{Exit, Report};
@@ -28,6 +29,7 @@ use super::reply::{Refusal, ResponseError, json_ok};
 use super::route::{call_method, request_evidence, session_id};
 use crate::connection::named_or_new;
 use fields::invalid_field;
+use messages::MessageFile;
 
 pub(super) mod chat;
 
@@ -43,8 +45,8 @@ pub(super) mod schemas;
 
 /// The root of this interface's paths.
 pub(super) const ROOT: &str = "/v1";
-/// The largest body of a request, in bytes: programs send a whole conversation each time.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// The largest body of a request, in bytes: programs send a whole conversation each time, with its files as base64.
+const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// The most messages of one request.
 const MAX_MESSAGES: usize = 1_000;
 /// The longest name of a conversation, in bytes.
@@ -95,6 +97,8 @@ struct ChatRequest {
     session: Option<SessionId>,
     /// A conversation by the program's name for it.
     conversation: Option<String>,
+    /// The images and PDF files of the last message.
+    files: Vec<MessageFile>,
 }
 
 impl ChatRequest {
@@ -211,8 +215,26 @@ async fn begin_turn(
     let (text, taint) = wanted.message_text(joined.seq == 0)?;
     // The end of the turn names it, which tells this answer from others in the session.
     let own = named_or_new(String::new());
+    let text = store_files(shared, evidence, joined.session, (&wanted.files, text)).await?;
     let entry = engine.receive(evidence, joined.session, own.clone(), text, taint).await?;
     Ok(PendingMessage { session: joined.session, entry, own, other, live: joined.live })
+}
+
+/// Stores the files of a message, and returns its text with their lines.
+async fn store_files(
+    shared: &ServerState,
+    evidence: Evidence,
+    session: SessionId,
+    (files, mut text): (&[MessageFile], String),
+) -> Result<String, Refusal> {
+    for MessageFile { name, content, place, .. } in files {
+        let file = NewFile { session, name: name.clone(), content: content.clone() };
+        let stored = call_method::<FilesAdd>(shared, evidence, &file).await;
+        let stored = stored.map_err(|refusal| refusal.about_field(place.clone()))?;
+        text.push_str("\n");
+        text.push_str(&stored.line);
+    }
+    Ok(text)
 }
 
 /// Follows a message until its turn has ended. What the program does not read any more is not sent.
@@ -284,6 +306,7 @@ impl PendingMessage {
             | ServerFrame::Work(_)
             | ServerFrame::GateApproval { .. }
             | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
@@ -387,7 +410,13 @@ mod tests {
 
     fn wanted(messages: &[(&str, &str)]) -> ChatRequest {
         let messages = messages.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
-        ChatRequest { model: MODEL.to_owned(), messages, session: None, conversation: None }
+        ChatRequest {
+            model: MODEL.to_owned(),
+            messages,
+            session: None,
+            conversation: None,
+            files: Vec::new(),
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Origins {
                             self.sources.has_others = true;
                         }
                     }
-                    Part::Reasoning(_) => {}
+                    Part::Reasoning(_) | Part::File(_) => {}
                     Part::Call(call) => {
                         let made = self.read_call(call, &message.label);
                         calls.made.insert(&call.id, made);

@@ -516,6 +516,8 @@ fn requests_replies_and_reports_lose_their_secrets() {
         messages: parts.into_iter().map(message).chain([Arc::clone(&clean)]).collect(),
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(1),
+        form: None,
+        effort: None,
     };
     redactor.mask_request(&mut request);
     assert_eq!(request.system, mask);
@@ -672,6 +674,8 @@ fn reasoning_with_a_secret_is_left_out_whole() {
             messages: vec![Arc::new(said)],
             tools: writ_types::chat::ToolSpecs::default(),
             max_output_tokens: writ_types::unit::Tokens::new(1),
+            form: None,
+            effort: None,
         };
         redactor.mask_request(&mut request);
         assert_eq!(request.messages[0].parts.len(), kept + 1);

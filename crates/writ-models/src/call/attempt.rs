@@ -18,7 +18,7 @@ use writ_egress::http;
 use writ_egress::{Allowance, LentClient};
 use writ_types::chat::ModelReply;
 use writ_types::digest::Digest;
-use writ_types::unit::ByteCount;
+use writ_types::unit::{ByteCount, Timestamp};
 
 use super::{CallLimits, Delta, failed};
 use crate::config::ProviderKind;
@@ -27,6 +27,7 @@ use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::fold::{AnswerPiece, Fold};
 use crate::plan::PlannedCall;
 use crate::provider::Provider;
+use crate::rate::RateLimits;
 use crate::refusal::{error_in, provider_error};
 use crate::retry::retry_after;
 
@@ -72,6 +73,8 @@ struct Tapped {
     has_data: bool,
     /// Set once: the stream is complete, or it failed.
     end: Option<Result<(), Failure>>,
+    /// The limits that a refusal stated.
+    limits: Option<Box<RateLimits>>,
 }
 
 impl Tap {
@@ -117,12 +120,13 @@ impl Attempt<'_> {
         let fold = Fold::new(kind, call.max_output_tokens, call_prefix(&call.request));
         let allowance = lent.line_allowance();
         allowance.renew_allowance(MAX_UNSEEN);
-        let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None });
+        let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None, limits: None });
         let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
         // Dropping the stream closes the connection, also when it fails.
         let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
+        let limits = tapped.limits.take();
         let draft = tapped.fold.draft();
         let answer = answer.and_then(|()| draft.finish_answer(call.input_tokens)).map(|mut reply| {
             for piece in &mut reply.reasoning {
@@ -131,7 +135,12 @@ impl Attempt<'_> {
             reply
         });
         // Usage is reported with a failure as well, since the provider bills it.
-        answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
+        answer.map_err(|failure| ModelError {
+            usage: draft.usage,
+            begun,
+            limits,
+            ..failed(self.planned, failure)
+        })
     }
 
     async fn drive(&self, client: http::Client, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
@@ -276,7 +285,7 @@ async fn next_step(stream: &mut ChatStream, tap: &Tap) -> PollStep {
         let begun = std::time::Instant::now();
         let polled = silent_poll(stream, cx);
         joining += begun.elapsed();
-        let tapped = tap.lock();
+        let mut tapped = tap.lock();
         if tapped.end.is_some() {
             return Poll::Ready(PollStep::Over(None));
         }
@@ -290,7 +299,10 @@ async fn next_step(stream: &mut ChatStream, tap: &Tap) -> PollStep {
             Poll::Ready(Some(Err(error))) if tapped.frames > before && !is_of_the_line(&error) => {
                 Poll::Ready(PollStep::More)
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(PollStep::Over(Some(classify_error(&error)))),
+            Poll::Ready(Some(Err(error))) => {
+                tapped.limits = stated_limits(&error);
+                Poll::Ready(PollStep::Over(Some(classify_error(&error))))
+            }
             Poll::Ready(Some(Ok(_))) => Poll::Ready(PollStep::More),
             Poll::Pending if tapped.frames > before => Poll::Ready(PollStep::More),
             Poll::Pending if joining > MAX_JOINING => {
@@ -331,6 +343,15 @@ fn stream_result(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
 /// Returns true if an error is one of line or response, and not of the library's reading.
 const fn is_of_the_line(error: &genai::Error) -> bool {
     matches!(error, genai::Error::WebStream { .. })
+}
+
+/// Returns the limits that the headers of a refusal state.
+fn stated_limits(error: &genai::Error) -> Option<Box<RateLimits>> {
+    let genai::Error::WebStream { error, .. } = error else { return None };
+    let genai::Error::HttpError { headers, .. } = error.downcast_ref()? else { return None };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_millis(0).plus_duration(now);
+    RateLimits::read_headers(headers, now).map(Box::new)
 }
 
 /// The failure that an error of the library stands for.

@@ -4,7 +4,7 @@
 //! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). The library has no field for it, so the
 //! messages are written here, in its place, where there is a signature.
 
-use genai::chat::{ChatMessage, ChatRequest, ChatRole, ToolCall, ToolResponse};
+use genai::chat::{Binary, ChatMessage, ChatRequest, ChatRole, ToolCall, ToolResponse};
 use serde_json::{Map, Value, json};
 
 use crate::config::ProviderKind;
@@ -28,13 +28,33 @@ fn signed_message(message: &ChatMessage) -> Vec<Value> {
     let text = texts.join("\n\n");
     match message.role {
         ChatRole::System => vec![json!({ "role": "system", "content": text })],
-        ChatRole::User => vec![json!({ "role": "user", "content": text })],
+        ChatRole::User => vec![user_message(message, text)],
         ChatRole::Assistant => vec![assistant_message(message, text)],
         ChatRole::Tool => {
             let written = |result: &ToolResponse| json!({ "role": "tool", "tool_call_id": result.call_id, "content": result.content });
             message.content.tool_responses().into_iter().map(written).collect()
         }
     }
+}
+
+/// A message of a person, with its files as the library writes them.
+fn user_message(message: &ChatMessage, text: String) -> Value {
+    let files = message.content.binaries();
+    if files.is_empty() {
+        return json!({ "role": "user", "content": text });
+    }
+    let file_part = |file: &Binary| {
+        let (is_image, name) = (file.is_image(), file.name.clone());
+        let url = file.clone().into_url();
+        if is_image {
+            json!({ "type": "image_url", "image_url": { "url": url } })
+        } else {
+            json!({ "type": "file", "file": { "filename": name, "file_data": url } })
+        }
+    };
+    let mut parts: Vec<Value> = files.into_iter().map(file_part).collect();
+    parts.push(json!({ "type": "text", "text": text }));
+    json!({ "role": "user", "content": parts })
 }
 
 fn assistant_message(message: &ChatMessage, text: String) -> Value {

@@ -1,12 +1,17 @@
 //! One message of a conversation, with the reasoning that its provider wants back.
 
-use genai::chat::{ChatMessage as Message, ContentPart, CustomPart, MessageContent, ToolCall};
+use std::sync::Arc;
+
+use genai::chat::{Binary, ChatMessage as Message, ContentPart, CustomPart, MessageContent, ToolCall};
 use serde_json::{Value, json};
 use writ_types::action::ModelCall;
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Reasoning, ReasoningForm, Role};
+use writ_types::chat::{AttachedFile, ChatMessage, ModelRequest, Part, Reasoning, ReasoningForm, Role};
 
 use super::{safe_id, safe_name};
 use crate::config::ProviderKind;
+
+/// The text in place of the bytes of a file that is not stored any more.
+const GONE: &str = "\n(The content of this file is not stored any more.)";
 
 /// A message in the library's words, and the ids of its calls.
 pub(super) struct Spoken {
@@ -22,7 +27,7 @@ pub(super) fn reasons_in_text(call: &ModelCall, request: &ModelRequest) -> bool 
         Part::Reasoning(piece) => {
             piece.is_of(&call.provider, &call.model) && matches!(piece.form, ReasoningForm::Text(_))
         }
-        Part::Text { .. } | Part::Call(_) | Part::Result(_) => false,
+        Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::File(_) => false,
     })
 }
 
@@ -39,17 +44,18 @@ pub(super) fn to_messages(
             Part::Text { text } => said.text.push_str(text),
             Part::Call(call) => said.call(call),
             Part::Reasoning(piece) if piece.is_of(&call.provider, &call.model) => said.reasoning(piece),
+            Part::File(attached) => said.add_file(attached),
             Part::Reasoning(_) | Part::Result(_) => {}
         }
     }
-    if said.text.is_empty() && said.calls.is_empty() {
+    if said.text.is_empty() && said.calls.is_empty() && said.files.is_empty() {
         return None;
     }
     let calls = said.calls.clone();
     let messages = match message.role {
         Role::Assistant => said.finish(reasons_in_text),
         Role::System if system_may_speak(kind) => vec![Message::system(said.text)],
-        Role::System | Role::User | Role::Tool => vec![Message::user(said.text)],
+        Role::System | Role::User | Role::Tool => vec![said.finish_user()],
     };
     Some(Spoken { messages, calls })
 }
@@ -64,6 +70,8 @@ struct ConvertedParts {
     /// The signature of the call that comes next.
     signature: Option<String>,
     has_reasoning_text: bool,
+    /// Images and PDF files.
+    files: Vec<ContentPart>,
 }
 
 impl ConvertedParts {
@@ -75,6 +83,7 @@ impl ConvertedParts {
             calls: Vec::new(),
             signature: None,
             has_reasoning_text: false,
+            files: Vec::new(),
         }
     }
 
@@ -83,6 +92,31 @@ impl ConvertedParts {
         converted.thought_signatures = self.signature.take().map(|signature| vec![signature]);
         self.calls.push(converted.call_id.clone());
         self.steps.push(ContentPart::ToolCall(converted));
+    }
+
+    /// Takes a file. Without its bytes it is named in the text alone.
+    fn add_file(&mut self, attached: &AttachedFile) {
+        let AttachedFile { file, content } = attached;
+        match content {
+            Some(content) => {
+                let binary =
+                    Binary::from_base64(file.media.as_str(), Arc::clone(content), Some(file.name.clone()));
+                self.files.push(ContentPart::Binary(binary));
+            }
+            None => self.text.push_str(GONE),
+        }
+    }
+
+    /// The message of a person. Files come before the text, as providers advise.
+    fn finish_user(self) -> Message {
+        if self.files.is_empty() {
+            return Message::user(self.text);
+        }
+        let mut parts = self.files;
+        if !self.text.is_empty() {
+            parts.push(ContentPart::Text(self.text));
+        }
+        Message::user(MessageContent::from_parts(parts))
     }
 
     fn reasoning(&mut self, piece: &Reasoning) {

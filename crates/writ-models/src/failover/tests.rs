@@ -21,7 +21,14 @@ fn chain(models: &[&str]) -> Chain {
 }
 
 fn error(failure: Failure) -> ModelError {
-    ModelError { provider: "p".into(), model: "m".into(), failure, usage: Usage::default(), begun: false }
+    ModelError {
+        provider: "p".into(),
+        model: "m".into(),
+        failure,
+        usage: Usage::default(),
+        begun: false,
+        limits: None,
+    }
 }
 
 fn unavailable() -> ModelError {
@@ -212,4 +219,54 @@ fn a_full_context_moves_on_and_opens_no_breaker() {
         bench.fail(&full, 0);
         assert_eq!(bench.next(0), None);
     }
+}
+
+#[test]
+fn the_experience_is_the_same_after_a_restart_and_a_clock_that_was_set_back_does_no_harm() {
+    let mut bench = Bench::new(&TWO);
+    for second in 0..u64::from(BREAKER_FAILURES) {
+        bench.health.record_failure(chain(&TWO).first(), &rejected(), at(second));
+    }
+    bench.health.record_failure(chain(&TWO).all().nth(1).expect("two"), &limited(30), at(3));
+    let stored = serde_json::to_value(bench.health.to_stored()).expect("JSON");
+    let read: Vec<StoredHealth> = serde_json::from_value(stored).expect("reads");
+    let again = RouteExperience::from_stored(read.clone(), at(3));
+    assert!(again.is_open(chain(&TWO).first(), at(3)));
+    assert_eq!(again.to_stored(), bench.health.to_stored());
+    // The clock was an hour ahead when it was stored: the route comes last for as long as ever, and no longer.
+    let back = RouteExperience::from_stored(read.clone(), at(3).plus_duration(Duration::ZERO));
+    assert!(!back.is_open(chain(&TWO).first(), at(3).plus_duration(BREAKER_COOLDOWN)));
+    let late = RouteExperience::from_stored(read, at(3).plus_duration(BREAKER_COOLDOWN));
+    assert!(!late.is_open(chain(&TWO).first(), at(3).plus_duration(BREAKER_COOLDOWN)));
+    assert_eq!(late.health_of(chain(&TWO).first()).failures, BREAKER_FAILURES, "one more is enough");
+}
+
+#[test]
+fn only_changes_are_worth_storing() {
+    let (mut health, chain) = (RouteExperience::default(), chain(&TWO));
+    health.record_answer(chain.first());
+    assert_eq!(health.changes(), 0);
+    health.record_failure(chain.first(), &rejected(), at(0));
+    assert_eq!(health.changes(), 1);
+    health.record_failure(chain.first(), &error(Failure::Cancelled), at(0));
+    assert_eq!(health.changes(), 1, "that is no failure of the route");
+    health.record_answer(chain.first());
+    assert_eq!((health.changes(), health.to_stored()), (2, Vec::new()));
+}
+
+/// A part that was refused is left out at once, once; a request that cannot go without it moves on.
+#[test]
+fn a_part_that_may_be_left_out_is_tried_without_once() {
+    let unsupported =
+        |feature| error(Failure::Unsupported { feature, status: 400, said: Default::default() });
+    let mut bench = Bench::new(&TWO);
+    bench.fail(&unsupported(Feature::Form), 0);
+    assert_eq!(bench.next(0), next("a", 0), "without the form");
+    bench.fail(&unsupported(Feature::Effort), 0);
+    assert_eq!(bench.next(0), next("a", 0), "without the effort, too");
+    bench.fail(&unsupported(Feature::Form), 0);
+    assert_eq!(bench.next(0), next("b", 0), "it refuses what it was not sent");
+    bench.fail(&unsupported(Feature::Images), 0);
+    assert_eq!(bench.next(0), None);
+    assert_eq!(bench.health.to_stored(), Vec::new(), "no breaker counts that");
 }

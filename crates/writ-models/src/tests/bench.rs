@@ -178,6 +178,8 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
         messages: messages.into_iter().map(std::sync::Arc::new).collect(),
         tools: vec![tool("file_read"), tool("search")].into(),
         max_output_tokens: Tokens::new(1_000),
+        form: None,
+        effort: None,
     }
 }
 

@@ -137,6 +137,83 @@ fn each_job_has_its_own_model_and_an_empty_one_the_default() {
     }
 }
 
+/// Rows: WIN-073 WIN-080
+/// Rows: WIN-074 (in part: the routes)
+/// Rows: WIN-084 (in part: the override and where it falls back to)
+/// Rows: WIN-081 (in part: the default model ends the list of every role)
+#[test]
+fn a_skill_counts_before_a_role_a_role_before_its_tier_and_a_tier_before_the_default() {
+    let all = [
+        "[models]\ndefault = \"ollama/default\"",
+        "[models.tiers]\nreasoning = \"ollama/tier\"",
+        "[models.roles]\nplanner = \"ollama/role\"",
+        "[models.skills]\ndeploy_check = \"ollama/skill\"",
+    ];
+    let names = |set: &[usize], skill: Option<&str>, role| -> Vec<String> {
+        let text: Vec<&str> = set.iter().map(|index| all[*index]).collect();
+        let routes = routes(&text.join("\n")).expect("resolves");
+        routes.chain_for(skill, role).all().map(|route| route.model.clone()).collect()
+    };
+    let skill = Some("deploy_check");
+    for (set, skill, expected) in [
+        (&[0, 1, 2, 3][..], skill, &["skill", "default"][..]),
+        (&[0, 1, 2, 3], None, &["role", "default"]),
+        (&[0, 1, 2, 3], Some("another_skill"), &["role", "default"]),
+        (&[0, 1, 2], skill, &["role", "default"]),
+        (&[0, 1, 3], skill, &["skill", "default"]),
+        (&[0, 1], skill, &["tier", "default"]),
+        (&[0, 3], skill, &["skill", "default"]),
+        (&[0, 2], None, &["role", "default"]),
+        (&[0], skill, &["default"]),
+    ] {
+        assert_eq!(names(set, skill, ModelRole::Planner), expected, "{set:?} {skill:?}");
+    }
+    // The tier is for its own roles alone, and vectors of another model are of no use.
+    assert_eq!(names(&[0, 1, 2, 3], None, ModelRole::Oracle), ["tier", "default"]);
+    assert_eq!(names(&[0, 1, 2, 3], None, ModelRole::Executor), ["default"]);
+    let embedding = "[models]\ndefault = \"ollama/chat\"\n[models.roles]\nembedding = \"ollama/nomic\"";
+    let embedding = routes(embedding).expect("resolves");
+    assert_eq!(embedding.chain(ModelRole::Embedding).all().count(), 1, "no chat model makes vectors");
+}
+
+/// Rows: WIN-075 (in part: an unknown provider of a skill or a tier fails at the start)
+#[test]
+fn tiers_skills_and_prices_are_checked_like_everything_else() {
+    for (text, setting) in [
+        ("[models]\ndefault = \"ollama/x\"\n[models.tiers]\nfast = \"zzz/y\"", "models.tiers.fast"),
+        ("[models]\ndefault = \"ollama/x\"\n[models.skills]\na = \"zzz/y\"", "models.skills.a"),
+    ] {
+        let error = routes(text).expect_err("unknown");
+        let ModelsConfigError::UnknownProvider { setting: found, .. } = &error else { panic!("{error}") };
+        assert_eq!(found, setting);
+    }
+    assert!(parsed("[models.tiers]\nslow = \"a/b\"").is_err(), "there is no such tier");
+    assert!(parsed("[models.effort]\nplanner = \"utmost\"").is_err(), "there is no such effort");
+    assert!(parsed("[models.prices.\"a/b\"]\ninput = -1\noutput = 1").is_err());
+    let prices = parsed("[models.prices.nameless]\ninput = 1\noutput = 1").expect("reads").models.prices;
+    let error = crate::catalogue::Catalogue::with_own(&prices).expect_err("no provider");
+    assert!(error.to_string().contains("models.prices"), "{error}");
+}
+
+/// An own price counts before the shipped one, and makes an unknown model's price known.
+#[test]
+fn own_prices_count_first() {
+    let text = "[models.prices.\"anthropic/claude-sonnet-4-6\"]\ninput = 1000000\noutput = 2000000\n\
+                [models.prices.\"local/own\"]\ninput = 10\noutput = 20\ncache_read = 1\n";
+    let prices = parsed(text).expect("reads").models.prices;
+    let catalogue = crate::catalogue::Catalogue::with_own(&prices).expect("prices");
+    let price = |provider, model| catalogue.price_at(provider, model, NOW).map(|price| price.input);
+    assert_eq!(price("anthropic", "claude-sonnet-4-6"), Some(1_000_000));
+    assert_eq!(price("local", "own"), Some(10));
+    assert_eq!(price("local", "other"), None);
+    let listed = catalogue.prices_at(NOW);
+    assert_eq!(listed.iter().filter(|priced| priced.is_own).count(), 2);
+    let sonnets = listed.iter().filter(|priced| priced.model == "claude-sonnet-4-6").count();
+    assert_eq!(sonnets, 1, "the shipped one is replaced");
+    let own = listed.iter().find(|priced| priced.model == "own").expect("listed").price;
+    assert_eq!((own.cache_read, own.cache_write), (1, 10));
+}
+
 /// Rows: SIL-012
 /// Rows: WIN-075 (in part: an unknown provider) SCL-145 (in part: an unknown provider)
 #[test]

@@ -3,6 +3,7 @@
 use tokio::sync::mpsc;
 use writ_models::Delta;
 use writ_store::batch::Op;
+use writ_types::chat::Reasoning;
 use writ_types::frame::ServerFrame;
 
 use crate::place::CallPlace;
@@ -31,6 +32,28 @@ pub(super) async fn show(
     release(place, rest);
     release(place, segments.end(&place.services.gates.set));
     (pieces, segments.into_released())
+}
+
+/// The most of a reasoning that is shown, in characters: a person reads its beginning at best.
+const MAX_SHOWN_REASONING: usize = 32 * 1024;
+
+/// Shows the reasoning of an answer to the clients, masked and gated like its text. It is not stored for them.
+pub(super) fn show_reasoning(place: &CallPlace, is_shown: bool, reasoning: &[Reasoning]) {
+    let Some(turn) = place.turn.filter(|_| is_shown) else { return };
+    let pieces: Vec<String> =
+        reasoning.iter().map(Reasoning::readable_text).filter(|text| !text.trim().is_empty()).collect();
+    if pieces.is_empty() {
+        return;
+    }
+    let text: String = pieces.join("\n").chars().take(MAX_SHOWN_REASONING).collect();
+    let masked = place.services.journal.redactor.mask_text(&text);
+    let (mut segments, gates) = (Segments::default(), &place.services.gates.set);
+    segments.push(gates, &masked);
+    segments.end(gates);
+    let text = segments.into_released();
+    if !text.trim().is_empty() {
+        place.session.hub.pass(ServerFrame::Reasoning { turn, text });
+    }
 }
 
 /// The frame that keeps text which was shown and which no message of the turn repeats: before a call of a tool, or where the

@@ -185,7 +185,7 @@ impl Trying<'_> {
             Tried::Failed(error) => {
                 let report = services.journal.redactor.mask_report(error.report());
                 // Where the provider says what is wrong, a hint to try the model leads back here.
-                let is_told = matches!(error.failure, Failure::Rejected { .. });
+                let is_told = matches!(error.failure, Failure::Rejected { .. } | Failure::Filtered { .. });
                 let hint = if is_told { String::new() } else { report.hint };
                 let (text, exit) = (report.outside, report.exit);
                 self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
@@ -228,6 +228,8 @@ fn asked(text: &str) -> ModelRequest {
         messages: vec![Arc::new(message(Role::User, Part::Text { text: text.to_owned() }))],
         tools: ToolSpecs::default(),
         max_output_tokens: MAX_OUTPUT,
+        form: None,
+        effort: None,
     }
 }
 

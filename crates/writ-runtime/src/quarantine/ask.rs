@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_inspect::redact::Clean;
 use writ_models::ModelRole;
-use writ_models::structured::{self, MAX_REQUESTS};
+use writ_models::structured::Origin;
 use writ_policy::budget::Spent;
 use writ_store::kept::WithheldResult;
 use writ_store::reads::ResultReads as _;
 use writ_tools::question::{About, AnswerType, ResultQuestion, TOOL};
 use writ_tools::render::Rendered;
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall, ToolOutcome, ToolSpecs};
+use writ_types::chat::{AnswerForm, ChatMessage, ModelRequest, Part, Role, ToolCall, ToolOutcome, ToolSpecs};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
+use crate::model::{FormAnswer, FormQuestion, ask_form};
 use crate::outcome::Acted;
 use crate::pending::Pending;
 use crate::place::CallPlace;
-use crate::{budget, model};
 
 /// The most tokens of an answer: the longest is a choice of 80 characters, and models think aloud.
 const MAX_ANSWER_TOKENS: u64 = 512;
@@ -124,23 +124,38 @@ async fn answer(
 ) -> Result<Result<String, &'static str>, EngineError> {
     let about = About { text: &kept.text, fields: &kept.fields, handle: question.handle };
     let check = |said: &TypedAnswer| question.wanted.read_answer(&said.answer, about).map(drop);
-    let mut wanted = Arc::new(request(question, kept, label));
-    for _ in 0..MAX_REQUESTS {
-        let mut place = place.clone();
-        let turn_cost = place.spent.turn_cost.saturating_add(*cost);
-        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
-        place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
-        let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
-        *cost = cost.saturating_add(asked.cost);
-        place.services.journal.commit_for(&place.session.hub, asked.ops.into_relaxed()).await?;
-        // Why is in the ledger; a provider's words are not for who asks.
-        let Ok(reply) = asked.reply else { return Ok(Err("No answer: no model could be asked.")) };
-        match structured::read_structured(&reply.text, check) {
-            Ok(said) => return Ok(question.wanted.read_answer(&said.answer, about).map_err(|_| NONE)),
-            Err(error) => wanted = Arc::new(structured::once_more(&wanted, reply.text, &error)),
-        }
+    let wanted = FormQuestion {
+        role: ModelRole::Quarantine,
+        request: request(question, kept, label),
+        label,
+        form: AnswerForm::new("typed_answer", answer_schema()),
+        check: &check,
+        fallback: &|| TypedAnswer { answer: Value::Null },
+    };
+    let place = CallPlace {
+        spent: Spent { turn_cost: place.spent.turn_cost.saturating_add(*cost), ..place.spent },
+        ..place.clone()
+    };
+    let FormAnswer { value, origin, unasked, cost: more } = ask_form(&place, wanted, cancel).await?;
+    *cost = cost.saturating_add(more);
+    // Why is in the ledger; a provider's words are not for who asks.
+    if unasked.is_some() {
+        return Ok(Err("No answer: no model could be asked."));
     }
-    Ok(Err(NONE))
+    if origin == Origin::Fallback {
+        return Ok(Err(NONE));
+    }
+    Ok(question.wanted.read_answer(&value.answer, about).map_err(|_| NONE))
+}
+
+/// The form of an answer: any JSON value, or null where the text does not say.
+fn answer_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "answer": { "type": ["string", "number", "boolean", "null"] } },
+        "required": ["answer"],
+        "additionalProperties": false,
+    })
 }
 
 fn answered(
@@ -188,5 +203,7 @@ fn request(question: &ResultQuestion, kept: &WithheldResult, label: &Label) -> M
         })],
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(MAX_ANSWER_TOKENS),
+        form: None,
+        effort: None,
     }
 }

@@ -3,12 +3,14 @@
 use std::future::Future;
 
 use writ_types::action::MemoryKind;
+use writ_types::digest::Digest;
 use writ_types::frame::Numbered;
 use writ_types::id::{MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::compaction::{self, Compaction};
 use crate::error::StoreError;
+use crate::files::{self, MessageFile};
 use crate::jobs::{self, Job};
 use crate::kept::{self, WithheldResult};
 use crate::memory::{self, Memory, Secrets};
@@ -149,6 +151,10 @@ reads! {
         /// Returns a withheld result of a session.
         fn withheld_result(session: SessionId, number: u64) -> Option<WithheldResult> =
             |db| kept::kept_result(&db.conn, session, number);
+
+        /// Returns a file of a session's messages.
+        fn message_file(session: SessionId, digest: Digest) -> Option<MessageFile> =
+            |db| files::message_file(&db.conn, session, digest);
 
         /// Returns the number of the session's newest withheld result; zero before the first.
         fn last_withheld(session: SessionId) -> u64 = brief |db| kept::last_kept(&db.conn, session);

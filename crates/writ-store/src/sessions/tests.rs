@@ -29,7 +29,7 @@ fn texts(rows: &[ChronicleRow]) -> Vec<String> {
         .flat_map(|row| &row.message.parts)
         .map(|part| match part {
             Part::Text { text } => text.clone(),
-            Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => String::new(),
+            Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => String::new(),
         })
         .collect()
 }

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings, turns, undo, usage, work,
+    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings, turns, undo, usage, work, files,
 };
 
 /// A batch on its way: what it has got so far.
@@ -96,6 +96,7 @@ impl BatchProgress<'_> {
             Op::ForgetUndo { attempt } => undo::delete_undo(conn, *attempt),
             Op::KeepResult(kept) => kept::store_result(conn, kept),
             Op::DropResults(session) => kept::drop_all(conn, *session),
+            Op::StoreFile(file) => files::store_file(conn, file),
             Op::KeepPlan(plan) => approvals::store_plan(conn, plan),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),

@@ -271,6 +271,17 @@ fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
         Some(ReplyFault::Status { status, retry_after }) => {
             return refuse(format, &format.status_refusal(*status), retry_after.as_deref());
         }
+        Some(ReplyFault::Response { status, headers, body }) => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response =
+                (status, [(header::CONTENT_TYPE, "application/json")], body.clone()).into_response();
+            for (name, value) in headers {
+                if let Ok(value) = value.parse() {
+                    response.headers_mut().insert(*name, value);
+                }
+            }
+            return response;
+        }
         Some(ReplyFault::ContextTooLong) => {
             return refuse(format, &format.context_too_long(128_000, 130_000), None);
         }
@@ -361,6 +372,7 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
         }
         Some(
             ReplyFault::Status { .. }
+            | ReplyFault::Response { .. }
             | ReplyFault::ContextTooLong
             | ReplyFault::ContextOver { .. }
             | ReplyFault::Redirect(_)

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use writ_types::chat::Role;
 
+use super::files::{ParsedFile, all_files};
+
 /// The wire format of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
@@ -106,6 +108,11 @@ impl ParsedRequest {
     /// All tool calls, oldest first.
     pub fn calls(&self) -> impl DoubleEndedIterator<Item = &ParsedCall> {
         self.messages.iter().flat_map(|message| &message.calls)
+    }
+
+    /// The images and PDF files of the conversation, oldest first.
+    pub fn files(&self) -> Vec<ParsedFile> {
+        all_files(&self.raw)
     }
 
     /// Returns true if a tool of this name is offered.

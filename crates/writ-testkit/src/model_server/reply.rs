@@ -73,6 +73,15 @@ pub enum ReplyFault {
         /// The `Retry-After` header, if any.
         retry_after: Option<String>,
     },
+    /// This response as it is.
+    Response {
+        /// The status.
+        status: u16,
+        /// Headers.
+        headers: Vec<(&'static str, String)>,
+        /// The body.
+        body: String,
+    },
     /// The refusal of a request that is longer than the model's context of 128,000 tokens.
     ContextTooLong,
     /// The refusal of a request that is longer than a window, in tokens.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chat::Effort;
 use crate::taint::Clearance;
-use crate::unit::Tokens;
+use crate::unit::{Timestamp, Tokens};
 
 /// The models of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,100 @@ pub struct ConfiguredModel {
     pub tools: bool,
     /// True if its price is known.
     pub priced: bool,
+    /// True if it is asked only where those before it cannot answer.
+    #[serde(default)]
+    pub fallback: bool,
+    /// The tier of the role: `fast`, `standard` or `reasoning`; none for the default and for embeddings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// The effort that is asked of it; none: the provider's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Its price, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<TokenPrice>,
+    /// The experience with it so far.
+    #[serde(default)]
+    pub state: ModelState,
+}
+
+/// The price of a model's tokens, in micro-USD per million tokens (3000000 is $3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenPrice {
+    /// The price of input.
+    pub input: u64,
+    /// The price of output.
+    pub output: u64,
+    /// The price of input that the provider read from its cache.
+    pub cache_read: u64,
+    /// The price of input that the provider wrote to its cache.
+    pub cache_write: u64,
+}
+
+/// The experience with a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelState {
+    /// Failures in a row, other than passing ones.
+    pub failures: u32,
+    /// Until when it is asked last, because it failed too often; none: its breaker is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_until: Option<Timestamp>,
+    /// Before when its provider does not want to be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Timestamp>,
+    /// The limits that its provider stated with its last refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<StatedLimits>,
+}
+
+/// The limits that a provider stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatedLimits {
+    /// The time of the response that stated them.
+    pub at: Timestamp,
+    /// Of requests.
+    pub requests: StatedLimit,
+    /// Of tokens.
+    pub tokens: StatedLimit,
+}
+
+/// One limit that a provider stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatedLimit {
+    /// The most in a period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// What is left of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u64>,
+    /// The time at which it is whole again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset: Option<Timestamp>,
+}
+
+/// Prices of models, those of the owner first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriceList {
+    /// One for each model.
+    pub prices: Vec<ListedPrice>,
+}
+
+/// The price of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedPrice {
+    /// As `provider/name`.
+    pub model: String,
+    /// The price.
+    pub price: TokenPrice,
+    /// The first day of the price, as a time in UTC; none: it is the owner's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The source of the price.
+    pub source: String,
+    /// True if the owner has set it in `models.prices`.
+    pub own: bool,
+    /// True if a role, a skill or a list of fallbacks names the model.
+    pub configured: bool,
 }
 
 /// Names a model that is to be tried.

@@ -49,6 +49,20 @@ impl Reasoning {
         }
     }
 
+    /// Returns the text that a person can read, as far as the provider shows it; empty where all of it is encrypted.
+    pub fn readable_text(&self) -> String {
+        let block = match &self.form {
+            ReasoningForm::Text(text) => return text.clone(),
+            ReasoningForm::CallSignature(_) => return String::new(),
+            ReasoningForm::Block(block) => block,
+        };
+        // Anthropic has `thinking`, OpenRouter `text` or `summary`, OpenAI Responses a list of summaries.
+        let own = ["thinking", "text", "summary"].into_iter().filter_map(|field| block.get(field)?.as_str());
+        let listed = ["summary", "content"].into_iter().filter_map(|field| block.get(field)?.as_array());
+        let listed = listed.flatten().filter_map(|item| item.get("text")?.as_str());
+        own.chain(listed).collect::<Vec<_>>().join("\n")
+    }
+
     /// Returns true if a test holds for one of its texts.
     pub fn any_text(&self, holds: &dyn Fn(&str) -> bool) -> bool {
         match &self.form {
@@ -79,4 +93,28 @@ pub fn assistant_parts(
     }
     parts.extend(text);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_person_can_read_is_found_in_each_form() {
+        let piece = |form| Reasoning { provider: "p".into(), model: "m".into(), calls_before: 0, form };
+        let block = |block| piece(ReasoningForm::Block(block)).readable_text();
+        assert_eq!(piece(ReasoningForm::Text("so".into())).readable_text(), "so");
+        assert_eq!(piece(ReasoningForm::CallSignature("c2ln".into())).readable_text(), "");
+        assert_eq!(block(json!({ "type": "thinking", "thinking": "so", "signature": "c2ln" })), "so");
+        assert_eq!(block(json!({ "type": "redacted_thinking", "data": "ZGF0YQ" })), "");
+        assert_eq!(block(json!({ "type": "reasoning.text", "text": "so", "format": "x" })), "so");
+        let summary =
+            json!([{ "type": "summary_text", "text": "one" }, { "type": "summary_text", "text": "two" }]);
+        assert_eq!(
+            block(json!({ "type": "reasoning", "summary": summary, "encrypted_content": "ZGF0YQ" })),
+            "one\ntwo"
+        );
+    }
 }

@@ -156,6 +156,7 @@ fn part_lines(role: Role, part: &Part) -> Vec<String> {
             vec![format!("--- result of {}{failed}", escape_line(&result.call_id)), escape_text(&result.text)]
         }
         Part::Reasoning(_) => vec![format!("--- {role}: reasoning, in its provider's form")],
+        Part::File(attached) => vec![format!("--- {role}: {}", escape_line(&attached.file.to_line()))],
     }
 }
 

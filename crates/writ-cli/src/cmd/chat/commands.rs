@@ -15,7 +15,7 @@ use crate::failure::Failure;
 const MAX_LISTED: usize = 10;
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 9] = [
+const COMMANDS: [(&str, ChatCommand, &str); 10] = [
     ("help", ChatCommand::Help, "show these commands"),
     ("model", ChatCommand::Model, "show which models are used"),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
@@ -23,6 +23,7 @@ const COMMANDS: [(&str, ChatCommand, &str); 9] = [
     ("renew", ChatCommand::Renew, "give this conversation a fresh allocation and let it go on"),
     ("diff", ChatCommand::Diff, "show what the agent has changed and not applied"),
     ("undo", ChatCommand::Undo, "take back what was applied last"),
+    ("reasoning", ChatCommand::Reasoning, "show the whole reasoning that came last"),
     ("sessions", ChatCommand::Sessions, "list the latest conversations"),
     ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
@@ -37,6 +38,7 @@ pub(super) enum ChatCommand {
     Renew,
     Diff,
     Undo,
+    Reasoning,
     Sessions,
     Stop,
 }
@@ -110,8 +112,8 @@ pub(super) async fn run_chat_command(
         ChatCommand::Sessions => {
             Ok(describe_sessions(&client.call_method(Method::SessionsList, json!({})).await?, session))
         }
-        // Handled by the conversation itself, which knows the running turn.
-        ChatCommand::Stop => Ok(Vec::new()),
+        // Handled by the conversation itself, which knows the running turn and what was shown.
+        ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
     }
 }
 

@@ -104,6 +104,7 @@ fn read_news(frame: &ServerFrame) -> FrameNews {
     match frame {
         ServerFrame::Delta { turn, .. }
         | ServerFrame::Text { turn, .. }
+        | ServerFrame::Reasoning { turn, .. }
         | ServerFrame::Tool { turn, .. }
         | ServerFrame::File { turn, .. } => FrameNews::Running(*turn),
         // A turn can answer several messages.
@@ -145,10 +146,11 @@ impl Conversation<'_> {
     }
 
     /// Sends a message; returns the id that its answer will name.
-    async fn send_message(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
+    pub(super) async fn send_message(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
+        let text = self.attach_files(text).await?;
         let client_id: String = hex::encode(clock::random_bytes());
         let message = ClientFrame::Message {
-            text: text.to_owned(),
+            text,
             quoted,
             client_id: client_id.clone(),
             signature: None,
@@ -298,6 +300,9 @@ impl Conversation<'_> {
                 Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await,
                 None => print_note("nothing runs", renderer),
             },
+            ChatLine::Command(ChatCommand::Reasoning) => {
+                renderer.unfold_reasoning().iter().try_for_each(|line| print_note(line, renderer))
+            }
             ChatLine::Command(command) => self.handle_command(command, renderer).await,
             ChatLine::Unknown(line) => print_note(&commands::describe_refusal(line), renderer),
             ChatLine::Message(line) => {
@@ -352,7 +357,7 @@ impl Conversation<'_> {
                 return show_question(asked, renderer);
             }
             None if line.is_empty() => return Ok(()),
-            None => return self.send_message(line, String::new()).await.map(|_| ()),
+            None => return self.send_typed(line).await,
         };
         match line.to_lowercase().as_str() {
             yes @ ("y" | "yes" | "t" | "task" | "v" | "values" | "h" | "host") => {
@@ -392,7 +397,7 @@ impl Conversation<'_> {
     ) -> Result<(), Failure> {
         if !line.is_empty() {
             // Text that is no answer is a message, so that nothing typed is dropped.
-            self.send_message(line, String::new()).await?;
+            self.send_typed(line).await?;
             print_note("sent as a message; the question is still open", renderer)?;
         }
         show_question(asked, renderer)

@@ -31,7 +31,7 @@ fn every_error_below_v1_has_message_type_code_and_param() {
     let own = ("Authorization", bearer.as_str());
     let json_type = ("Content-Type", "application/json");
     let good = completion(&json!({})).to_string();
-    let large = "x".repeat(1_100_000);
+    let large = "x".repeat(8 * 1024 * 1024 + 1);
     let path = "/v1/chat/completions";
     for (method, path, headers, body, status, kind) in [
         ("GET", "/v1/models", &[][..], "", 401, "authentication_error"),
@@ -244,4 +244,49 @@ fn needs_langchain_it_and_litellm_talk_and_stream() {
         assert!(refusal.contains("'tools' must be left out"), "{said}");
     }
     assert_eq!(said["langchain"]["responses"], TEXT);
+}
+
+/// An image of a program's last message reaches the model; one by address is refused, and so is what is no image.
+///
+/// Rows: SIL-401 (in part: over the API)
+#[test]
+fn images_and_files_of_a_message_reach_the_model() {
+    let web = Web::with(
+        |request: &ParsedRequest| {
+            let files: Vec<String> = request.files().into_iter().map(|file| file.media).collect();
+            Reply::text(&format!(
+                "{} {}",
+                files.join(","),
+                request.last_user_text().lines().next().unwrap_or_default()
+            ))
+        },
+        &[],
+    );
+    let image = "data:image/png;base64,iVBORw0KGgouLi4uSUVORK5CYII=";
+    let pdf = "data:application/pdf;base64,JVBERi0xLjQKc3RhcnR4cmVmCjkKJSVFT0YK";
+    let chat = |part: Value| {
+        let content = json!([{ "type": "text", "text": "look" }, part]);
+        let body = completion(&json!({ "messages": [{ "role": "user", "content": content }] }));
+        web.api("POST", "/v1/chat/completions", &body)
+    };
+    let said =
+        |answer: &Answer| answer.json()["choices"][0]["message"]["content"].as_str().map(str::to_owned);
+    let seen = chat(json!({ "type": "image_url", "image_url": { "url": image } }));
+    assert_eq!(said(&seen).as_deref(), Some("image/png look"), "{seen:?}");
+    let read = chat(json!({ "type": "file", "file": { "filename": "a.pdf", "file_data": pdf } }));
+    assert_eq!(said(&read).as_deref(), Some("application/pdf look"), "{read:?}");
+    let input = json!([{ "role": "user", "content": [
+        { "type": "input_text", "text": "look" }, { "type": "input_image", "image_url": image },
+    ] }]);
+    let body = json!({ "model": "writ", "input": input });
+    let response = web.api("POST", "/v1/responses", &body).json();
+    assert_eq!(response["output"][0]["content"][0]["text"], "image/png look", "{response}");
+    for (url, param) in [
+        ("https://example.org/a.png", "messages[0].content[1].image_url.url"),
+        ("data:image/png;base64,!!!", "messages[0].content[1].image_url.url"),
+        ("data:image/png;base64,QUJD", "messages[0].content[1].image_url.url"),
+    ] {
+        let refused = chat(json!({ "type": "image_url", "image_url": { "url": url } }));
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(param)), "{refused:?}");
+    }
 }

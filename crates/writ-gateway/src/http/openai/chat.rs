@@ -39,8 +39,8 @@ async fn complete_chat(shared: &Arc<ServerState>, request: Request) -> Result<Re
     let (user, stream, with_usage) =
         (fields.take_text("user")?, fields.take_flag("stream")?, fields.include_usage()?);
     let mut limit = TextLimit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
-    let messages = read_messages(list, "messages")?;
-    let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
+    let (messages, files) = read_messages(list, "messages")?;
+    let mut wanted = ChatRequest { model, messages, session: None, conversation: None, files };
     wanted.read_place(&headers, user)?;
     let asked = begin_turn(shared, evidence, &wanted).await?;
     // The head is made before the answer, so that all chunks have the same id and time.

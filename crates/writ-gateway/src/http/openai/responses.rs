@@ -33,9 +33,9 @@ async fn respond_to(shared: &Arc<ServerState>, request: Request) -> Result<Respo
     let headers = request.headers().clone();
     let mut fields = Fields::check(read_json(request, MAX_BODY_BYTES).await?, RESPONSES)?;
     let model = fields.needed_text("model")?;
-    let mut messages = match fields.take_field("input") {
+    let (mut messages, files) = match fields.take_field("input") {
         None => return Err(invalid_field("input", "is missing")),
-        Some(Value::String(text)) => vec![("user".to_owned(), text)],
+        Some(Value::String(text)) => (vec![("user".to_owned(), text)], Vec::new()),
         Some(list) => read_messages(list, "input")?,
     };
     // Instructions come first, as the format has them.
@@ -45,7 +45,7 @@ async fn respond_to(shared: &Arc<ServerState>, request: Request) -> Result<Respo
     let (user, stream) = (fields.take_text("user")?, fields.take_flag("stream")?);
     let previous = fields.take_text("previous_response_id")?;
     let mut limit = TextLimit::read(&mut fields, &["max_output_tokens"])?;
-    let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
+    let mut wanted = ChatRequest { model, messages, session: None, conversation: None, files };
     wanted.read_place(&headers, user)?;
     if let Some(previous) = &previous {
         // An id of ours begins with the session.

@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use serde_json::{Map, Value};
 use writ_types::chat::Role;
 
+use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
     ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
@@ -235,6 +236,9 @@ fn add_block(
             }
             let text = fields.get("content").map_or(Ok(String::new()), |content| text_of(content, at))?;
             parsed.results.push(ParsedResult { call_id: call_id.to_owned(), name: name.clone(), text });
+        }
+        ("image" | "document", Role::User) => {
+            drop(file_of(fields, at).transpose()?);
         }
         (other, _) => {
             return Err(Refusal::invalid(format!("{at}: unexpected block type '{other}' here")));

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::Role;
 
 use crate::model_server::anthropic::parse::{array, object, string};
+use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
     ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
@@ -234,7 +235,21 @@ fn turn(
     let mut turn = ParsedMessage { role, text: String::new(), calls: Vec::new(), results: Vec::new() };
     for part in &parts {
         let part = object(part, &at).map_err(as_invalid)?;
-        known(part, &["text", "functionCall", "functionResponse", "thoughtSignature", "thought"])?;
+        known(
+            part,
+            &[
+                "text",
+                "functionCall",
+                "functionResponse",
+                "thoughtSignature",
+                "thought",
+                "inlineData",
+                "inline_data",
+            ],
+        )?;
+        if role == Role::User && file_of(part, &at).transpose()?.is_some() {
+            continue;
+        }
         if let Some(text) = part.get("text").and_then(Value::as_str) {
             turn.text.push_str(text);
         } else if let (Some(call), Role::Assistant) = (part.get("functionCall"), role) {

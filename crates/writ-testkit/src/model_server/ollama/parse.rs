@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::Role;
 
 use crate::model_server::anthropic::parse::{array, object, string};
+use crate::model_server::files::images_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::openai::parse::bearer;
 use crate::model_server::parsed::{
@@ -92,7 +93,10 @@ fn messages(fields: &Map<String, Value>) -> Result<(Vec<String>, Vec<ParsedMessa
         }
         match role {
             "system" => system.push(text),
-            "user" => parsed.push(spoken(Role::User, text)),
+            "user" => {
+                images_of(fields, &at)?;
+                parsed.push(spoken(Role::User, text));
+            }
             "assistant" => {
                 let called = tool_calls(fields, &at, &mut calls)?;
                 open.extend(called.iter().map(|call| (call.id.clone(), call.name.clone())));

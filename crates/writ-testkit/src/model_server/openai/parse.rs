@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::Role;
 
 use crate::model_server::anthropic::parse::{array, is_tool_name, object, string};
+use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
     ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
@@ -263,8 +264,16 @@ fn content(fields: &Map<String, Value>, at: &str, required: bool) -> Result<Stri
         None | Some(Value::Null) if !required => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
-            let texts = parts.iter().map(|part| string(object(part, at)?, "text", at));
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.concat())
+            let is_user = fields.get("role").and_then(Value::as_str) == Some("user");
+            let mut joined = String::new();
+            for part in parts {
+                let part = object(part, at)?;
+                if is_user && file_of(part, at).transpose()?.is_some() {
+                    continue;
+                }
+                joined.push_str(string(part, "text", at)?);
+            }
+            Ok(joined)
         }
         Some(_) | None => {
             Err(Refusal::invalid(format!("Invalid value for '{at}.content': expected a string.")))

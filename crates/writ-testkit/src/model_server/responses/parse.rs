@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::Role;
 
 use crate::model_server::anthropic::parse::{array, is_tool_name, object, string};
+use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::openai::parse::bearer;
 use crate::model_server::parsed::{
@@ -212,6 +213,9 @@ fn content(fields: &Map<String, Value>, at: &str, part_type: &str) -> Result<Str
             let mut joined = String::new();
             for part in parts {
                 let part = object(part, at)?;
+                if part_type == "input_text" && file_of(part, at).transpose()?.is_some() {
+                    continue;
+                }
                 if part.get("type").and_then(Value::as_str) != Some(part_type) {
                     return Err(Refusal::invalid(format!(
                         "Invalid value for '{at}.content[].type': supported is '{part_type}'."
