@@ -46,6 +46,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 12, name: "operations", sql: include_str!("schema/0012_operations.sql") },
     Migration { number: 13, name: "fleet", sql: include_str!("schema/0013_fleet.sql") },
     Migration { number: 14, name: "fleet proxy", sql: include_str!("schema/0014_fleet_proxy.sql") },
+    Migration { number: 15, name: "erased sessions", sql: include_str!("schema/0015_erased_sessions.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
