@@ -48,6 +48,12 @@ mod agents;
 
 mod approvals;
 
+pub(crate) mod archive;
+
+mod cadence;
+
+mod cassette;
+
 mod fleet;
 
 mod gates;
@@ -67,6 +73,8 @@ mod memory;
 mod models;
 
 mod orders;
+
+mod replay;
 
 mod sessions;
 
@@ -129,8 +137,8 @@ async fn dispatch_call(
     match call {
         MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
         MethodCall::Status(NoParams {}) => as_json::<m::Status>(engine_status(services).await),
-        MethodCall::SessionsList(NoParams {}) => {
-            as_json::<m::SessionsList>(sessions::list_sessions(services).await)
+        MethodCall::SessionsList(filter) => {
+            as_json::<m::SessionsList>(sessions::list_sessions(services, filter).await)
         }
         MethodCall::SessionsShow(name) => {
             as_json::<m::SessionsShow>(sessions::show_session(services, name).await)
@@ -138,6 +146,40 @@ async fn dispatch_call(
         MethodCall::SessionsClose(name) => {
             as_json::<m::SessionsClose>(sessions::close_session(services, name).await)
         }
+        MethodCall::SessionsSearch(query) => {
+            as_json::<m::SessionsSearch>(archive::search_sessions(services, query).await)
+        }
+        MethodCall::SessionsHistory(query) => {
+            as_json::<m::SessionsHistory>(archive::show_history(services, query).await)
+        }
+        MethodCall::SessionsUsage(name) => {
+            as_json::<m::SessionsUsage>(archive::show_usage(services, name).await)
+        }
+        MethodCall::SessionsRename(title) => {
+            as_json::<m::SessionsRename>(archive::rename_session(services, title).await)
+        }
+        MethodCall::SessionsFork(fork) => {
+            as_json::<m::SessionsFork>(archive::fork_session(services, fork).await)
+        }
+        MethodCall::SessionsAgent(agent) => {
+            as_json::<m::SessionsAgent>(archive::choose_agent(services, agent).await)
+        }
+        MethodCall::SessionsDelete(name) => {
+            as_json::<m::SessionsDelete>(archive::delete_session(services, name).await)
+        }
+        MethodCall::SessionsRestore(name) => {
+            as_json::<m::SessionsRestore>(archive::restore_session(services, name).await)
+        }
+        MethodCall::SessionsErase(name) => {
+            as_json::<m::SessionsErase>(archive::erase_session(services, name).await)
+        }
+        MethodCall::SessionsCassette(query) => {
+            as_json::<m::SessionsCassette>(cassette::read_cassette(services, query).await)
+        }
+        MethodCall::SessionsReplay(query) => {
+            as_json::<m::SessionsReplay>(replay::replay_session(services, query).await)
+        }
+        MethodCall::AgentsNamed(NoParams {}) => as_json::<m::AgentsNamed>(Ok(archive::list_named(services))),
         MethodCall::Diff(which) => as_json::<m::Diff>(show_diff(services, session, &which).await),
         MethodCall::Apply(which) => as_json::<m::Apply>(apply_changes(services, session, &which).await),
         MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services).await),
@@ -154,6 +196,9 @@ async fn dispatch_call(
         }
         MethodCall::ApprovalsReview(NoParams {}) => {
             as_json::<m::ApprovalsReview>(approvals::review_asks(services).await)
+        }
+        MethodCall::ApprovalsCadence(NoParams {}) => {
+            as_json::<m::ApprovalsCadence>(cadence::measure_cadence(services).await)
         }
         MethodCall::ApprovalsRestsOn(name) => {
             as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask).await)

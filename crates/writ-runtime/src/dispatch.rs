@@ -13,7 +13,7 @@ use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_store::reads::{LedgerReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
+use writ_store::reads::{LedgerReads as _, QueueReads as _, TurnReads as _};
 use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -26,12 +26,13 @@ use crate::access::speaker;
 use crate::config::LEASE_TTL;
 use crate::drive::{Drive, TurnEnding, TurnTally, stored_event};
 use crate::error::EngineError;
+use crate::history::read_turn_events;
 use crate::pending::Pending;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, Session};
 use crate::settle::{self, UnfinishedAttempt};
-use crate::{budget, closing, trace};
+use crate::{budget, closing, titles, trace};
 
 mod seed;
 
@@ -159,8 +160,10 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
+    let mut is_first = false;
     let outcome = match prepare(services, &session, lease.clone()).await {
         Ok(mut drive) => {
+            is_first = drive.number == 1;
             let span = trace::turn(&drive.profile.agent, session.id, drive.turn, drive.number);
             let running = async {
                 let began = services.journal.clock.now();
@@ -179,6 +182,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Err(error) => Err(error),
     };
     match outcome {
+        Ok(()) if is_first => titles::name_soon(services, &session),
         // Nothing has failed: its lease stays, and the next start takes it up.
         Ok(()) | Err(EngineError::Stopping) => {}
         Err(error) => give_back(services, Some(&session), &lease, &error).await,
@@ -258,7 +262,7 @@ async fn prepare(
     {
         return resume(services, session, lease, open.id, open.number).await;
     }
-    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = agent_for(services, session, &lease)?;
     // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
     let several = services.profiles.are_several();
     let numbering = if several { Some(session.numbering.lock().await) } else { None };
@@ -275,6 +279,16 @@ async fn prepare(
     };
     // A turn that is not to begin does not run.
     opened.await.inspect_err(|_| session.end(turn))
+}
+
+/// Returns the agent that answers a message of a session.
+fn agent_for(
+    services: &Services,
+    session: &Session,
+    lease: &Leased,
+) -> Result<Arc<AgentProfile>, EngineError> {
+    let named = session.state().agent.clone();
+    Ok(Arc::clone(services.profiles.find_for(&lease.message.consumer, named.as_deref())?))
 }
 
 /// Opens a new turn, which is noted as running.
@@ -360,19 +374,7 @@ async fn resume(
     turn: TurnId,
     number: u64,
 ) -> Result<Drive, EngineError> {
-    let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn).await?) {
-        let mut event = StoredEvent::decode_json(&json)
-            .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
-        if let Event::Opened(opened) = &mut event.event
-            && let Some(rows) = opened.seed.history_rows
-        {
-            let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = services.journal.store.recent_until(session.id, rows.last, count).await?;
-            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
-        }
-        stored.push(event);
-    }
+    let stored = read_turn_events(&services.journal.store, session.id, turn).await?;
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
     let reply = undelivered(&stored);
     let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
@@ -380,7 +382,7 @@ async fn resume(
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
-    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = agent_for(services, session, &lease)?;
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let resuming = async {
         let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);

@@ -77,6 +77,7 @@ mod project;
 mod quarantine;
 mod secrets;
 mod subscriptions;
+mod titles;
 mod undo;
 mod way_back;
 

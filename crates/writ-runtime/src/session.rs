@@ -34,6 +34,7 @@ use crate::hub::Hub;
 
 pub(crate) use parts::{
     SessionBudget, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy, SessionSubscriptions,
+    TitleAuthor, TitleRecord,
 };
 
 /// The key of a session's metadata that says when it was closed.
@@ -57,6 +58,13 @@ pub(crate) const SURFACE: &str = "surface";
 
 /// The key of a session's metadata with the order that it works under.
 pub(crate) const ORDER: &str = "order";
+
+/// The key of a session's metadata with its title.
+pub(crate) const TITLE: &str = "title";
+/// The key of a session's metadata with the named agent that answers in it.
+pub(crate) const AGENT: &str = "agent";
+/// The key of a session's metadata with the session and the turn that it was copied from.
+pub(crate) const FORKED_FROM: &str = "forked_from";
 
 /// The key of a session's metadata with its level.
 pub(crate) const ACCESS: &str = "access";
@@ -223,6 +231,10 @@ pub(crate) struct SessionState {
     /// The state that hooks store for their next run, by their names among the gates.
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
     pub(crate) secrecy: SessionSecrecy,
+    /// The session's title, once it has one.
+    pub(crate) title: Option<TitleRecord>,
+    /// The named agent that answers in it; `None`: the usual one.
+    pub(crate) agent: Option<String>,
     /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.

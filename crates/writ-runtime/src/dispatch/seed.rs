@@ -37,7 +37,8 @@ const PROFILE_LIMIT: usize = 8;
 pub(super) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
     let config = &services.config.agent_config;
     let room = services.outside.models.as_ref().and_then(|models| {
-        models.context_room(models.routes().route(profile.model), services.journal.clock.now())
+        let route = profile.first_route(models.routes()).ok()?;
+        models.context_room(&route, services.journal.clock.now())
     });
     let narrowed = room.map(|room| config.narrow_to(room));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
