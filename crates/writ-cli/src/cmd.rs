@@ -39,6 +39,8 @@ mod fleet;
 
 mod jobs;
 
+mod sessions;
+
 mod memory;
 
 mod models;
@@ -96,6 +98,8 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Secrets(command) => or_done(&stops, move || secrets::run_secrets(&context, &command)),
         Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
+        Command::Sessions(command) => or_done(&stops, move || sessions::run_sessions(&context, &command)),
+        Command::Replay(args) => or_done(&stops, move || sessions::run_replay(&context, &args)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),
