@@ -167,9 +167,7 @@ export class Sessions {
   #hit(hit) {
     const at = moment(hit.at);
     const facts = [hit.role === "user" ? "You" : "Agent", `turn ${hit.turn_number}`, at ? when(at) : null].filter(Boolean).join(" \u00b7 ");
-    const more = el("button", { type: "button", className: "session-more", title: "Rename, copy, delete", onclick: () => this.#edit(row) },
-      icon(ICONS.more), el("span", { className: "visually-hidden" }, `Rename, copy or delete ${this.#name(row)}`));
-    return el("li", { className: "session-item" }, el("button", { type: "button", className: "session-row", onclick: () => this.#choose(hit.session) },
+    return el("li", {}, el("button", { type: "button", className: "session-row", onclick: () => this.#choose(hit.session) },
       el("span", { className: "session-title" }, hit.title ?? this.#name({ session: hit.session })),
       el("span", { className: "excerpt" }, hit.excerpt),
       el("span", { className: "note" }, facts)));
@@ -279,7 +277,9 @@ export class Sessions {
     const project = row.project ? row.project.split("/").filter(Boolean).at(-1) : null;
     const facts = [project, plural(row.turns ?? 0, "turn"), at ? when(at) : null].filter(Boolean).join(" \u00b7 ");
     const here = row.session === this.#current;
-    return el("li", {}, el("button", { type: "button", className: "session-row", "aria-current": here ? "true" : null, onclick: () => this.#choose(row.session) },
+    const more = el("button", { type: "button", className: "session-more", title: "Rename, copy, delete", onclick: () => this.#edit(row) },
+      icon(ICONS.more), el("span", { className: "visually-hidden" }, `Rename, copy or delete ${this.#name(row)}`));
+    return el("li", { className: "session-item" }, el("button", { type: "button", className: "session-row", "aria-current": here ? "true" : null, onclick: () => this.#choose(row.session) },
       el("span", { className: "session-title" }, this.#name(row)),
       el("span", { className: "note" }, facts)), more);
   }
