@@ -277,7 +277,9 @@ export class Stream {
       } catch {
         return;
       }
-      if (session !== this.#connection.session || entries.length === 0) return;
+      if (session !== this.#connection.session) return;
+      // A copy has no messages of its own yet.
+      if (entries.length === 0) break;
       const fresh = entries.filter((entry) => !this.#said.has(entry.seq)).sort((a, b) => a.seq - b.seq);
       for (const entry of fresh) this.#found(entry);
       before = Math.min(...entries.map((entry) => entry.seq));
