@@ -43,6 +43,8 @@ mod run;
 mod service;
 mod work;
 
+mod sessions;
+
 mod proxy;
 
 pub(crate) use agent::AgentCommand;
@@ -66,6 +68,7 @@ pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
 pub(crate) use service::{Manager, ServiceArgs, ServiceCommand};
+pub(crate) use sessions::{ReplayArgs, SessionsCommand};
 pub(crate) use work::{WorkArgs, WorkCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
@@ -167,6 +170,11 @@ pub(crate) enum Command {
     /// Show, approve and steer items of work: plans that are run step by step and checked
     #[command(subcommand)]
     Work(WorkCommand),
+    /// List, find, name, copy and delete conversations
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
+    /// Decide the calls of a conversation again under today's rules; nothing is performed
+    Replay(ReplayArgs),
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
@@ -238,9 +246,21 @@ pub(crate) struct ChatArgs {
     /// Go on with this session
     #[arg(long, value_name = "ID", conflicts_with = "new")]
     pub(crate) session: Option<SessionId>,
+    /// Go on with the session that was used last, whatever its folder
+    #[arg(long = "continue", conflicts_with_all = ["session", "new", "project", "write", "dry_run"])]
+    pub(crate) go_on: bool,
+    /// Choose one of the latest sessions to go on with
+    #[arg(long, conflicts_with_all = ["session", "new", "go_on", "project", "write", "dry_run", "message"])]
+    pub(crate) resume: bool,
     /// Begin a new session
     #[arg(long)]
     pub(crate) new: bool,
+    /// Let this agent of the home's `agents/NAME.toml` answer
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Play the model of this cassette, in a home of its own; tools are real
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "go_on", "resume", "order"])]
+    pub(crate) cassette: Option<PathBuf>,
     /// Work on this folder instead of the current one
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
@@ -251,7 +271,7 @@ pub(crate) struct ChatArgs {
     #[arg(long, conflicts_with = "session")]
     pub(crate) dry_run: bool,
     /// Say it under this standing order, in its session: for what runs unattended
-    #[arg(long, value_name = "ID", requires = "message", conflicts_with_all = ["session", "new", "project", "write", "dry_run"])]
+    #[arg(long, value_name = "ID", requires = "message", conflicts_with_all = ["session", "go_on", "agent", "new", "project", "write", "dry_run"])]
     pub(crate) order: Option<KeyId>,
 }
 

@@ -43,6 +43,8 @@ mod budget;
 
 mod jobs;
 
+mod sessions;
+
 mod memory;
 
 mod models;
@@ -104,6 +106,8 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Context(command) => or_done(&stops, move || context::run_context(&context, command)),
         Command::Budget(args) => or_done(&stops, move || budget::run_budget(&context, &args)),
         Command::Work(command) => or_done(&stops, move || work::run_work(&context, &command)),
+        Command::Sessions(command) => or_done(&stops, move || sessions::run_sessions(&context, &command)),
+        Command::Replay(args) => or_done(&stops, move || sessions::run_replay(&context, &args)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),

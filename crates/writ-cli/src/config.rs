@@ -42,6 +42,8 @@ pub(crate) mod layer;
 
 mod nearest;
 
+pub(crate) mod named;
+
 pub(crate) mod merge;
 
 pub(crate) mod policies;

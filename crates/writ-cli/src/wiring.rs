@@ -43,7 +43,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::zone::TimeZone;
 
 use crate::config::servers::OwnServers;
-use crate::config::{Config, network, policies};
+use crate::config::{Config, named, network, policies};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::home;
@@ -233,6 +233,7 @@ pub(crate) async fn build_engine(
 fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<RuntimeConfig, Failure> {
     Ok(RuntimeConfig {
         agent: config.general.agent.clone(),
+        named: named::read_named(&context.home)?,
         installation: store.installation(),
         epoch: store.blocking().epoch()?,
         posture: config.describe_posture(),

@@ -76,6 +76,9 @@ mod spending;
 #[path = "suite/sessions.rs"]
 mod sessions;
 
+#[path = "suite/daily.rs"]
+mod daily;
+
 #[path = "suite/interrupted.rs"]
 mod interrupted;
 
@@ -776,7 +779,10 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let listed = home.json(&["jobs", "list"]);
     let jobs = listed["jobs"].as_array().expect("a list");
     let names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
-    assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "outbox.prune", "undo.end"]);
+    assert_eq!(
+        names,
+        ["asks.expire", "ledger.copy_heads", "ledger.erase", "outbox.prune", "sessions.erase", "undo.end"]
+    );
     assert!(jobs.iter().all(|job| job["next_run"].is_string()), "{listed}");
     let output = home.run(&["jobs", "list"]);
     let lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();

@@ -9,6 +9,7 @@ import { showChanges } from "./js/changes.js";
 import { byId, el } from "./js/dom.js";
 import { draftOf, keepDraft } from "./js/drafts.js";
 import { Fleet } from "./js/fleet.js";
+import { listenKeys } from "./js/keyboard.js";
 import { fitsMessage } from "./js/outbox.js";
 import { Queue } from "./js/queue.js";
 import { Review } from "./js/review.js";
@@ -35,6 +36,10 @@ const review = new Review(connection, reviewed, {
 const stream = new Stream(connection, {
   isOpen: (ask) => review.isOpen(ask),
   named: (session, text) => sessions.named(session, text),
+  retry: (session, text) => {
+    keepDraft(session, text);
+    change(session);
+  },
   ended: () => {
     sessions.soon();
     if (document.body.dataset.surface === "activity") activity.grown();
@@ -298,6 +303,13 @@ byId("changes-button").addEventListener("click", () => showChanges(connection.se
   byId("reader").close();
   location.hash = `#/review?ask=${encodeURIComponent(ask)}`;
 }));
+
+listenKeys({
+  create: () => sessions.create(),
+  search: () => sessions.search(),
+  rename: () => sessions.edit(connection.session),
+  stop: () => stream.stop(),
+});
 
 // --- Begin ---
 

@@ -1,7 +1,7 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-6";
+const CACHE = "writ-shell-7";
 
 const SHELL = [
   "/",
@@ -12,6 +12,7 @@ const SHELL = [
   "/js/work.js",
   "/js/announce.js",
   "/js/api.js",
+  "/js/cadence.js",
   "/js/case.js",
   "/js/caseactions.js",
   "/js/changes.js",
@@ -22,6 +23,7 @@ const SHELL = [
   "/js/format.js",
   "/js/groups.js",
   "/js/inforce.js",
+  "/js/keyboard.js",
   "/js/ladder.js",
   "/js/highlight.js",
   "/js/markdown.js",

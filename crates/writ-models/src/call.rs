@@ -145,6 +145,11 @@ impl Models {
         self.routes.has_own(role)
     }
 
+    /// A call that is about to begin with a route of the caller's choice, then along the routes of a role.
+    pub fn start_course_with(&self, first: Route, role: ModelRole) -> Course {
+        Course::new(&self.routes.chain(role).with_first(first), self.backoff)
+    }
+
     /// The next attempt of a call; `None`: it is over.
     pub fn next(&self, course: &Course, now: Timestamp) -> Option<NextAttempt> {
         course.next_step(&self.route_health(), now)

@@ -202,6 +202,16 @@ impl Chain {
         chain
     }
 
+    /// Returns the routes with another one before them; of those, the ones with at least its clearance.
+    #[must_use]
+    pub fn with_first(&self, first: Route) -> Self {
+        if first == self.first {
+            return self.clone();
+        }
+        let rest: Vec<Route> = self.all().cloned().collect();
+        Self::new(first, &rest)
+    }
+
     /// The first one.
     pub const fn first(&self) -> &Route {
         &self.first

@@ -28,6 +28,7 @@ pub mod approval;
 
 pub mod plan;
 
+pub mod cadence;
 pub mod review;
 
 pub mod enrolment;

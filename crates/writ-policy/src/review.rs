@@ -120,7 +120,7 @@ impl ToolHistory {
 }
 
 /// Describes the common properties of similar asks.
-fn describe_likeness(prepared: &Prepared) -> String {
+pub fn describe_likeness(prepared: &Prepared) -> String {
     let names: BTreeSet<String> =
         named_places(prepared).into_iter().map(|(name, _)| show::quote_argument(&name)).collect();
     let names: Vec<String> = names.into_iter().collect();

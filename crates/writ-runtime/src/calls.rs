@@ -40,7 +40,13 @@ mod agents;
 
 mod approvals;
 
+pub(crate) mod archive;
+
 mod budget;
+
+mod cadence;
+
+mod cassette;
 
 mod context;
 
@@ -66,6 +72,8 @@ mod memory;
 mod models;
 
 mod orders;
+
+mod replay;
 
 mod sessions;
 
@@ -137,8 +145,8 @@ async fn dispatch_call(
     match call {
         MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
         MethodCall::Status(NoParams {}) => as_json::<m::Status>(status::engine_status(services).await),
-        MethodCall::SessionsList(NoParams {}) => {
-            as_json::<m::SessionsList>(sessions::list_sessions(services).await)
+        MethodCall::SessionsList(filter) => {
+            as_json::<m::SessionsList>(sessions::list_sessions(services, filter).await)
         }
         MethodCall::SessionsShow(name) => {
             as_json::<m::SessionsShow>(sessions::show_session(services, name).await)
@@ -146,6 +154,40 @@ async fn dispatch_call(
         MethodCall::SessionsClose(name) => {
             as_json::<m::SessionsClose>(sessions::close_session(services, name).await)
         }
+        MethodCall::SessionsSearch(query) => {
+            as_json::<m::SessionsSearch>(archive::search_sessions(services, query).await)
+        }
+        MethodCall::SessionsHistory(query) => {
+            as_json::<m::SessionsHistory>(archive::show_history(services, query).await)
+        }
+        MethodCall::SessionsUsage(name) => {
+            as_json::<m::SessionsUsage>(archive::show_usage(services, name).await)
+        }
+        MethodCall::SessionsRename(title) => {
+            as_json::<m::SessionsRename>(archive::rename_session(services, title).await)
+        }
+        MethodCall::SessionsFork(fork) => {
+            as_json::<m::SessionsFork>(archive::fork_session(services, fork).await)
+        }
+        MethodCall::SessionsAgent(agent) => {
+            as_json::<m::SessionsAgent>(archive::choose_agent(services, agent).await)
+        }
+        MethodCall::SessionsDelete(name) => {
+            as_json::<m::SessionsDelete>(archive::delete_session(services, name).await)
+        }
+        MethodCall::SessionsRestore(name) => {
+            as_json::<m::SessionsRestore>(archive::restore_session(services, name).await)
+        }
+        MethodCall::SessionsErase(name) => {
+            as_json::<m::SessionsErase>(archive::erase_session(services, name).await)
+        }
+        MethodCall::SessionsCassette(query) => {
+            as_json::<m::SessionsCassette>(cassette::read_cassette(services, query).await)
+        }
+        MethodCall::SessionsReplay(query) => {
+            as_json::<m::SessionsReplay>(replay::replay_session(services, query).await)
+        }
+        MethodCall::AgentsNamed(NoParams {}) => as_json::<m::AgentsNamed>(Ok(archive::list_named(services))),
         MethodCall::Diff(which) => as_json::<m::Diff>(show_diff(services, session, &which).await),
         MethodCall::Apply(which) => as_json::<m::Apply>(apply_changes(services, session, &which).await),
         MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services).await),
@@ -158,6 +200,9 @@ async fn dispatch_call(
         MethodCall::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),
         MethodCall::ApprovalsReview(NoParams {}) => {
             answer!(ApprovalsReview, approvals::review_asks(services))
+        }
+        MethodCall::ApprovalsCadence(NoParams {}) => {
+            as_json::<m::ApprovalsCadence>(cadence::measure_cadence(services).await)
         }
         MethodCall::ApprovalsRestsOn(name) => {
             answer!(ApprovalsRestsOn, ledger::ask_rests_on(services, name.ask))

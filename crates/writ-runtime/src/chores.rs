@@ -54,6 +54,13 @@ fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
                 }
             }
         }),
+        chore(services, "sessions.erase", erase::LOOK_EVERY, |services| async move {
+            let erased = erase::erase_deleted(&services).await?;
+            if erased > 0 {
+                tracing::info!(erased, "the content of sessions was erased that were deleted long ago");
+            }
+            Ok(Progress::Complete)
+        }),
         chore(services, "ledger.copy_heads", EXPIRY_EVERY, |services| async move {
             services.heads.copy_heads_aside().await.map(|()| Progress::Complete)
         }),

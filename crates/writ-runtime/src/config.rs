@@ -15,6 +15,8 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
+use crate::profile::NamedAgent;
+
 /// Default lifetime of an ask (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most turns that run at once; more wait in the queue.
@@ -70,6 +72,8 @@ pub struct LedgerConfig {
 pub struct RuntimeConfig {
     /// The agent's name.
     pub agent: String,
+    /// The agents that may answer in its place, as the owner has described them.
+    pub named: Vec<NamedAgent>,
     /// The installation.
     pub installation: InstallationId,
     /// The epoch in force.

@@ -26,13 +26,14 @@ use crate::access::speaker;
 use crate::config::LEASE_TTL;
 use crate::drive::{Drive, TurnTally, stored_event};
 use crate::error::EngineError;
+use crate::history::read_turn_events;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, Session};
 use crate::settle;
-use crate::{budget, closing, trace};
+use crate::{budget, closing, titles, trace};
 
 mod resume;
 
@@ -164,8 +165,10 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
+    let mut is_first = false;
     let outcome = match prepare(services, &session, lease.clone()).await {
         Ok(mut drive) => {
+            is_first = drive.number == 1;
             let span = trace::turn(&drive.profile.agent, session.id, drive.turn, drive.number);
             let running = async {
                 let began = services.journal.clock.now();
@@ -184,6 +187,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Err(error) => Err(error),
     };
     match outcome {
+        Ok(()) if is_first => titles::name_soon(services, &session),
         // Nothing has failed: its lease stays, and the next start takes it up.
         Ok(()) | Err(EngineError::Stopping) => {}
         Err(error) => give_back(services, Some(&session), &lease, &error).await,
@@ -271,7 +275,7 @@ async fn prepare(
     {
         return resume::resume(services, session, lease, open.id, open.number).await;
     }
-    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = agent_for(services, session, &lease)?;
     let profile = step::profile_of(services, &lease, profile).await?;
     // The store learns of a number with the turn's first commit, so those of turns that begin together are given out here.
     let (journal, now) = (&services.journal, services.journal.clock.now());
@@ -284,6 +288,16 @@ async fn prepare(
     let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
     // A turn that is not to begin does not run.
     opening.await.inspect_err(|_| session.end(turn))
+}
+
+/// Returns the agent that answers a message of a session.
+fn agent_for(
+    services: &Services,
+    session: &Session,
+    lease: &Leased,
+) -> Result<Arc<AgentProfile>, EngineError> {
+    let named = session.state().agent.clone();
+    Ok(Arc::clone(services.profiles.find_for(&lease.message.consumer, named.as_deref())?))
 }
 
 /// Opens a new turn, which is noted as running.

@@ -52,6 +52,17 @@ pub enum Passage {
     Denied(Box<Denial>),
 }
 
+/// The decision that an action would meet.
+#[derive(Debug)]
+pub(crate) enum Foreseen {
+    /// It would be performed.
+    Permit,
+    /// A person would be asked.
+    Ask(Box<Ask>),
+    /// It would be refused.
+    Deny(Box<Denial>),
+}
+
 /// The request beside the action: in the name of which key it is made, and what was spent.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a> {
@@ -247,6 +258,32 @@ impl Door {
             approval: standing.approval,
             used: Some(&gathered.used),
         }
+    }
+
+    /// Decides about an action as it would be decided now, without a trace: no earlier approval is looked for, nothing is
+    /// written, and nothing may be performed.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn foresee(
+        &self,
+        prepared: Prepared,
+        standing: RequestContext<'_>,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Foreseen, EngineError> {
+        let gathered = self.gather(&prepared, &standing, circumstances).await?;
+        let facts = DecisionFacts { is_doubtful: false, ..gathered };
+        let (facts, now) = (self.facts(&facts, standing), self.journal.valid_now());
+        let checked = match door::precheck(prepared, &facts, now) {
+            Ok(checked) => checked,
+            Err(denial) => return Ok(Foreseen::Deny(denial)),
+        };
+        Ok(match door::decide(checked, &Verdicts::default(), &facts, now) {
+            Decided::Grant(_) => Foreseen::Permit,
+            Decided::Ask(ask) => Foreseen::Ask(ask),
+            Decided::Deny(denial) => Foreseen::Deny(denial),
+        })
     }
 
     /// Decides about an action, and redeems the grant: its intent is written before the permit is returned.

@@ -8,7 +8,7 @@ mod finish;
 
 mod judge;
 
-mod origins;
+pub(crate) mod origins;
 
 mod planned;
 
@@ -234,7 +234,9 @@ impl Drive {
     /// Works on a tool call. Returns true if the turn goes on.
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
         let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
-        place.origins = origins::origins(self, &call, &label).await?;
+        place.origins =
+            origins::origins((&self.services, self.session.id), self.machine.context_parts(), &call, &label)
+                .await?;
         self.tally.count_call();
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();

@@ -27,7 +27,7 @@ pub use crate::perform::send::SentFile;
 use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
-use crate::session::{Interrupt, Session};
+use crate::session::{Interrupt, Session, TITLE, TitleAuthor, TitleRecord};
 use crate::settle;
 pub(crate) use crate::undo::Undone;
 use crate::way_back;
@@ -331,9 +331,19 @@ impl Engine {
             text: text.clone(),
         };
         let (place, lease) = dispatch::at_once(&self.services, &session, consumer).unzip();
+        let named = if session.state().title.is_none() {
+            TitleRecord::of_text(&text, TitleAuthor::Message)
+        } else {
+            None
+        };
         let message = Op::EnqueueFor { consumer: consumer.to_owned(), message: Box::new(message) };
         let mut ops = vec![entry, message];
         ops.extend(lease.into_iter().chain(seen).chain(nonce));
+        ops.extend(named.as_ref().map(|title| Op::SetSessionMetadata {
+            session: session.id,
+            key: TITLE.to_owned(),
+            value: title.to_value(),
+        }));
         ops.extend(guard::note_masked(&self.services, session.id, inbound.masked_names()));
         let receipt = match self.services.journal.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
@@ -343,6 +353,9 @@ impl Engine {
             }
             Err(error) => return Err(error.into()),
         };
+        if let Some(title) = named {
+            session.state().title.get_or_insert(title);
+        }
         let leased = receipt.leased.into_iter().flatten().next();
         let begins = leased.as_ref().is_some_and(|lease| lease.message.record.message == record.message);
         // One that the drain has overtaken is freed by the next start.

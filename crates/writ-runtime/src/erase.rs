@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use writ_store::batch::{Batch, Op};
+use serde_json::Value;
+use writ_store::batch::{Batch, Op, SessionOp};
 use writ_store::ledger::erase::MAX_ERASED_AT_ONCE;
-use writ_store::reads::LedgerReads as _;
+use writ_store::reads::{LedgerReads as _, SessionReads as _};
+use writ_store::sessions::{DELETED_AT, ERASED_AT, SessionRow};
+use writ_types::api::session::SessionErasure;
 use writ_types::entry::Fact;
-use writ_types::id::EntrySeq;
+use writ_types::id::{EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
@@ -14,6 +17,10 @@ use crate::services::Services;
 
 /// A day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time after which the content of a deleted session is erased.
+pub(crate) const DELETED_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The number of sessions, the one used last first, among which deleted ones are looked for at once.
+const MAX_LOOKED_AT: usize = 10_000;
 /// The interval between looks for old payloads, once a look has found none.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
@@ -67,6 +74,54 @@ pub(crate) async fn erase_old(services: &Services) -> Result<usize, EngineError>
         return Ok(0);
     }
     erase(services, old, "retention", &format!("older than ledger.retention_days = {days}")).await
+}
+
+/// Erases the content of a deleted session: its history, and what the ledger holds of it as far as nothing rests on that.
+///
+/// # Errors
+///
+/// If it was not deleted and closed, or the store cannot be read or written.
+pub(crate) async fn erase_content(
+    services: &Services,
+    session: SessionId,
+    by: &str,
+) -> Result<SessionErasure, EngineError> {
+    let at = services.journal.clock.now();
+    let op = Op::Sessions(SessionOp::Erase { session, at });
+    services.journal.store.commit(Batch::synced(vec![op])).await?;
+    services.sessions.loaded().remove(&session);
+    let mut entries = 0_usize;
+    loop {
+        let (found, left) = services.journal.store.session_payloads(session, at).await?;
+        if found.is_empty() {
+            return Ok(SessionErasure { session, entries, left });
+        }
+        let reason = format!("session {session} was deleted");
+        entries = entries.saturating_add(erase(services, found, by, &reason).await?);
+    }
+}
+
+/// Erases the content of sessions that were deleted long ago; returns how many.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn erase_deleted(services: &Services) -> Result<usize, EngineError> {
+    let now = services.journal.clock.now();
+    let mut erased = 0_usize;
+    for row in services.journal.store.sessions(MAX_LOOKED_AT).await? {
+        let is_due = deleted_at(&row).is_some_and(|at| at.plus_duration(DELETED_FOR) <= now);
+        if is_due && !row.metadata.contains_key(ERASED_AT) {
+            erase_content(services, row.id, "retention").await?;
+            erased += 1;
+        }
+    }
+    Ok(erased)
+}
+
+/// Returns when a session was deleted.
+pub(crate) fn deleted_at(row: &SessionRow) -> Option<Timestamp> {
+    row.metadata.get(DELETED_AT).and_then(Value::as_str).and_then(Timestamp::from_rfc_3339)
 }
 
 /// The first and last of each run of sorted entries.

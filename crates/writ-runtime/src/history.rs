@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use writ_agent::event::HistoryRows;
+use writ_agent::event::{Event, HistoryRows, StoredEvent};
 use writ_store::compaction::Compaction;
 use writ_store::error::StoreError;
 use writ_store::memory::{Memory, Secrets};
-use writ_store::reads::SessionReads as _;
+use writ_store::reads::{SessionReads as _, TurnReads as _};
 use writ_store::sessions::ChronicleRow;
 use writ_store::store::Store;
 use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, Part};
-use writ_types::id::SessionId;
+use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::{Label, Source};
 
+use crate::error::EngineError;
 /// The most messages of a history that a turn begins with, and that one compaction takes: more are in the log, and the next
 /// compaction says how many they are.
 pub(crate) const MAX_HISTORY_ROWS: usize = 2_000;
@@ -129,6 +130,32 @@ pub(crate) async fn read_history(
     let numbers = messages.iter().map(|row| row.n).collect();
     lock(histories).keep(session, messages);
     Ok(TurnHistory { messages: history, numbers, compaction, pinned })
+}
+
+/// Reads the stored events of a turn, with the history that the first of them leaves out.
+///
+/// # Errors
+///
+/// If the store cannot be read, or an event in it.
+pub(crate) async fn read_turn_events(
+    store: &Store,
+    session: SessionId,
+    turn: TurnId,
+) -> Result<Vec<StoredEvent>, EngineError> {
+    let mut stored = Vec::new();
+    for (n, json) in (0_u64..).zip(store.turn_events(turn).await?) {
+        let mut event = StoredEvent::decode_json(&json)
+            .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
+        if let Event::Opened(opened) = &mut event.event
+            && let Some(rows) = opened.seed.history_rows
+        {
+            let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
+            let rows = store.recent_until(session, rows.last, count).await?;
+            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
+        }
+        stored.push(event);
+    }
+    Ok(stored)
 }
 
 /// Every holder leaves it whole, so poison is ignored.

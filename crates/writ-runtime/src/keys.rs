@@ -219,6 +219,16 @@ impl Keys {
         self.mint(session, turn, "renewed").await.map(Arc::new)
     }
 
+    /// Returns the authority that a session's next task key would have. It is recorded nowhere and lasts as long as this
+    /// value: for looking at what would be decided.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made.
+    pub(crate) fn rehearse(&self, session: &Session) -> Result<Authority, EngineError> {
+        self.minted(session, None, None, "rehearsed").map(|(authority, _)| authority)
+    }
+
     async fn mint(
         &self,
         session: &Session,

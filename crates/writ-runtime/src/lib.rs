@@ -87,6 +87,7 @@ mod proposals;
 mod quarantine;
 mod secrets;
 mod subscriptions;
+mod titles;
 mod undo;
 mod way_back;
 mod work_calls;

@@ -9,9 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use writ_types::api::approval::{
-    ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskFilter, AskList, AskName, AskReview,
-    EnrolmentPermission, HostList, PasskeyList,
+    ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskCadence, AskFilter, AskList, AskName,
+    AskReview, EnrolmentPermission, HostList, PasskeyList,
 };
+use writ_types::api::cassette::{CassettePage, CassetteQuery, ReplayPage};
 use writ_types::api::budget::{self as money, BudgetQuery, SessionBudgetState};
 use writ_types::api::context::{self as shown, CompactionOutcome, ContextPins, ContextView};
 use writ_types::api::file::{NewFile, StoredFile};
@@ -32,7 +33,11 @@ use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
 };
-use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName};
+use writ_types::api::session::{
+    HistoryPage, HistoryQuery, NamedAgentList, SessionAgent, SessionClosing, SessionDeletion, SessionDetails,
+    SessionErasure, SessionFilter, SessionFork, SessionHits, SessionList, SessionName, SessionQuery,
+    SessionSummary, SessionTitle, TurnUsageList,
+};
 use writ_types::api::status::EngineStatus;
 use writ_types::api::work::{self, ItemName, PlanProposal, WorkDetails, WorkSummary};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
@@ -225,8 +230,8 @@ methods! {
     /// Shows the state of the engine.
     Status = "status", NoParams => EngineStatus, Read, Get ["/api/v1/state"];
 
-    /// Lists all sessions.
-    SessionsList = "sessions.list", NoParams => SessionList, Read, Get ["/api/v1/sessions", "/sessions"];
+    /// Lists the sessions, or with `deleted` those that were deleted.
+    SessionsList = "sessions.list", SessionFilter => SessionList, Read, Get ["/api/v1/sessions", "/sessions"];
     /// Shows a session and the messages that wait in it.
     SessionsShow = "sessions.show", SessionName => SessionDetails, Read;
     /// Stores an image or a PDF file for a message of a session: a message whose text has its line brings it along.
@@ -237,6 +242,38 @@ methods! {
     SessionsClose = "sessions.close", SessionName => SessionClosing,
         Change("its history stays, and its changes can still be applied and undone"),
         Delete ["/api/v1/sessions/{id}", "/sessions/{id}"], of Session, or [404];
+
+    /// Finds messages of all sessions by their words.
+    SessionsSearch = "sessions.search", SessionQuery => SessionHits, Read, Get ["/api/v1/sessions/search"];
+    /// Shows a part of a session's history, oldest first.
+    SessionsHistory = "sessions.history", HistoryQuery => HistoryPage, Read,
+        Get ["/api/v1/sessions/history"], or [404];
+    /// Shows what the latest turns of a session have used.
+    SessionsUsage = "sessions.usage", SessionName => TurnUsageList, Read;
+    /// Gives a session another title.
+    SessionsRename = "sessions.rename", SessionTitle => SessionSummary, Change("a name grants nothing"),
+        Post ["/api/v1/sessions/rename"], or [404];
+    /// Copies a session up to a turn, without what was granted to it.
+    SessionsFork = "sessions.fork", SessionFork => SessionSummary, Change("a copy begins without grants"),
+        Post ["/api/v1/sessions/fork"], or [404];
+    /// Lets a named agent, or the usual one, answer in a session from its next turn on.
+    SessionsAgent = "sessions.agent", SessionAgent => SessionSummary,
+        Change("the owner has described each of them, and none may do more than the usual one"),
+        Post ["/api/v1/sessions/agent"], or [404];
+    /// Deletes a session: closes it and lists it no longer. Its content is erased after 30 days.
+    SessionsDelete = "sessions.delete", SessionName => SessionDeletion,
+        Change("it can be brought back for 30 days"), Post ["/api/v1/sessions/delete"], or [404];
+    /// Brings a deleted session back.
+    SessionsRestore = "sessions.restore", SessionName => SessionDeletion,
+        Change("it stays closed"), Post ["/api/v1/sessions/restore"], or [404];
+    /// Erases the content of a deleted session now.
+    SessionsErase = "sessions.erase", SessionName => SessionErasure, Terminal;
+    /// Reads a part of a session's cassette: what models and tools were asked and answered.
+    SessionsCassette = "sessions.cassette", CassetteQuery => CassettePage, Read;
+    /// Decides a part of a session's tool calls again, under today's rules; nothing is performed.
+    SessionsReplay = "sessions.replay", CassetteQuery => ReplayPage, Read;
+    /// Lists the agents that the owner has described.
+    AgentsNamed = "agents.named", NoParams => NamedAgentList, Read, Get ["/api/v1/agents"];
 
     /// Shows what a session changed in its project.
     Diff = "diff", SessionOrProject => ProjectDiff, Change("it looks into the work folder"),
@@ -260,6 +297,8 @@ methods! {
     ApprovalsShow = "approvals.show", AskName => Card, Read, Get ["/api/v1/approvals/{id}"], of Ask, or [404];
     /// Groups open asks by likeness, and marks what is unusual.
     ApprovalsReview = "approvals.review", NoParams => AskReview, Read, Get ["/api/v1/approvals/review"];
+    /// Measures how questions were answered in the last 30 days, and what that speaks for.
+    ApprovalsCadence = "approvals.cadence", NoParams => AskCadence, Read, Get ["/api/v1/approvals/cadence"];
     /// Shows what an ask rests on, entry by entry.
     ApprovalsRestsOn = "approvals.rests_on", AskName => Provenance, Read,
         Get ["/api/v1/approvals/{id}/rests-on"], of Ask, or [404];
@@ -429,7 +468,7 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 19] = [
+    const CHANGES: [&str; 24] = [
         "apply",
         "approvals.revoke",
         "budget.pause",
@@ -447,12 +486,19 @@ mod tests {
         "memory.add",
         "orders.open",
         "sandbox.exec",
+        "sessions.agent",
         "sessions.close",
+        "sessions.delete",
+        "sessions.fork",
+        "sessions.rename",
+        "sessions.restore",
         "undo",
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 27] = [
+    const READS: [&str; 34] = [
+        "agents.named",
+        "approvals.cadence",
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -475,8 +521,13 @@ mod tests {
         "memory.search",
         "orders.list",
         "ping",
+        "sessions.cassette",
+        "sessions.history",
         "sessions.list",
+        "sessions.replay",
+        "sessions.search",
         "sessions.show",
+        "sessions.usage",
         "status",
         "undo.last",
         "undo.list",

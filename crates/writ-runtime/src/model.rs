@@ -92,8 +92,12 @@ pub(crate) async fn call(
     let Some(models) = &services.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    let (mut course, role) = (models.start_course(place.profile.model), place.profile.model);
+    let role = place.profile.model;
     prepare_request(&place, models.routes().effort(role), &mut request).await?;
+    let mut course = match place.profile.first_route(models.routes()) {
+        Ok(first) => models.start_course_with(first, role),
+        Err(error) => return Ok(account.failed(&error.report())),
+    };
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),

@@ -1,10 +1,13 @@
 //! The profile of an agent: the model, tools, texts and context of the turns that it runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use writ_agent::event::{SystemSource, SystemText};
 use writ_models::ModelRole;
+use writ_models::provider::{ModelsConfigError, Route, Routes};
+use writ_policy::rules::RuleSource;
 use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans, Registry};
@@ -22,6 +25,36 @@ pub const PLANNER: &str = "planner";
 pub const RESEARCH_TOOLS: [&str; 4] = ["file_read", "memory_search", "search", "web_search"];
 /// The text that tells the planner's model what to do.
 const PLANNER_TEXT: &str = include_str!("planner/system.md");
+
+/// The most named agents of one home.
+pub const MAX_NAMED: usize = 100;
+
+/// An agent that its owner has described: it answers in a session in place of the usual one, and may do no more than that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAgent {
+    /// Its name: the file's.
+    pub name: String,
+    /// Its purpose, in one line.
+    pub about: String,
+    /// Text for the model, behind the pinned texts of every agent.
+    pub instructions: String,
+    /// The model that is asked first, as `provider/name`; `None`: that of the role.
+    pub model: Option<String>,
+    /// Names of the tools that it may use; empty: all that the usual agent may use.
+    pub tools: Vec<String>,
+    /// The folders that it works on, with what lies in them; empty: any.
+    pub folders: Vec<PathBuf>,
+    /// Rules that narrow those of home and project.
+    pub rules: Option<RuleSource>,
+}
+
+impl NamedAgent {
+    /// Returns true if the agent works on a folder; on none at all each agent works.
+    pub fn works_on(&self, project: Option<&Path>) -> bool {
+        self.folders.is_empty()
+            || project.is_none_or(|project| self.folders.iter().any(|folder| project.starts_with(folder)))
+    }
+}
 
 /// An agent, as a turn is run for it. Turns carry it, so that several agents share one engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +80,8 @@ pub struct AgentProfile {
     /// Set if its turns are steps of work items: they know nothing of what was said before, and what they change waits in
     /// the work folder until the checks have passed.
     pub is_step: bool,
+    /// The model that is asked first, as `provider/name`; `None`: that of the role.
+    pub choice: Option<String>,
 }
 
 impl AgentProfile {
@@ -63,6 +98,7 @@ impl AgentProfile {
             context: config.agent_config.context.default_profile.clone(),
             is_shown: true,
             is_step: false,
+            choice: None,
         }
     }
 
@@ -97,12 +133,44 @@ impl AgentProfile {
             gates: Vec::new(),
             context: config.agent_config.context.default_profile.clone(),
             is_shown: false,
+            is_step: false,
+            choice: None,
         }
     }
 
     /// Returns true if its turns answer with plans.
     pub(crate) fn is_planner(&self) -> bool {
         self.consumer == PLANNER
+    }
+
+    /// Returns the profile of a named agent, which answers in the place of this one. Keys, plans and the ledger know it by the
+    /// same name: it acts with what this one was given, or less.
+    fn named(&self, agent: &NamedAgent) -> Self {
+        let both = |tool: &&String| self.tools.is_empty() || self.tools.contains(tool);
+        let mut tools: Vec<String> = agent.tools.iter().filter(both).cloned().collect();
+        if tools.is_empty() {
+            // An empty list would allow everything; no tool has this name.
+            tools.push("-".to_owned());
+        }
+        let mut system = self.system.clone();
+        if !agent.instructions.trim().is_empty() {
+            let text = format!("You are the agent '{}'. {}", agent.name, agent.instructions.trim());
+            let (source, label) = (SystemSource::Rules, Label::new(Taint::Owner));
+            system.push(SystemText { source, text, label });
+        }
+        let tools = if agent.tools.is_empty() { self.tools.clone() } else { tools };
+        Self { tools, system, choice: agent.model.clone(), ..self.clone() }
+    }
+
+    /// Returns the route to the model that is asked first.
+    ///
+    /// # Errors
+    ///
+    /// If the agent names a model of an unknown provider.
+    pub(crate) fn first_route(&self, routes: &Routes) -> Result<Route, ModelsConfigError> {
+        self.choice
+            .as_deref()
+            .map_or_else(|| Ok(routes.route(self.model).clone()), |model| routes.find(model))
     }
 
     /// Returns the tools of a registry that it may use.
@@ -130,6 +198,8 @@ pub(crate) struct Profiles {
     others: Vec<Arc<AgentProfile>>,
     /// The lanes of work items. Nothing waits for them before the first item begins.
     lanes: Vec<Arc<AgentProfile>>,
+    /// The agents that answer people in its place, by name.
+    named: BTreeMap<String, Arc<AgentProfile>>,
 }
 
 impl Profiles {
@@ -157,7 +227,34 @@ impl Profiles {
             }
         }
         let shared = |profiles: Vec<AgentProfile>| profiles.into_iter().map(Arc::new).collect();
-        Ok(Self { executor: Arc::new(executor), others: shared(others), lanes: shared(lanes) })
+        let (others, lanes, executor) = (shared(others), shared(lanes), Arc::new(executor));
+        Ok(Self { executor, others, lanes, named: BTreeMap::new() })
+    }
+
+    /// Adds agents that answer people in the place of the usual one.
+    pub(crate) fn with_named(mut self, agents: &[NamedAgent]) -> Self {
+        let profile = |agent: &NamedAgent| (agent.name.clone(), Arc::new(self.executor.named(agent)));
+        self.named = agents.iter().take(MAX_NAMED).map(profile).collect();
+        self
+    }
+
+    /// Returns the agent that answers a consumer's message in a session: the named one where the session has one.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn find_for(
+        &self,
+        consumer: &str,
+        agent: Option<&str>,
+    ) -> Result<&Arc<AgentProfile>, DirectoryError> {
+        match agent {
+            // One that is gone has no stand-in: the usual agent may do more than it might.
+            Some(name) if consumer == self.executor.consumer => {
+                self.named.get(name).ok_or_else(|| DirectoryError::NoAgent(name.to_owned()))
+            }
+            Some(_) | None => self.find_consumer(consumer),
+        }
     }
 
     /// Returns the agent that answers people.
@@ -198,6 +295,7 @@ mod tests {
             context: String::new(),
             is_shown: false,
             is_step: false,
+            choice: None,
         }
     }
 

@@ -14,6 +14,7 @@ use writ_types::error::{Exit, Report, ToReport as _};
 
 use crate::error::EngineError;
 use crate::journal::Journal;
+use crate::profile::NamedAgent;
 use crate::session::Session;
 
 /// The time limit for reading rule files: files on a mount that has disappeared never arrive.
@@ -29,6 +30,13 @@ pub trait RuleFiles: fmt::Debug + Send + Sync {
     ///
     /// If a file cannot be read, or there are too many.
     fn of_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>>;
+
+    /// The home's rules.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or there are too many.
+    fn of_home(&self) -> Result<Vec<RuleSource>, Box<Report>>;
 }
 
 type Reading = Box<dyn FnOnce() -> Result<Option<Vec<RuleSource>>, Box<Report>> + Send>;
@@ -47,12 +55,24 @@ pub(crate) struct Rules {
     pub(crate) in_force: Arc<RuleSet>,
     files: Arc<dyn RuleFiles>,
     reads: Arc<Semaphore>,
+    /// The named agents, some of which narrow the rules.
+    agents: Vec<NamedAgent>,
 }
 
 impl Rules {
-    pub(crate) fn new(journal: Arc<Journal>, in_force: RuleSet, files: Arc<dyn RuleFiles>) -> Self {
+    pub(crate) fn new(
+        journal: Arc<Journal>,
+        in_force: RuleSet,
+        files: Arc<dyn RuleFiles>,
+        agents: Vec<NamedAgent>,
+    ) -> Self {
         let reads = Arc::new(Semaphore::new(MAX_RULE_READS));
-        Self { journal, in_force: Arc::new(in_force), files, reads }
+        Self { journal, in_force: Arc::new(in_force), files, reads, agents }
+    }
+
+    /// Finds a named agent.
+    pub(crate) fn find_agent(&self, name: &str) -> Option<&NamedAgent> {
+        self.agents.iter().find(|agent| agent.name == name)
     }
 
     /// The rules in force in a session.
@@ -61,22 +81,45 @@ impl Rules {
         own.unwrap_or_else(|| Arc::clone(&self.in_force))
     }
 
-    /// Reads the rules of a project; `None`: those of the home are in force.
+    /// Reads the rules of a project, narrowed by those of a named agent; `None`: those of the home are in force.
     ///
     /// # Errors
     ///
     /// If they cannot be read, or cannot stand.
-    pub(crate) async fn project_rules(
+    pub(crate) async fn session_rules(
         &self,
         project: Option<&Path>,
+        agent: Option<&NamedAgent>,
     ) -> Result<Option<Arc<RuleSet>>, EngineError> {
-        let Some(project) = project else { return Ok(None) };
-        let read = async { self.changed(self.read_sources(project).await?, self.in_force.digest()) };
+        let own = agent.and_then(|agent| agent.rules.as_ref());
+        if project.is_none() && own.is_none() {
+            return Ok(None);
+        }
+        let read = async { self.changed(self.read_sources(project, own).await?, self.in_force.digest()) };
         read.await.map_err(EngineError::ProjectRules)
     }
 
-    /// Reads the rule files of a project on a thread of its own: no thread of the runtime waits for a mount.
-    async fn read_sources(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+    /// Reads the rule files of a project on a thread of its own: no thread of the runtime waits for a mount. Those of an agent
+    /// come last; they can only narrow.
+    async fn read_sources(
+        &self,
+        project: Option<&Path>,
+        own: Option<&RuleSource>,
+    ) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+        let read = match project {
+            Some(project) => self.read_project(project).await?,
+            None => None,
+        };
+        let Some(own) = own else { return Ok(read) };
+        let mut sources = match read {
+            Some(sources) => sources,
+            None => self.files.of_home()?,
+        };
+        sources.push(own.clone());
+        Ok(Some(sources))
+    }
+
+    async fn read_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
         let reading = self.reading(project)?;
         let (done, sources) = oneshot::channel();
         let begun = std::thread::Builder::new().name("writ-rules".into()).spawn(move || {
@@ -95,9 +138,14 @@ impl Rules {
     ///
     /// If the ledger cannot be written.
     pub(crate) async fn refresh_rules(&self, session: &Session) -> Result<(), EngineError> {
-        let Some(project) = &session.terms.project else { return Ok(()) };
+        let named = session.state().agent.clone();
+        let own = named.and_then(|name| self.find_agent(&name)).and_then(|agent| agent.rules.as_ref());
+        let project = session.terms.project.as_deref();
+        if project.is_none() && own.is_none() {
+            return Ok(());
+        }
         let held = self.rules_of(Some(session)).digest();
-        let read = async { self.changed(self.read_sources(project).await?, held) };
+        let read = async { self.changed(self.read_sources(project, own).await?, held) };
         let rules = match read.await {
             Ok(Some(rules)) => rules,
             Ok(None) => return Ok(()),

@@ -249,7 +249,7 @@ impl Services {
         let journal = Arc::new(journal.with_outbox(Outbox::new(channels)?));
         let keys = Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch);
         let keys = Arc::new(keys);
-        let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files));
+        let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files, config.named.clone()));
         let sessions = Arc::new(Sessions::new(
             (Arc::clone(&journal), Arc::clone(&keys), Arc::clone(&rules)),
             (Arc::clone(&sandbox), config.overlays.clone()),
@@ -292,7 +292,8 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            profiles: Profiles::new(AgentProfile::executor(&config), agents_of(&config, agents), lanes(&config))?,
+            profiles: Profiles::new(AgentProfile::executor(&config), agents_of(&config, agents), lanes(&config))?
+                .with_named(&config.named),
             config,
             journal,
             keys,

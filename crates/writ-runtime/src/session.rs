@@ -36,7 +36,7 @@ use crate::hub::Hub;
 
 pub(crate) use parts::{
     SessionBudget, SessionContext, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy,
-    SessionSubscriptions,
+    SessionSubscriptions, TitleAuthor, TitleRecord,
 };
 
 /// The key of a session's metadata that says when it was closed.
@@ -71,6 +71,12 @@ pub(crate) const ORDER: &str = "order";
 
 /// The key of a session's metadata with the work item whose steps run in it.
 pub(crate) const WORK_ITEM: &str = "work_item";
+/// The key of a session's metadata with its title.
+pub(crate) const TITLE: &str = "title";
+/// The key of a session's metadata with the named agent that answers in it.
+pub(crate) const AGENT: &str = "agent";
+/// The key of a session's metadata with the session and the turn that it was copied from.
+pub(crate) const FORKED_FROM: &str = "forked_from";
 
 /// The key of a session's metadata with its level.
 pub(crate) const ACCESS: &str = "access";
@@ -254,6 +260,10 @@ pub(crate) struct SessionState {
     /// The state that hooks store for their next run, by their names among the gates.
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
     pub(crate) secrecy: SessionSecrecy,
+    /// The session's title, once it has one.
+    pub(crate) title: Option<TitleRecord>,
+    /// The named agent that answers in it; `None`: the usual one.
+    pub(crate) agent: Option<String>,
     /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use writ_inspect::egress::host::HostPattern;
 use writ_sandbox::Sandbox;
-use writ_store::batch::{Batch, NewSessionRow, Op};
+use writ_store::batch::{Batch, NewSessionRow, Op, SessionOp};
 use writ_store::reads::SessionReads as _;
+use writ_store::sessions::SessionRow;
 use writ_types::id::SessionId;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -19,12 +20,17 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
-    ACCESS, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget, SessionContext, SessionHosts, SessionState, SessionSubscriptions, SessionTerms, Surface, WORK_ITEM,
+    ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM, GRANTED_HOSTS, HOOK_STATE,
+    NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget, SessionContext, SessionHosts, SessionState,
+    SessionSubscriptions, SessionTerms, Surface, TITLE, TitleRecord, WORK_ITEM,
 };
 use crate::subscription;
 
 /// How many of the newest sessions are searched for the one of a page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
+
+/// The keys of a session's metadata that a copy takes over: nothing that was granted.
+const FORKED: [&str; 6] = ["dry_run", RELAYED, SURFACE, TITLE, AGENT, ACCESS];
 
 /// The sessions of an engine.
 #[derive(Debug)]
@@ -85,7 +91,7 @@ impl Sessions {
     ) -> Result<Arc<Session>, EngineError> {
         let now = self.journal.clock.now();
         let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
-        let rules = self.rules.project_rules(terms.project.as_deref()).await?;
+        let rules = self.rules.session_rules(terms.project.as_deref(), None).await?;
         let over = self.stop_now.child_token();
         let state = SessionState { rules: rules.clone(), over, ..SessionState::default() };
         let session = Session::new(id, terms, state);
@@ -115,6 +121,35 @@ impl Sessions {
         Ok(self.remember_session(Arc::new(session)))
     }
 
+    /// Opens a copy of a session: with its history up to a turn and with what lasts of it, without grants, approvals and the
+    /// changes in its work folder. Returns the copy.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written, or the project's folder cannot be used any more.
+    pub(crate) async fn fork(&self, row: &SessionRow, until: u64) -> Result<Arc<Session>, EngineError> {
+        let now = self.journal.clock.now();
+        let id = self.journal.ids.session(now);
+        let mut metadata: BTreeMap<String, Value> = row
+            .metadata
+            .iter()
+            .filter(|(key, _)| FORKED.contains(&key.as_str()) || key.starts_with(HOOK_STATE))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        metadata.insert("write".to_owned(), false.into());
+        metadata.insert(FORKED_FROM.to_owned(), serde_json::json!([row.id, until]));
+        let to = NewSessionRow { id, created_at: now, project: row.project.clone(), metadata };
+        let fork = Op::Sessions(SessionOp::Fork { from: row.id, until, to });
+        self.journal.store.commit(Batch::relaxed(vec![fork])).await?;
+        let session = self.get(id).await?;
+        let rules = session.state().rules.clone();
+        if let Some(rules) = rules {
+            let op = self.rules.rules_entry(&session, &rules, "rules of its project or agent are in force");
+            self.journal.store.commit(Batch::relaxed(vec![op])).await?;
+        }
+        Ok(session)
+    }
+
     /// A session, from memory or from the store.
     ///
     /// # Errors
@@ -137,7 +172,9 @@ impl Sessions {
             },
             work: row.metadata.get(WORK_ITEM).and_then(|work| serde_json::from_value(work.clone()).ok()),
         };
-        let rules = self.rules.project_rules(terms.project.as_deref()).await?;
+        let agent = row.metadata.get(AGENT).and_then(Value::as_str);
+        let described = agent.and_then(|name| self.rules.find_agent(name));
+        let rules = self.rules.session_rules(terms.project.as_deref(), described).await?;
         let number = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
         let budget = SessionBudget {
             base: Tokens::new(number(BUDGET_BASE)),
@@ -150,6 +187,8 @@ impl Sessions {
             rehydrated: row.turn_number > 0,
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
+            title: TitleRecord::of_metadata(&row.metadata),
+            agent: agent.map(str::to_owned),
             over: self.stop_now.child_token(),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             hosts: SessionHosts {

@@ -26,7 +26,7 @@ use crate::work::WorkOp;
 pub use crate::approvals::{NewApproval, NewAsk, NewPart};
 pub use crate::memory::NewMemory;
 pub use crate::queue::NewMessageRow;
-pub use crate::sessions::{NewChronicle, NewSessionRow};
+pub use crate::sessions::{NewChronicle, NewSessionRow, SessionOp};
 pub use crate::turns::NewTurn;
 pub use crate::undo::NewUndo;
 pub use crate::usage::{UsageDelta, UsageShare};
@@ -65,6 +65,8 @@ pub enum Op {
     Append(Box<Entry>),
     /// Opens a session. Conflict if it exists.
     OpenSession(NewSessionRow),
+    /// Copies or erases a session.
+    Sessions(SessionOp),
     /// Sets or removes one key of a session's metadata.
     SetSessionMetadata {
         /// The session.

@@ -168,6 +168,9 @@ pub enum Conflict {
     /// The ask is not in the state that the change needs.
     #[error("ask {0} is not open")]
     AskNotOpen(AskId),
+    /// The session was not deleted and closed before its content is erased.
+    #[error("session {0} is not deleted")]
+    NotDeleted(SessionId),
     /// Something rests on the payload of the entry.
     #[error("the payload of entry {entry} is needed: {why}")]
     Needed {

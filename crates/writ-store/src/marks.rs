@@ -25,6 +25,7 @@ pub(crate) fn leaves_consent(op: &Op) -> bool {
         op,
         Op::Append(_)
             | Op::OpenSession(_)
+            | Op::Sessions(_)
             | Op::SetSessionMetadata { .. }
             | Op::EnqueueMessage(_)
             | Op::EnqueueFor { .. }

@@ -58,6 +58,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     },
     Migration { number: 17, name: "work items", sql: include_str!("schema/0017_work_items.sql") },
     Migration { number: 18, name: "message files", sql: include_str!("schema/0018_message_files.sql") },
+    Migration { number: 19, name: "erased sessions", sql: include_str!("schema/0019_erased_sessions.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -15,6 +15,46 @@ use crate::error::{Conflict, StoreError};
 /// The key of a session's metadata that says when it was closed.
 pub const CLOSED_AT: &str = "closed_at";
 
+/// The key of a session's metadata that says when it was deleted.
+pub const DELETED_AT: &str = "deleted_at";
+
+/// The key of a session's metadata that says when its content was erased.
+pub const ERASED_AT: &str = "erased_at";
+
+/// The most messages that a search looks through, newest first: about a second of reading.
+pub const MAX_SEARCHED: usize = 50_000;
+
+/// Changes to whole sessions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SessionOp {
+    /// Opens a session with a copy of another one's history. Conflict if the new one exists.
+    Fork {
+        /// The session whose history is copied.
+        from: SessionId,
+        /// The number of the last turn that is copied.
+        until: u64,
+        /// The new session.
+        to: NewSessionRow,
+    },
+    /// Erases the history, frames, turn events and messages of a session that was deleted and closed. The ledger's
+    /// payloads are erased by themselves. Conflict if it was not deleted.
+    Erase {
+        /// The session.
+        session: SessionId,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// Messages that a search has found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChronicleHits {
+    /// The messages with their sessions, newest first.
+    pub rows: Vec<(SessionId, ChronicleRow)>,
+    /// True if older messages were not looked through.
+    pub more: bool,
+}
+
 /// A session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionRow {
@@ -174,6 +214,104 @@ pub(crate) fn add_chronicle(
         ],
     )?;
     Ok(())
+}
+
+/// Applies a change to a whole session.
+pub(crate) fn apply_session_op(conn: &Connection, op: &SessionOp) -> Result<(), StoreError> {
+    match op {
+        SessionOp::Fork { from, until, to } => fork_session(conn, *from, *until, to),
+        SessionOp::Erase { session, at } => erase_session(conn, *session, *at),
+    }
+}
+
+fn fork_session(
+    conn: &Connection,
+    from: SessionId,
+    until: u64,
+    to: &NewSessionRow,
+) -> Result<(), StoreError> {
+    create_session(conn, to)?;
+    let copy = params![from.to_string(), to.id.to_string(), int(until)];
+    // The entries that the messages rest on stay the same; the turns were the other session's.
+    execute(
+        conn,
+        "INSERT INTO chronicle (session, turn, turn_number, at, entry, message)
+         SELECT ?2, NULL, turn_number, at, entry, message FROM chronicle
+         WHERE session = ?1 AND turn_number <= ?3 ORDER BY n",
+        copy,
+    )?;
+    execute(
+        conn,
+        "UPDATE session SET turn_number = min(?3, (SELECT turn_number FROM session WHERE id = ?1)) WHERE id = ?2",
+        params![from.to_string(), to.id.to_string(), int(until)],
+    )?;
+    Ok(())
+}
+
+fn erase_session(conn: &Connection, session: SessionId, at: Timestamp) -> Result<(), StoreError> {
+    let id = session.to_string();
+    let row = read_session(conn, session)?.ok_or_else(|| missing_session(session))?;
+    if !row.metadata.contains_key(DELETED_AT) || !row.metadata.contains_key(CLOSED_AT) {
+        return Err(Conflict::NotDeleted(session).into());
+    }
+    for sql in [
+        "DELETE FROM chronicle WHERE session = ?1",
+        "DELETE FROM frame WHERE session = ?1",
+        "DELETE FROM turn_event WHERE turn IN (SELECT id FROM turn WHERE session = ?1)",
+        "UPDATE message SET text = '' WHERE session = ?1",
+    ] {
+        execute(conn, sql, [&id])?;
+    }
+    // Names and hosts were content too; what says that it is closed and deleted stays.
+    let mut metadata = row.metadata;
+    metadata.retain(|key, _| [CLOSED_AT, DELETED_AT].contains(&key.as_str()));
+    metadata.insert(ERASED_AT.to_owned(), Value::from(at.to_string()));
+    execute(
+        conn,
+        "UPDATE session SET metadata = ?2, project = NULL WHERE id = ?1",
+        params![id, codec::to_json("metadata", &metadata)?],
+    )?;
+    Ok(())
+}
+
+/// Finds messages with all of these words, in either case, newest first.
+pub(crate) fn search_chronicle(
+    conn: &Connection,
+    words: &[String],
+    limit: usize,
+) -> Result<ChronicleHits, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT c.* FROM chronicle c JOIN session s ON s.id = c.session
+         WHERE json_extract(s.metadata, '$.deleted_at') IS NULL ORDER BY c.n DESC LIMIT ?1",
+    )?;
+    // More than one read returns: they are looked through here, and not handed out.
+    let most = i64::try_from(MAX_SEARCHED.saturating_add(1)).unwrap_or(i64::MAX);
+    let mut rows = statement.query([most])?;
+    let (mut found, mut looked) = (Vec::new(), 0_usize);
+    while let Some(row) = rows.next()? {
+        looked += 1;
+        if looked > MAX_SEARCHED || found.len() >= limit {
+            return Ok(ChronicleHits { rows: found, more: true });
+        }
+        let session = codec::parse("session id", &row.get::<_, String>("session")?)?;
+        let message = decode_chronicle(row)?;
+        let text = message.message.said_text().to_lowercase();
+        if words.iter().all(|word| text.contains(word.as_str())) {
+            found.push((session, message));
+        }
+    }
+    Ok(ChronicleHits { rows: found, more: false })
+}
+
+/// Reads messages of a session's history after a number, oldest first.
+pub(crate) fn chronicle_page(
+    conn: &Connection,
+    session: SessionId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+    query(conn, sql, params![session.to_string(), int(after), codec::limit(limit)], decode_chronicle)
 }
 
 fn missing_session(session: SessionId) -> Conflict {

@@ -215,6 +215,16 @@ pub(crate) fn unfinished_turn_of(
     query_one(conn, sql, [message.to_string()], decode_turn)
 }
 
+pub(crate) fn session_turns(
+    conn: &Connection,
+    session: SessionId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<TurnRow>, StoreError> {
+    let sql = "SELECT * FROM turn WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
+    query(conn, sql, params![session.to_string(), int(after), codec::limit(limit)], decode_turn)
+}
+
 pub(crate) fn turn_events(conn: &Connection, turn: TurnId) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT event FROM turn_event WHERE turn = ?1 ORDER BY n";
     query(conn, sql, [turn.to_string()], |row| Ok(row.get("event")?))

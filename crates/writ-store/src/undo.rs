@@ -108,6 +108,15 @@ pub(crate) fn undos_until(
     query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_undo)
 }
 
+/// Counts what was applied since a time and could be undone, and how much of that was undone.
+pub(crate) fn undo_counts(conn: &Connection, since: Timestamp) -> Result<(u64, u64), StoreError> {
+    let sql = "SELECT count(*) AS kept, count(undone_at) AS undone FROM undo WHERE at >= ?1";
+    let counts = query_one(conn, sql, params![since.as_millis()], |row| {
+        Ok((codec::get_uint(row, "kept")?, codec::get_uint(row, "undone")?))
+    })?;
+    Ok(counts.unwrap_or_default())
+}
+
 pub(crate) fn old_undos(
     conn: &Connection,
     before: Timestamp,

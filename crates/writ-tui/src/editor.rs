@@ -1,13 +1,15 @@
 //! The line editor of `writ chat`.
 //!
 //! Keys: Enter sends; a backslash at the end of a line continues the message on the next one (it is taken away);
-//! pasted text keeps its line breaks; Ctrl-C keeps the line for the next prompt (the client cancels a running turn); Ctrl-D on an
-//! empty line ends; arrows and Ctrl-R go through the history.
+//! pasted text keeps its line breaks; Ctrl-C keeps the line for the next prompt (the client cancels a running turn); Esc does so
+//! too, and never ends; Ctrl-D on an empty line ends; Tab completes `@` and a path of the project, and `/` and a command;
+//! arrows and Ctrl-R go through the history.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -19,8 +21,12 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Context, Editor, ExternalPrinter};
+use rustyline::{
+    Cmd, CompletionType, ConditionalEventHandler, Context, Editor, Event, EventContext, EventHandler,
+    ExternalPrinter, KeyCode, KeyEvent, Modifiers, RepeatCount,
+};
 
+use crate::complete::complete_word;
 use crate::config::TerminalConfig;
 use crate::error::EditorError;
 use crate::history::{self, History};
@@ -42,8 +48,19 @@ pub enum Input {
     Line(String),
     /// Ctrl-C.
     Interrupted,
+    /// Esc.
+    Stopped,
     /// Ctrl-D, or the end of the input.
     End,
+}
+
+/// What Tab completes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completions {
+    /// The project's folder, whose files follow an `@`.
+    pub project: Option<PathBuf>,
+    /// The commands, with their slash.
+    pub commands: Vec<String>,
 }
 
 /// Reads lines in a thread of its own.
@@ -69,13 +86,14 @@ impl LineEditor {
     pub fn start_editor(
         config: &TerminalConfig,
         history: Option<PathBuf>,
+        completions: Completions,
     ) -> Result<(Self, Printer), EditorError> {
         let (prompts, requests) = mpsc::sync_channel(1);
         let (sender, inputs) = tokio::sync::mpsc::channel(1);
         // Both ends must be a terminal: with redirected output an editor's prompt would corrupt it.
         let (mode, printer) = if io::stdin().is_terminal() && io::stdout().is_terminal() {
             let mode = SavedMode::save_mode();
-            let mut terminal = Terminal::new(config, history)?;
+            let mut terminal = Terminal::new(config, history, completions)?;
             let printer = terminal.external_printer()?;
             spawn_reader(requests, sender, move |prompt| terminal.read_line(prompt))?;
             (mode, printer)
@@ -231,10 +249,30 @@ struct Terminal {
     history: History,
     /// The text being typed when Ctrl-C was pressed: it is put into the next line again.
     draft: String,
+    /// Set by Esc, which ends the reading of a line as Ctrl-C does.
+    escaped: Arc<AtomicBool>,
+}
+
+/// The time after Esc in which another key makes it a part of that key's sequence, in milliseconds: terminals send both at
+/// once.
+const ESC_ALONE_MS: u16 = 60;
+
+/// Notes Esc, and ends the reading of the line.
+struct StopKey(Arc<AtomicBool>);
+
+impl ConditionalEventHandler for StopKey {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext<'_>) -> Option<Cmd> {
+        self.0.store(true, Ordering::Relaxed);
+        Some(Cmd::Interrupt)
+    }
 }
 
 impl Terminal {
-    fn new(config: &TerminalConfig, history: Option<PathBuf>) -> Result<Self, EditorError> {
+    fn new(
+        config: &TerminalConfig,
+        history: Option<PathBuf>,
+        completions: Completions,
+    ) -> Result<Self, EditorError> {
         let lines = config.history_lines.min(history::MAX_LINES);
         let settings = rustyline::Config::builder()
             .max_history_size(lines)
@@ -244,11 +282,16 @@ impl Terminal {
             .history_ignore_space(true)
             .auto_add_history(false)
             .bracketed_paste(true)
+            .keyseq_timeout(Some(ESC_ALONE_MS))
+            .completion_type(CompletionType::List)
             .build();
         let mut editor = Editor::with_config(settings).map_err(read_failure)?;
-        editor.set_helper(Some(Continuation::default()));
+        editor.set_helper(Some(Continuation { completions, ..Continuation::default() }));
+        let escaped = Arc::new(AtomicBool::new(false));
+        let stop = EventHandler::Conditional(Box::new(StopKey(Arc::clone(&escaped))));
+        editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), stop);
         let history = History::load_history(&mut editor, history.filter(|_| lines > 0));
-        Ok(Self { editor, history, draft: String::new() })
+        Ok(Self { editor, history, draft: String::new(), escaped })
     }
 
     fn external_printer(&mut self) -> Result<Printer, EditorError> {
@@ -264,7 +307,8 @@ impl Terminal {
                 // The lines typed so far become the draft, not a part of the next message.
                 self.take_continuation();
                 self.draft = self.editor.helper().map(|helper| helper.line.take()).unwrap_or_default();
-                return Ok(Input::Interrupted);
+                let is_escape = self.escaped.swap(false, Ordering::Relaxed);
+                return Ok(if is_escape { Input::Stopped } else { Input::Interrupted });
             }
             Err(ReadlineError::Eof) => return Ok(Input::End),
             Err(error) => return Err(read_failure(error)),
@@ -300,6 +344,7 @@ pub(crate) struct Continuation {
     continued: RefCell<Vec<String>>,
     /// The line as it was shown last.
     line: RefCell<String>,
+    completions: Completions,
 }
 
 /// The most beginnings that are remembered; a message that is typed line by line is shorter.
@@ -321,6 +366,15 @@ impl Validator for Continuation {
 
 impl Completer for Continuation {
     type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        cursor: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(complete_word(&self.completions, line, cursor))
+    }
 }
 
 /// It gives no hints: it is shown every change of the line, which the editor does not hand over after Ctrl-C.

@@ -15,6 +15,8 @@ pub mod error;
 
 mod card;
 
+mod complete;
+
 mod history;
 
 mod lines;

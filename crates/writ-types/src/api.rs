@@ -14,6 +14,7 @@ pub mod session;
 pub mod project;
 
 pub mod approval;
+pub mod cassette;
 
 pub mod budget;
 

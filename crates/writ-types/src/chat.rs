@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::{AddAssign, Deref};
 use std::sync::{Arc, OnceLock};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::{Digest, NotCanonical};
@@ -23,7 +24,7 @@ pub use form::{AnswerForm, Effort};
 pub use reasoning::{MAX_REASONING_BYTES, Reasoning, ReasoningForm, assistant_parts};
 
 /// The author of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The harness.
@@ -221,6 +222,17 @@ pub struct ChatMessage {
     pub label: Label,
 }
 
+impl ChatMessage {
+    /// Returns what was said in it: its texts, without calls, results and reasoning.
+    pub fn said_text(&self) -> String {
+        let said = self.parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+        });
+        said.collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// A tool as a model sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -351,7 +363,7 @@ pub enum StopReason {
 }
 
 /// Tokens of one or more calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Tokens sent, cached ones included.
     pub input: Tokens,

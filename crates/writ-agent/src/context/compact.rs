@@ -193,7 +193,7 @@ pub fn describe_message(message: &ChatMessage) -> String {
             let text = text::cut_text(&result.text, MAX_RESULT_CHARS);
             Some(format!("{}: {text}", text::plain_name(&result.name)))
         }
-        Part::Reasoning(_) => None,
+        Part::Reasoning(_) | Part::File(_) => None,
     };
     let parts: Vec<String> = message.parts.iter().filter_map(part_text).collect();
     format!("{who}: {}", parts.join("\n"))
@@ -207,7 +207,7 @@ pub fn note_of_messages(messages: &[Arc<ChatMessage>], room: Tokens) -> (String,
     let note = evicted.evicted_note(room.get().max(MIN_NOTE_TOKENS));
     let text = note.as_ref().and_then(|note| note.parts.first()).map(|part| match part {
         Part::Text { text } => text.clone(),
-        Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => String::new(),
+        Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => String::new(),
     });
     let label = note.map_or_else(|| Label::new(Taint::Owner), |note| note.label);
     (text.unwrap_or_default(), label)
@@ -237,7 +237,7 @@ pub fn exchanges(history: &[Arc<ChatMessage>]) -> Vec<Exchange> {
         let texts = messages.iter().filter(|message| !old::is_trivial(message)).filter_map(|message| {
             let text = message.parts.iter().find_map(|part| match part {
                 Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
-                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
             })?;
             let who = if message.role == Role::User { "The person" } else { "The agent" };
             Some(format!("{who}: {text}"))

@@ -247,6 +247,8 @@ impl Zones {
             messages,
             tools: seed.tools.clone(),
             max_output_tokens,
+            form: None,
+            effort: None,
         };
         Assembled { request, label, items, evicted }
     }
@@ -284,7 +286,7 @@ impl MessageUnit {
         let text = parts.into_iter().find_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
             Part::Result(result) => Some(result.text.as_str()),
-            Part::Call(_) | Part::Reasoning(_) => None,
+            Part::Call(_) | Part::Reasoning(_) | Part::File(_) => None,
         });
         let name = match self.source.as_str() {
             "user" => "your message",
@@ -343,7 +345,7 @@ fn cut_message(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMess
     }
     for part in parts {
         match part {
-            Part::Reasoning(_) => {}
+            Part::Reasoning(_) | Part::File(_) => {}
             Part::Text { text } => *text = text::cut_text(text, most_chars),
             Part::Call(call) => {
                 let chars = call.arguments.to_string().chars().count();
@@ -367,6 +369,7 @@ fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
     match part {
         Part::Text { text } => text::fits_in(text, most_chars),
         Part::Call(_) | Part::Reasoning(_) => most_chars == usize::MAX,
+        Part::File(_) => true,
         Part::Result(result) => {
             result.label.taint != Taint::External && text::fits_in(&result.text, most_chars)
         }
@@ -382,6 +385,7 @@ pub(super) fn message_tokens(message: &ChatMessage) -> u64 {
         }
         Part::Result(result) => estimate_tokens(&result.text).get(),
         Part::Reasoning(piece) => estimate_tokens_of_chars(piece.byte_count()).get(),
+        Part::File(attached) => attached.file.estimated_tokens(),
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
 }

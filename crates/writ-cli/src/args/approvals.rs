@@ -50,6 +50,8 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
+    /// Show how questions were answered in the last 30 days, and offers to be asked less or more
+    Cadence,
     /// Review what is asked in groups of what is alike, with what is unusual about each
     Review {
         /// Approve the asks of a group that have no mark, each signed by itself

@@ -9,6 +9,7 @@ use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
 use super::operations::OperationsCommand;
 use super::policy::PolicyCommand;
+use super::sessions::SessionsCommand;
 use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand, WorkCommand};
 
 impl Cli {
@@ -23,7 +24,8 @@ impl Cli {
 impl Command {
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         match self {
-            Self::Chat(args) => args.project.iter_mut().collect(),
+            Self::Chat(args) => args.project.iter_mut().chain(&mut args.cassette).collect(),
+            Self::Sessions(SessionsCommand::Export { out, .. }) => out.iter_mut().collect(),
             Self::Diff(args) => args.project.iter_mut().collect(),
             Self::Apply(args) => args.project.iter_mut().collect(),
             Self::Run(args) => args.paths(),
@@ -62,6 +64,8 @@ impl Command {
             | Self::Memory(_)
             | Self::Jobs(_)
             | Self::Work(_)
+            | Self::Sessions(_)
+            | Self::Replay(_)
             | Self::Fleet(_)
             | Self::Backup(_)
             | Self::Trace(_)

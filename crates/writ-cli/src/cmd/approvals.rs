@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
 use writ_policy::pattern::standing::StandingLimits;
-use writ_runtime::methods::Method;
+use writ_runtime::methods::{ApprovalsCadence, Method};
+use writ_types::api::NoParams;
 use writ_types::entry::Decision;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
@@ -19,6 +20,8 @@ use crate::cmd::chat::end_with;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
+
+mod cadence;
 
 mod review;
 
@@ -43,6 +46,10 @@ pub(crate) fn run_approvals(context: &Context, command: &ApprovalsCommand) -> Re
             }
             ApprovalsCommand::Review { approve: Some(group), yes, reason } => {
                 review::approve_group(context, &config, &mut client, (*group, *yes), reason).await
+            }
+            ApprovalsCommand::Cadence => {
+                let measured = client.ask::<ApprovalsCadence>(&NoParams {}).await?;
+                context.out.print_either(&measured, cadence::describe_cadence)
             }
             ApprovalsCommand::Standing => list_standing(context, &mut client).await,
             ApprovalsCommand::Hosts => list_hosts(context, &mut client).await,

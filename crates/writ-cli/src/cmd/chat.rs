@@ -3,23 +3,28 @@
 mod answers;
 mod commands;
 
+mod cassette;
+
+mod choose;
+
 mod files;
 
 mod piped;
 
+mod status_line;
+
 mod talk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
-use writ_runtime::methods::Method;
-use writ_runtime::methods::{OrdersOpen, Status};
+use writ_runtime::methods::{OrdersOpen, SessionsAgent, SessionsList, Status};
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::RenderMode;
 use writ_types::api::NoParams;
 use writ_types::api::key::OrderName;
+use writ_types::api::session::{SessionAgent, SessionFilter};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
 use writ_types::id::SessionId;
@@ -27,6 +32,7 @@ use writ_types::id::SessionId;
 use crate::args::ChatArgs;
 use crate::client::{EngineClient, refusal_failure};
 use crate::cmd::project::project_path;
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -40,6 +46,9 @@ use talk::Conversation;
 ///
 /// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
 pub(crate) fn run_chat(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
+    if let Some(file) = &args.cassette {
+        return cassette::play_cassette(context, args, file);
+    }
     let config = context.load_ready_config()?;
     let (args, quoted) = &piped::take_piped(context, args)?;
     if args.message.as_deref().is_some_and(|text| text.trim().is_empty()) {
@@ -62,24 +71,42 @@ pub(crate) fn run_chat(context: &Context, args: &ChatArgs) -> Result<(), Failure
             let opened = client.ask::<OrdersOpen>(&OrderName { order }).await?;
             let args = ChatArgs { session: Some(opened.session), ..args.clone() };
             let session = join_session(&mut client, &args, None).await?;
-            let talk = Conversation { context, config: &config, client, session, mode: output_mode(context) };
+            let (mode, project) = (output_mode(context), None);
+            let talk = Conversation { context, config: &config, client, session, mode, project };
             return talk.run_once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
         }
-        let session = match join_session(&mut client, args, project.clone()).await {
-            // This folder was not named by the person: without it a conversation is still possible.
-            Err(failure) if is_only_here(args, project.as_ref()) && failure.has_code("sandbox.project") => {
-                context.out.print_remark("this folder cannot be worked on, so the agent sees no project");
-                join_session(&mut client, args, None).await?
-            }
-            joined => joined?,
-        };
-        let mode = output_mode(context);
-        let talk = Conversation { context, config: &config, client, session, mode };
-        match &args.message {
-            Some(text) => talk.run_once(text, quoted.clone()).await,
-            None => talk.run_interactive().await,
-        }
+        converse(context, &config, client, (args, project, quoted)).await
     })
+}
+
+/// Joins a session and talks in it.
+async fn converse(
+    context: &Context,
+    config: &Config,
+    mut client: EngineClient,
+    (args, project, quoted): (&ChatArgs, Option<String>, &str),
+) -> Result<(), Failure> {
+    let args = &choose::chosen_session(context, &mut client, args).await?;
+    let project = choose::agents_folder(&mut client, args, project).await?;
+    let session = match join_session(&mut client, args, project.clone()).await {
+        // This folder was not named by the person: without it a conversation is still possible.
+        Err(failure) if is_only_here(args, project.as_ref()) && failure.has_code("sandbox.project") => {
+            context.out.print_remark("this folder cannot be worked on, so the agent sees no project");
+            join_session(&mut client, args, None).await?
+        }
+        joined => joined?,
+    };
+    if let Some(agent) = &args.agent {
+        let wanted = SessionAgent { session, agent: Some(agent.clone()) };
+        client.ask::<SessionsAgent>(&wanted).await?;
+    }
+    let mode = output_mode(context);
+    let project = project.map(PathBuf::from);
+    let talk = Conversation { context, config, client, session, mode, project };
+    match &args.message {
+        Some(text) => talk.run_once(text, quoted.to_owned()).await,
+        None => talk.run_interactive().await,
+    }
 }
 
 /// Returns true if the folder is the current one, taken because none was named.
@@ -104,7 +131,7 @@ fn project_folder(context: &Context, args: &ChatArgs) -> Result<Option<String>, 
     if let Some(named) = &args.project {
         return project_path(context, named).map(Some);
     }
-    if args.session.is_some() || args.order.is_some() {
+    if args.session.is_some() || args.order.is_some() || args.go_on || args.resume {
         return Ok(None);
     }
     let here = project_path(context, Path::new("."))?;
@@ -130,7 +157,7 @@ async fn join_session(
     let session = match args.session {
         Some(session) => Some(session),
         None if fresh => None,
-        None => latest_session(client, project.as_deref()).await?,
+        None => latest_session(client, project.as_deref(), args.agent.as_deref()).await?,
     };
     // What happened before is in the history; only what comes from now on is shown.
     let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
@@ -162,22 +189,19 @@ async fn join_session(
     }
 }
 
-/// The latest ordinary session of a folder.
+/// The latest ordinary session of a folder and an agent.
 async fn latest_session(
     client: &mut EngineClient,
     project: Option<&str>,
+    agent: Option<&str>,
 ) -> Result<Option<SessionId>, Failure> {
-    let listed = client.call_method(Method::SessionsList, json!({})).await?;
-    let rows = listed.get("sessions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let found = rows.iter().find(|row| {
+    let listed = client.ask::<SessionsList>(&SessionFilter::default()).await?;
+    let found = listed.sessions.iter().find(|row| {
         // Sessions under an order are unattended and are never continued by accident.
-        let same = row.get("project").and_then(Value::as_str) == project;
-        let ordered = row.get("order").is_some_and(|order| !order.is_null());
-        same && !ordered && !flag(row, "write") && !flag(row, "dry_run")
+        let is_same = row.project.as_deref() == project && row.agent.as_deref() == agent;
+        is_same && row.order.is_none() && !row.write && !row.dry_run
     });
-    let id = found.and_then(|row| row.get("session")).and_then(Value::as_str);
-    Ok(id.and_then(|id| id.parse().ok()))
+    Ok(found.map(|row| row.session))
 }
 
 /// The failure that a turn's end stands for, if it is one.

@@ -47,7 +47,7 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
     })
 }
 
-fn describe_memories(found: &Value) -> Vec<String> {
+pub(super) fn describe_memories(found: &Value) -> Vec<String> {
     let hits = found.get("hits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let note = found.get("note").and_then(Value::as_str).map(str::to_owned);
     if hits.is_empty() {

@@ -167,6 +167,10 @@ impl RuleFiles for ProjectRuleFiles {
         let narrows = all.iter().any(|source| source.authorship == Authorship::Project);
         Ok(narrows.then_some(all))
     }
+
+    fn of_home(&self) -> Result<Vec<RuleSource>, Box<Report>> {
+        read_sources(&self.home, None).map_err(|error| Box::new(error.report()))
+    }
 }
 
 fn read_folder(

@@ -82,6 +82,10 @@ impl RuleFiles for NoFiles {
     fn of_project(&self, _: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
         Ok(None)
     }
+
+    fn of_home(&self) -> Result<Vec<RuleSource>, Box<Report>> {
+        Ok(vec![RuleSource::shipped_rules()])
+    }
 }
 
 /// A home without secrets.
@@ -146,6 +150,7 @@ pub(crate) fn parts(
 ) -> EngineParts {
     let [root, harness, _] = keys();
     let config = RuntimeConfig {
+        named: Vec::new(),
         agent: "handed".to_owned(),
         installation: store.installation(),
         epoch: store.blocking().epoch().expect("reads"),

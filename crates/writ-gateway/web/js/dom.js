@@ -48,6 +48,7 @@ export const ICONS = {
   started: "M8 3.2a4.8 4.8 0 1 1-4.8 4.8",
   simulated: "M4 8h1.5M7.3 8h1.5M10.6 8h1.5",
   cancelled: "M4.5 8h7",
+  more: "M3.6 8h.01M8 8h.01M12.4 8h.01",
   outside: "M8 2.8a5.2 5.2 0 1 0 0 10.4A5.2 5.2 0 0 0 8 2.8ZM2.9 8h10.2M8 2.9c3 3.3 3 6.9 0 10.2M8 2.9c-3 3.3-3 6.9 0 10.2",
 };
 

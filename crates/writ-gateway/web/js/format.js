@@ -125,3 +125,9 @@ export function size(bytes) {
   } while (value >= 1024 && unit + 1 < units.length);
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
 }
+
+/** Micro-dollars as dollars, with as many digits as a small amount needs. */
+export const dollars = (micro) => (micro === 0 ? "$0" : micro < 10_000 ? `$${(micro / 1_000_000).toFixed(4)}` : `$${(micro / 1_000_000).toFixed(2)}`);
+
+/** A number of tokens, in thousands where it has some. */
+export const thousands = (tokens) => (tokens >= 10_000 ? `${Math.round(tokens / 1000)}k` : String(tokens));

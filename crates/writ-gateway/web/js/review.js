@@ -4,6 +4,7 @@ import { announce } from "./announce.js";
 import { request } from "./api.js";
 import { byId, el, icon, ICONS } from "./dom.js";
 import { follows, moment, plural, risk, until } from "./format.js";
+import { showCadence } from "./cadence.js";
 import { showGroups } from "./groups.js";
 import { showInForce } from "./inforce.js";
 import { confirmSlide, confirmTap, elsewhere, needs, outlives } from "./ladder.js";
@@ -116,6 +117,7 @@ export class Review {
       return;
     }
     showInForce();
+    showCadence(() => this.refresh());
     showUndos();
     const open = (answer.asks ?? []).filter((card) => card.state === "open");
     const known = new Set(open.map((card) => card.ask_id));

@@ -1,13 +1,16 @@
 // Conversations: which there are, and which one is in view.
 
 import { request, withQuery } from "./api.js";
-import { byId, el } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, el, icon, ICONS } from "./dom.js";
 import { moment, plural, when } from "./format.js";
 
 /** How long to wait before the list is read, in milliseconds: reasons in a row become one. */
 const REST = 300;
 /** Conversations that are listed. */
 const MAX_LISTED = 30;
+/** How long to wait after a key before messages are searched, in milliseconds. */
+const SEARCH_REST = 250;
 
 /** The first line of a message, short enough for a list. */
 export const title = (text) => text.trim().split("\n")[0].slice(0, 60);
@@ -31,6 +34,16 @@ export class Sessions {
     for (const button of document.querySelectorAll("[data-new-session]")) {
       button.addEventListener("click", () => this.#ask());
     }
+    for (const input of document.querySelectorAll("[data-session-search]")) {
+      input.addEventListener("input", () => this.#searchSoon(input.value));
+    }
+    byId("editor-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#rename();
+    });
+    byId("editor-agent").addEventListener("change", () => this.#letAnswer());
+    byId("editor-copy").addEventListener("click", () => this.#copy());
+    byId("editor-delete").addEventListener("click", () => this.#delete());
     byId("opener-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#create(byId("opener-folder").value.trim());
@@ -55,6 +68,25 @@ export class Sessions {
     return this.#rows.find((row) => row.session === session);
   }
 
+  /** Asks for a new conversation. */
+  create() {
+    this.#ask();
+  }
+
+  /** Brings the search of conversations into reach. */
+  search() {
+    const beside = document.querySelector(".rail-sessions [data-session-search]");
+    if (beside.checkVisibility()) return beside.focus();
+    byId("switcher").showModal();
+    return byId("switcher").querySelector("[data-session-search]").focus();
+  }
+
+  /** Shows what can be done with a conversation. */
+  edit(session) {
+    const row = this.row(session);
+    if (row) this.#edit(row);
+  }
+
   /** Reads the list again, soon. */
   soon() {
     this.#timer ??= setTimeout(() => {
@@ -67,12 +99,7 @@ export class Sessions {
     try {
       const answer = await request("/api/v1/sessions");
       this.#rows = (answer.sessions ?? []).filter((row) => !row.closed_at);
-      // One look at the newest messages names the conversations that they opened.
-      const said = await request(withQuery("/api/v1/ledger", { event: "received", limit: 200 }));
-      const oldestFirst = [...said.entries].sort((a, b) => a.seq - b.seq);
-      for (const entry of oldestFirst) {
-        if (entry.session && !this.#titles.has(entry.session)) this.#titles.set(entry.session, title(entry.payload?.text ?? ""));
-      }
+      for (const row of this.#rows) if (row.title) this.#titles.set(row.session, row.title);
     } catch {
       // The list stays as it was: it is only a way to get elsewhere.
     }
@@ -108,6 +135,123 @@ export class Sessions {
     }
   }
 
+  // --- Search ---
+
+  #found = null;
+  #searchTimer = null;
+  /** Counts the searches, so that an old answer does not overtake a new one. */
+  #searches = 0;
+
+  #searchSoon(text) {
+    for (const input of document.querySelectorAll("[data-session-search]")) if (input.value !== text) input.value = text;
+    clearTimeout(this.#searchTimer);
+    this.#searchTimer = setTimeout(() => this.#search(text.trim()), SEARCH_REST);
+  }
+
+  async #search(text) {
+    const search = ++this.#searches;
+    let found = null;
+    if (text !== "") {
+      try {
+        found = await request(withQuery("/api/v1/sessions/search", { q: text, limit: MAX_LISTED }));
+      } catch (error) {
+        found = { hits: [], problem: error.message };
+      }
+    }
+    if (search !== this.#searches) return;
+    this.#found = found;
+    this.#show();
+    if (found) announce(found.hits.length === 0 ? "Nothing found" : plural(found.hits.length, "message found", "messages found"));
+  }
+
+  #hit(hit) {
+    const at = moment(hit.at);
+    const facts = [hit.role === "user" ? "You" : "Agent", `turn ${hit.turn_number}`, at ? when(at) : null].filter(Boolean).join(" \u00b7 ");
+    return el("li", {}, el("button", { type: "button", className: "session-row", onclick: () => this.#choose(hit.session) },
+      el("span", { className: "session-title" }, hit.title ?? this.#name({ session: hit.session })),
+      el("span", { className: "excerpt" }, hit.excerpt),
+      el("span", { className: "note" }, facts)));
+  }
+
+  // --- One conversation ---
+
+  #edited = null;
+
+  /** Shows what can be done with a conversation: another name or agent, a copy, its end. */
+  async #edit(row) {
+    this.#edited = row.session;
+    byId("editor-name").value = this.#name(row);
+    byId("editor-problem").hidden = true;
+    byId("switcher").close();
+    byId("editor").showModal();
+    byId("editor-name").select();
+    let agents = [];
+    try {
+      ({ agents } = await request("/api/v1/agents"));
+    } catch {
+      // Without the list the agent stays as it is.
+    }
+    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, agent.about ? `${agent.name}: ${agent.about}` : agent.name])];
+    byId("editor-agent").replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === (row.agent ?? "") }, text)));
+    byId("editor-agents").hidden = agents.length === 0;
+  }
+
+  /** Asks the server to change the conversation that is edited, and says what came of it. */
+  async #change(path, body, said) {
+    try {
+      const answer = await request(`/api/v1/sessions/${path}`, { method: "POST", body: { session: this.#edited, ...body } });
+      announce(said);
+      return answer;
+    } catch (error) {
+      byId("editor-problem").textContent = [error.message, error.hint].filter(Boolean).join(" ");
+      byId("editor-problem").hidden = false;
+      return null;
+    }
+  }
+
+  async #rename() {
+    const title = byId("editor-name").value.trim();
+    if (title === "" || !(await this.#change("rename", { title }, "Renamed"))) return;
+    this.#titles.set(this.#edited, title);
+    byId("editor").close();
+    this.#show();
+    this.soon();
+  }
+
+  async #letAnswer() {
+    const name = byId("editor-agent").value;
+    await this.#change("agent", { agent: name === "" ? null : name }, name === "" ? "The usual agent answers" : `${name} answers`);
+    this.soon();
+  }
+
+  async #copy() {
+    const copied = await this.#change("fork", {}, "Copied");
+    if (!copied) return;
+    byId("editor").close();
+    this.#choose(copied.session);
+  }
+
+  async #delete() {
+    const session = this.#edited;
+    if (!(await this.#change("delete", {}, "Deleted"))) return;
+    byId("editor").close();
+    this.#rows = this.#rows.filter((row) => row.session !== session);
+    const undo = el("button", { type: "button", className: "quiet small", onclick: () => this.#restore(session) }, "Bring it back");
+    byId("deleted").replaceChildren(el("span", {}, `"${this.#titles.get(session) ?? "The conversation"}" is deleted, and erased after 30 days.`), undo);
+    byId("deleted").hidden = false;
+    this.#show();
+    if (session === this.#current) this.#open(null);
+  }
+
+  async #restore(session) {
+    this.#edited = session;
+    byId("deleted").hidden = true;
+    if (!(await this.#change("restore", {}, "It is back"))) return;
+    // It stays closed: a copy of it goes on.
+    const copied = await this.#change("fork", {}, "A copy goes on");
+    if (copied) this.#choose(copied.session);
+  }
+
   #choose(session) {
     byId("switcher").close();
     this.#open(session);
@@ -122,7 +266,9 @@ export class Sessions {
     const row = this.row(this.#current) ?? { session: this.#current };
     byId("session-name").textContent = this.#current ? this.#name(row) : "Conversation";
     for (const list of document.querySelectorAll("[data-sessions]")) {
-      list.replaceChildren(...this.#rows.slice(0, MAX_LISTED).map((listed) => this.#item(listed)));
+      const items = this.#found ? this.#found.hits.map((hit) => this.#hit(hit)) : this.#rows.slice(0, MAX_LISTED).map((listed) => this.#item(listed));
+      const none = this.#found && items.length === 0 ? [el("li", { className: "note" }, this.#found.problem ?? "Nothing found.")] : [];
+      list.replaceChildren(...items, ...none);
     }
   }
 
@@ -131,8 +277,10 @@ export class Sessions {
     const project = row.project ? row.project.split("/").filter(Boolean).at(-1) : null;
     const facts = [project, plural(row.turns ?? 0, "turn"), at ? when(at) : null].filter(Boolean).join(" \u00b7 ");
     const here = row.session === this.#current;
-    return el("li", {}, el("button", { type: "button", className: "session-row", "aria-current": here ? "true" : null, onclick: () => this.#choose(row.session) },
+    const more = el("button", { type: "button", className: "session-more", title: "Rename, copy, delete", onclick: () => this.#edit(row) },
+      icon(ICONS.more), el("span", { className: "visually-hidden" }, `Rename, copy or delete ${this.#name(row)}`));
+    return el("li", { className: "session-item" }, el("button", { type: "button", className: "session-row", "aria-current": here ? "true" : null, onclick: () => this.#choose(row.session) },
       el("span", { className: "session-title" }, this.#name(row)),
-      el("span", { className: "note" }, facts)));
+      el("span", { className: "note" }, facts)), more);
   }
 }

@@ -3,6 +3,7 @@
 import { announce } from "./announce.js";
 import { request, withQuery } from "./api.js";
 import { byId, el } from "./dom.js";
+import { markdown } from "./markdown.js";
 import { OpenCards } from "./opencards.js";
 import { Outbox } from "./outbox.js";
 import { Turn } from "./turn.js";
@@ -43,7 +44,10 @@ export class Stream {
   /** Whether the frame in hand is history: it is shown, and not said aloud. */
   #old = false;
 
-  /** `hooks`: `isOpen(ask)`, `named(session, text)`, `ended()` after a turn. */
+  /** The session whose copied history is on the page. */
+  #copied = null;
+
+  /** `hooks`: `isOpen(ask)`, `named(session, text)`, `retry(session, text)`, `ended()` after a turn. */
   constructor(connection, hooks) {
     this.#connection = connection;
     this.#hooks = hooks;
@@ -55,7 +59,7 @@ export class Stream {
     const sizes = new ResizeObserver(() => this.#follows && this.#toEnd(false));
     for (const id of ["stream-scroll", "items", "working"]) sizes.observe(byId(id));
     byId("latest").addEventListener("click", () => this.#toEnd(true));
-    byId("stop").addEventListener("click", () => this.#stop());
+    byId("stop").addEventListener("click", () => this.stop());
     addEventListener("pagehide", () => this.#keep());
   }
 
@@ -70,7 +74,7 @@ export class Stream {
     this.#bubbles.clear();
     this.#unplaced = [];
     this.#open.clear();
-    this.#latest = this.#running = null;
+    this.#latest = this.#running = this.#copied = null;
     this.#waiting = false;
     this.#follows = true;
     this.#end = 0;
@@ -205,6 +209,7 @@ export class Stream {
     }
     this.#waiting = false;
     this.#lookForSaid();
+    this.#lookForUsage();
     this.#hooks.ended();
   }
 
@@ -272,7 +277,9 @@ export class Stream {
       } catch {
         return;
       }
-      if (session !== this.#connection.session || entries.length === 0) return;
+      if (session !== this.#connection.session) return;
+      // A copy has no messages of its own yet.
+      if (entries.length === 0) break;
       const fresh = entries.filter((entry) => !this.#said.has(entry.seq)).sort((a, b) => a.seq - b.seq);
       for (const entry of fresh) this.#found(entry);
       before = Math.min(...entries.map((entry) => entry.seq));
@@ -287,12 +294,81 @@ export class Stream {
     const session = this.#connection.session;
     let waiting;
     try {
-      ({ waiting } = await this.#connection.call("sessions.show", { session }));
+      const details = await this.#connection.call("sessions.show", { session });
+      waiting = details.waiting;
+      if (details.forked_from && this.#copied !== session) this.#showCopied(session);
     } catch {
       return;
     }
     if (session !== this.#connection.session) return;
     for (const [entry, node] of this.#bubbles) this.#waits(node, waiting.includes(entry));
+  }
+
+  /** What was copied into this conversation has no frames of its own: it is read from the history, and stands first. */
+  async #showCopied(session) {
+    this.#copied = session;
+    const items = [];
+    let after = 0;
+    for (let page = 0; page < SAID_PAGES && after !== null; page += 1) {
+      let part;
+      try {
+        part = await request(withQuery("/api/v1/sessions/history", { session, after: after || undefined }));
+      } catch {
+        return;
+      }
+      items.push(...part.messages.filter((message) => message.turn === null && message.text.trim() !== ""));
+      after = part.next;
+    }
+    if (session !== this.#connection.session) return;
+    items.forEach((message, n) => {
+      const place = n - items.length - 1;
+      if (message.role === "user") this.#add(bubble(message.text, "kept"), place);
+      else if (message.role === "assistant") this.#add(el("li", { className: "turn" }, el("div", { className: "reply" }, markdown(message.text))), place);
+    });
+    if (items.length > 0) this.#add(el("li", { className: "copied" }, "Copied until here. What was approved before does not count in this copy."), -0.5);
+    this.#show();
+  }
+
+  // --- What turns have used ---
+
+  #usageTimer = null;
+
+  #lookForUsage() {
+    this.#usageTimer ??= setTimeout(() => {
+      this.#usageTimer = null;
+      this.#readUsage();
+    }, SAID_REST);
+  }
+
+  async #readUsage() {
+    const session = this.#connection.session;
+    let turns;
+    try {
+      ({ turns } = await this.#connection.call("sessions.usage", { session }));
+    } catch {
+      return;
+    }
+    if (session !== this.#connection.session) return;
+    for (const used of turns) this.#turns.get(used.turn)?.used(used);
+  }
+
+  /** Goes on from before a message in a copy of the conversation, with the message in the box. */
+  async #retry(entry, text, node) {
+    const session = this.#connection.session;
+    try {
+      const { entries } = await request(withQuery("/api/v1/ledger", { event: "received", session, before: entry + 1, limit: 1 }));
+      const turn = entries[0]?.turn_number ?? 1;
+      const copy = await request("/api/v1/sessions/fork", { method: "POST", body: { session, turn: turn - 1 } });
+      this.#hooks.retry(copy.session, text);
+    } catch (error) {
+      node.querySelector(".fate").textContent = `Not copied: ${error.message}`;
+    }
+  }
+
+  #editable(node, entry, text) {
+    if (node.querySelector(".edit")) return;
+    node.append(el("button", { type: "button", className: "quiet edit", onclick: () => this.#retry(entry, text, node) },
+      "Edit and retry", el("span", { className: "visually-hidden" }, ` in a copy: ${text.slice(0, 60)}`)));
   }
 
   #waits(node, waits) {
@@ -302,6 +378,7 @@ export class Stream {
   #kept(node, entry) {
     became(node, "kept");
     this.#bubbles.set(entry, node);
+    this.#editable(node, entry, node.querySelector(".bubble").textContent);
     this.#place(node, entry);
   }
 
@@ -320,6 +397,7 @@ export class Stream {
     }
     const node = bubble(text, "kept");
     this.#bubbles.set(entry.seq, node);
+    this.#editable(node, entry.seq, text);
     this.#add(node, entry.seq);
     this.#hooks.named(this.#connection.session, text);
   }
@@ -348,10 +426,12 @@ export class Stream {
     this.#show();
   }
 
-  #stop() {
-    if (!this.#running) return;
+  /** Stops the turn that runs; answers whether one did. */
+  stop() {
+    if (!this.#running) return false;
     this.#connection.send({ type: "cancel", turn: this.#running.id });
     byId("working-text").textContent = "Stopping";
+    return true;
   }
 
   /** Keeps what streams in over a reload: it is sent once only. */

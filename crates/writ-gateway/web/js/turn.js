@@ -1,7 +1,7 @@
 // One turn in the stream: its steps, what it asked, its reply, and what the reply rests on.
 
 import { append, el, icon, ICONS } from "./dom.js";
-import { EXITS, follows, plural, size, state } from "./format.js";
+import { dollars, EXITS, follows, plural, size, state, thousands } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, mark, verdict } from "./review.js";
 import { shown } from "./shown.js";
@@ -69,6 +69,7 @@ export class Turn {
   #asked = new Map();
   #gates = new Map();
   #touched = false;
+  #usage = null;
   #timer = null;
 
   constructor(id) {
@@ -340,6 +341,14 @@ export class Turn {
 
   get hasAsks() {
     return this.#asked.size > 0;
+  }
+
+  /** Says what it has used: the model, how full its window was, and the cost. */
+  used({ model, context, window, cost, calls }) {
+    const full = window ? `context ${Math.round((100 * context) / window)} % of ${thousands(window)}` : `context ${thousands(context)} tokens`;
+    const text = [model.split("/").slice(1).join("/") || model, full, dollars(cost), calls > 1 ? plural(calls, "model call") : null].filter(Boolean).join(" \u00b7 ");
+    this.#usage ??= this.#marks.appendChild(el("span", { className: "usage" }));
+    this.#usage.textContent = text;
   }
 
   #sign(frame) {

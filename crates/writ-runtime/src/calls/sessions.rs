@@ -6,8 +6,10 @@ use serde_json::Value;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::{QueueReads as _, SessionReads as _};
-use writ_store::sessions::SessionRow as Row;
-use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName, SessionSummary};
+use writ_store::sessions::{DELETED_AT, ERASED_AT, SessionRow as Row};
+use writ_types::api::session::{
+    SessionClosing, SessionDetails, SessionFilter, SessionList, SessionName, SessionSummary,
+};
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
 use writ_types::unit::MicroUsd;
@@ -15,17 +17,20 @@ use writ_types::unit::MicroUsd;
 use super::{MAX_LISTED, keys};
 use crate::error::EngineError;
 use crate::services::Services;
-use crate::session::{CLOSED_AT, Session};
+use crate::session::{AGENT, CLOSED_AT, FORKED_FROM, Session, TitleRecord};
 use crate::{budget, closing};
 
 /// The most waiting messages that are named; the queue of a session is bounded, too.
 const MAX_WAITING: usize = 1_000;
 
-/// Lists all sessions, the one that was used last first.
-pub(super) async fn list_sessions(services: &Services) -> Result<SessionList, EngineError> {
+/// Lists sessions, the one that was used last first.
+pub(super) async fn list_sessions(
+    services: &Services,
+    filter: SessionFilter,
+) -> Result<SessionList, EngineError> {
     let rows = services.journal.store.sessions(MAX_LISTED).await?;
     let mut sessions = Vec::with_capacity(rows.len());
-    for row in &rows {
+    for row in rows.iter().filter(|row| row.metadata.contains_key(DELETED_AT) == filter.deleted) {
         sessions.push(session_summary(services, row).await?);
     }
     Ok(SessionList { sessions })
@@ -105,12 +110,16 @@ async fn record_closing(
     Ok((closed_at, plans))
 }
 
-async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
+pub(super) async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
     let session = services.sessions.get(row.id).await?;
     let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
     let running = session.state().turns.first().map(|running| running.turn);
+    let text = |key: &str| row.metadata.get(key).and_then(Value::as_str).map(str::to_owned);
     Ok(SessionSummary {
         session: row.id,
+        title: TitleRecord::of_metadata(&row.metadata).map(|title| title.text),
+        agent: text(AGENT),
+        forked_from: row.metadata.get(FORKED_FROM).and_then(|from| serde_json::from_value(from.clone()).ok()),
         project: row.project.clone(),
         turns: row.turn_number,
         seq: row.frame_seq,
@@ -120,9 +129,12 @@ async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummar
         relayed: session.terms.relayed,
         created_at: row.created_at.to_string(),
         updated_at: row.updated_at.to_string(),
-        closed_at: row.metadata.get(CLOSED_AT).and_then(Value::as_str).map(str::to_owned),
+        closed_at: text(CLOSED_AT),
         tokens: spent.session_tokens,
         limit: services.keys.limits_of(Some(&session)).max_tokens_per_session,
+        cost: spent.session_cost,
+        deleted_at: text(DELETED_AT),
+        erased_at: text(ERASED_AT),
         order: session.terms.order.as_ref().map(|order| order.id),
     })
 }

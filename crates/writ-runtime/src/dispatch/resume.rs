@@ -13,10 +13,11 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
 
-use super::step;
+use super::{agent_for, step};
 use crate::access::speaker;
 use crate::drive::{Drive, TurnEnding, TurnTally};
 use crate::error::EngineError;
+use crate::history::read_turn_events;
 use crate::services::Services;
 use crate::session::Session;
 use crate::settle::{self, UnfinishedAttempt};
@@ -29,19 +30,7 @@ pub(super) async fn resume(
     turn: TurnId,
     number: u64,
 ) -> Result<Drive, EngineError> {
-    let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn).await?) {
-        let mut event = StoredEvent::decode_json(&json)
-            .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
-        if let Event::Opened(opened) = &mut event.event
-            && let Some(rows) = opened.seed.history_rows
-        {
-            let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = services.journal.store.recent_until(session.id, rows.last, count).await?;
-            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
-        }
-        stored.push(event);
-    }
+    let stored = read_turn_events(&services.journal.store, session.id, turn).await?;
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
     let reply = undelivered(&stored);
     let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
@@ -49,7 +38,7 @@ pub(super) async fn resume(
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
-    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let profile = agent_for(services, session, &lease)?;
     let profile = step::profile_of(services, &lease, profile).await?;
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let resuming = async {

@@ -49,7 +49,8 @@ pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &Conte
     let config =
         &if correction == NO_CORRECTION { config.clone() } else { config.correct_estimates(correction) };
     let room = services.outside.models.as_ref().and_then(|models| {
-        models.context_room(models.routes().route(profile.model), services.journal.clock.now())
+        let route = profile.first_route(models.routes()).ok()?;
+        models.context_room(&route, services.journal.clock.now())
     });
     let narrowed = room.map(|room| config.narrow_to(estimated(room)));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;

@@ -1,14 +1,18 @@
 //! What a session remembers from turn to turn, by what it is about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
+use writ_inspect::show::escape_line;
 use writ_inspect::withhold::Withheld;
 use writ_policy::keys::Authority;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use super::TITLE;
 use crate::subscription::Subscription;
 
 /// The authorities of a session apart from those of the turns that run.
@@ -92,6 +96,57 @@ impl SessionNotices {
     /// Records that the model's server cut a request. Returns true if that is to be shown now.
     pub(crate) const fn note_cut(&mut self) -> bool {
         !std::mem::replace(&mut self.cut, true)
+    }
+}
+
+/// The longest title that is made of a message or by a model, in characters.
+const MAX_MADE_TITLE: usize = 60;
+
+/// The author of a session's title.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TitleAuthor {
+    /// It is the beginning of the first message.
+    Message,
+    /// A model has made it.
+    Model,
+    /// A person has chosen it.
+    Owner,
+}
+
+/// The title of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TitleRecord {
+    /// Its text, which hides nothing.
+    pub(crate) text: String,
+    /// Its author.
+    pub(crate) by: TitleAuthor,
+}
+
+impl TitleRecord {
+    /// Makes a title of the first line of a text that has words; `None`: it has none.
+    pub(crate) fn of_text(text: &str, by: TitleAuthor) -> Option<Self> {
+        let line = text.lines().map(str::trim).find(|line| line.chars().any(char::is_alphanumeric))?;
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = escape_line(words.trim_matches(['"', '\'', '#', '*', '`', ' ', '.']));
+        let mut text: String = words.chars().take(MAX_MADE_TITLE).collect();
+        if text.len() < words.len() {
+            // Whole words where there are some.
+            let end = text.rfind(' ').filter(|end| *end > text.len() / 2).unwrap_or(text.len());
+            text.truncate(end);
+            text.push('\u{2026}');
+        }
+        Some(Self { text, by })
+    }
+
+    /// Returns the value of it in a session's metadata.
+    pub(crate) fn to_value(&self) -> Option<Value> {
+        serde_json::to_value(self).ok()
+    }
+
+    /// Reads it from a session's metadata.
+    pub(crate) fn of_metadata(metadata: &BTreeMap<String, Value>) -> Option<Self> {
+        serde_json::from_value(metadata.get(TITLE)?.clone()).ok()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Erasing payloads that are not needed any more.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use writ_types::id::EntrySeq;
+use writ_types::id::{EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
 
 use super::lost;
@@ -128,6 +128,34 @@ pub(crate) fn old_payloads(
         }
     }
     Ok(found)
+}
+
+/// Finds the oldest entries of a session with a payload that may be erased, at most [`MAX_ERASED_AT_ONCE`], and counts those
+/// before them that are needed.
+pub(crate) fn session_payloads(
+    conn: &Connection,
+    session: SessionId,
+    now: Timestamp,
+) -> Result<(Vec<EntrySeq>, usize), StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT l.seq, l.event, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
+         WHERE l.session = ?1 ORDER BY l.seq",
+    )?;
+    let mut rows = statement.query([session.to_string()])?;
+    let (mut found, mut needed) = (Vec::new(), 0_usize);
+    while let Some(row) = rows.next()? {
+        let entry = EntrySeq(uint(row.get("seq")?));
+        let (event, payload): (String, String) = (row.get("event")?, row.get("payload")?);
+        if rests_on(conn, entry, &event, &payload, now)?.is_some() {
+            needed += 1;
+            continue;
+        }
+        found.push(entry);
+        if found.len() >= MAX_ERASED_AT_ONCE {
+            break;
+        }
+    }
+    Ok((found, needed))
 }
 
 #[cfg(test)]

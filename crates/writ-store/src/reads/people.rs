@@ -73,6 +73,9 @@ reads! {
         /// Returns the undo records for which one tap is enough at `now`, newest first.
         fn undos_until(now: Timestamp, limit: usize) -> Vec<StoredUndo> = |db| undo::undos_until(&db.conn, now, limit);
 
+        /// Returns how much was applied since a time and can be undone, and how much of that was undone.
+        fn undo_counts(since: Timestamp) -> (u64, u64) = |db| undo::undo_counts(&db.conn, since);
+
         /// Returns the undo records of attempts before `before`, oldest first.
         fn old_undos(before: Timestamp, limit: usize) -> Vec<StoredUndo> = |db| undo::old_undos(&db.conn, before, limit);
     }

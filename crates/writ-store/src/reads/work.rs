@@ -17,7 +17,7 @@ use crate::memory::{self, Memory, Secrets};
 use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
-use crate::sessions::{self, ChronicleRow, SessionRow};
+use crate::sessions::{self, ChronicleHits, ChronicleRow, SessionRow};
 use crate::store::Store;
 use crate::turns::{self, TurnRow};
 
@@ -42,6 +42,14 @@ reads! {
         /// Returns the newest `limit` messages of a session's history after row `after`, oldest first.
         fn recent_after(session: SessionId, after: u64, limit: usize) -> Vec<ChronicleRow> =
             |db| sessions::recent_after(&db.conn, session, after, limit);
+
+        /// Returns messages of a session's history after row `after`, oldest first.
+        fn chronicle_page(session: SessionId, after: u64, limit: usize) -> Vec<ChronicleRow> =
+            |db| sessions::chronicle_page(&db.conn, session, after, limit);
+
+        /// Returns messages that contain all of these lower-case words, newest first, of sessions that are not deleted.
+        fn search_chronicle(words: &[String], limit: usize) -> ChronicleHits =
+            |db| sessions::search_chronicle(&db.conn, &words, limit);
 
         /// Returns these rows of a session's history, in their order; those of other sessions are left out.
         fn chronicle_rows(session: SessionId, rows: &[u64]) -> Vec<ChronicleRow> =
@@ -107,6 +115,10 @@ reads! {
         /// message opens if it has none. A missing session is an error.
         fn turn_of_message(session: SessionId, message: MessageId) -> (Option<TurnRow>, u64) =
             brief |db| turns::turn_of_message(&db.conn, session, message);
+
+        /// Returns turns of a session after number `after`, in their order.
+        fn session_turns(session: SessionId, after: u64, limit: usize) -> Vec<TurnRow> =
+            |db| turns::session_turns(&db.conn, session, after, limit);
 
         /// Returns the events of a turn, in order, as JSON.
         fn turn_events(turn: TurnId) -> Vec<String> = |db| turns::turn_events(&db.conn, turn);

@@ -235,3 +235,96 @@ fn a_reply_rests_on_what_stands_before_it() {
     let ServerFrame::Message { entries, .. } = &frames[0].frame else { panic!("a message") };
     assert_eq!(*entries, (from, EntrySeq(4)));
 }
+
+/// A copy has the history up to a turn, with its labels and entries, and goes on with the next number.
+#[test]
+fn a_fork_copies_the_history_up_to_a_turn() {
+    let home = Home::new().with_session(1);
+    let in_turn = |number: u64, text: &str| {
+        let parts = vec![Part::Text { text: text.to_owned() }];
+        Op::Chronicle(Box::new(NewChronicle {
+            session: session(1),
+            turn: None,
+            turn_number: number,
+            at: at(5),
+            message: ChatMessage { role: Role::User, parts, label: Label::new(Taint::External) },
+        }))
+    };
+    home.commit(vec![in_turn(1, "first"), in_turn(2, "second"), in_turn(3, "third")]);
+    let fork = |until: u64, to: u128| {
+        let to = NewSessionRow {
+            id: session(to),
+            created_at: at(9),
+            project: Some("/p".to_owned()),
+            metadata: BTreeMap::new(),
+        };
+        Op::Sessions(SessionOp::Fork { from: session(1), until, to })
+    };
+    home.commit(vec![fork(2, 2)]);
+    let copied = home.store.blocking().chronicle_page(session(2), 0, 10).expect("reads");
+    assert_eq!(texts(&copied), ["first", "second"]);
+    assert!(copied.iter().all(|row| row.message.label.taint == Taint::External && row.turn.is_none()));
+    let row = home.store.blocking().session(session(2)).expect("reads").expect("is there");
+    // The session that was copied had opened no turn: numbers are never ahead of it.
+    assert_eq!((row.turn_number, row.project.as_deref()), (0, Some("/p")));
+    let untouched = home.store.blocking().chronicle_page(session(1), 0, 10).expect("reads");
+    assert_eq!(texts(&untouched), ["first", "second", "third"]);
+    assert!(
+        home.try_commit(vec![fork(1, 2)]).expect_err("refused").to_string().contains("is there already"),
+        "twice"
+    );
+}
+
+/// What was deleted is erased as a whole, and nothing else: the history stays append-only.
+#[test]
+fn only_a_deleted_session_is_erased() {
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit(vec![said(1, 1), said(1, 2), said(2, 3)]);
+    let frame = Box::new(ServerFrame::Status { text: "message 9".to_owned() });
+    home.commit(vec![Op::Frame { session: session(1), frame }]);
+    let erase = || vec![Op::Sessions(SessionOp::Erase { session: session(1), at: at(50) })];
+    assert!(home.try_commit(erase()).expect_err("refused").to_string().contains("is not deleted"));
+    let note = |key: &str| Op::SetSessionMetadata {
+        session: session(1),
+        key: key.to_owned(),
+        value: Some(json!("2026-01-01T00:00:00Z")),
+    };
+    home.commit(vec![note(DELETED_AT)]);
+    assert!(
+        home.try_commit(erase()).expect_err("refused").to_string().contains("is not deleted"),
+        "not closed"
+    );
+    home.commit(vec![note(CLOSED_AT), note("title")]);
+    home.commit(erase());
+    let read = home.store.blocking();
+    assert!(read.chronicle_page(session(1), 0, 10).expect("reads").is_empty());
+    assert!(read.frames_after(session(1), 0, 10).expect("reads").is_empty());
+    let row = read.session(session(1)).expect("reads").expect("stays");
+    let keys: Vec<&str> = row.metadata.keys().map(String::as_str).collect();
+    assert_eq!(keys, [CLOSED_AT, DELETED_AT, ERASED_AT]);
+    assert_eq!(texts(&read.chronicle_page(session(2), 0, 10).expect("reads")), ["message 3"]);
+    let conn = Connection::open(home.path()).expect("opens");
+    assert!(conn.execute("DELETE FROM chronicle WHERE session = ?1", [session(2).to_string()]).is_err());
+}
+
+/// All words must be in one message; deleted sessions are not looked through.
+#[test]
+fn a_search_finds_messages_by_all_their_words() {
+    let home = Home::new().with_session(1).with_session(2);
+    let words = |home: &Home, words: &[&str], limit: usize| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let found = home.store.blocking().search_chronicle(&words, limit).expect("reads");
+        let rows: Vec<ChronicleRow> = found.rows.into_iter().map(|(_, row)| row).collect();
+        (texts(&rows), found.more)
+    };
+    home.commit(vec![said(1, 1), said(1, 12), said(2, 13)]);
+    assert_eq!(
+        words(&home, &["message", "1"], 10),
+        (vec!["message 13".into(), "message 12".into(), "message 1".into()], false)
+    );
+    assert_eq!(words(&home, &["12", "13"], 10), (Vec::new(), false));
+    assert_eq!(words(&home, &["message"], 1), (vec!["message 13".into()], true));
+    let value = Some(json!("2026-01-01T00:00:00Z"));
+    home.commit(vec![Op::SetSessionMetadata { session: session(2), key: DELETED_AT.to_owned(), value }]);
+    assert_eq!(words(&home, &["13"], 10), (Vec::new(), false));
+}

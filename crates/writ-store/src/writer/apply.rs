@@ -46,6 +46,7 @@ impl BatchProgress<'_> {
         match op {
             Op::Append(entry) => self.append(entry),
             Op::OpenSession(session) => sessions::create_session(conn, session),
+            Op::Sessions(op) => sessions::apply_session_op(conn, op),
             Op::SetSessionMetadata { session, key, value } => {
                 sessions::set_metadata(conn, *session, key, value.as_ref())
             }

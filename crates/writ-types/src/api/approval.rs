@@ -200,3 +200,53 @@ pub struct ApproverRemoval {
     /// Its name.
     pub name: String,
 }
+
+/// The cadence of questions of the last 30 days, and what it speaks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskCadence {
+    /// The number of days that are counted.
+    pub days: u64,
+    /// Asks that were approved.
+    pub approved: usize,
+    /// Asks that were denied.
+    pub denied: usize,
+    /// Asks that no one answered in time.
+    pub expired: usize,
+    /// The time to an answer that half of the answers took at most, in milliseconds; none without an answer.
+    pub median_ms: Option<u64>,
+    /// Changes that were applied and can be undone.
+    pub applied: u64,
+    /// Changes of those that were undone.
+    pub undone: u64,
+    /// Offers to be asked less or more.
+    pub offers: Vec<CadenceOffer>,
+}
+
+/// The direction of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CadenceDirection {
+    /// One approval could stand in place of the next questions.
+    Widen,
+    /// An approval that lasts could be taken back.
+    Narrow,
+}
+
+/// An offer to be asked less or more. Nothing changes before a person accepts it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CadenceOffer {
+    /// The direction.
+    pub direction: CadenceDirection,
+    /// The ask: to widen, the open one that can be answered for longer; to narrow, the one that was answered so.
+    pub ask_id: AskId,
+    /// What the asks have in common, in words.
+    pub likeness: String,
+    /// Approvals of its likeness.
+    pub approved: usize,
+    /// Denials of its likeness.
+    pub denied: usize,
+    /// Changes of its likeness that were undone.
+    pub undone: u64,
+    /// The time to an answer that half of the answers took at most, in milliseconds.
+    pub median_ms: Option<u64>,
+}

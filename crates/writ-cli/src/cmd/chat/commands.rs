@@ -2,17 +2,21 @@
 
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::{BudgetPause, BudgetRenew, Method};
-use writ_types::api::session::SessionName;
+use writ_runtime::methods::{AgentsNamed, BudgetPause, BudgetRenew, Method, SessionsAgent, SessionsRename};
+use writ_types::api::NoParams;
+use writ_types::api::session::{SessionAgent, SessionName, SessionTitle};
 use writ_types::id::SessionId;
 
 use crate::client::EngineClient;
-use crate::cmd::{budget, models, project, status};
+use crate::cmd::{budget, memory, models, project, status};
 use crate::context::Context;
 use crate::failure::Failure;
 
 /// The most conversations that are listed.
 const MAX_LISTED: usize = 10;
+
+/// The word for the agent that answers where none is named.
+const USUAL_AGENT: &str = "usual";
 
 /// The commands, and what each does.
 const COMMANDS: [(&str, ChatCommand, &str); 10] = [
@@ -25,6 +29,13 @@ const COMMANDS: [(&str, ChatCommand, &str); 10] = [
     ("undo", ChatCommand::Undo, "take back what was applied last"),
     ("reasoning", ChatCommand::Reasoning, "show the whole reasoning that came last"),
     ("sessions", ChatCommand::Sessions, "list the latest conversations"),
+    ("title", ChatCommand::Title, "name this conversation: /title NAME"),
+    (
+        "agent",
+        ChatCommand::Agent,
+        "list the named agents; /agent NAME lets one answer, /agent usual the usual one",
+    ),
+    ("memory", ChatCommand::Memory, "search what is remembered: /memory WORDS"),
     ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
 
@@ -40,7 +51,22 @@ pub(super) enum ChatCommand {
     Undo,
     Reasoning,
     Sessions,
+    Title,
+    Agent,
+    Memory,
     Stop,
+}
+
+impl ChatCommand {
+    /// Returns true if words may follow it.
+    const fn takes_words(self) -> bool {
+        matches!(self, Self::Title | Self::Agent | Self::Memory)
+    }
+}
+
+/// Returns the commands as they are typed, for completion.
+pub(super) fn command_names() -> Vec<String> {
+    COMMANDS.iter().map(|(name, _, _)| format!("/{name}")).collect()
 }
 
 /// An input line.
@@ -48,8 +74,8 @@ pub(super) enum ChatCommand {
 pub(super) enum ChatLine<'a> {
     /// A message to the agent.
     Message(&'a str),
-    /// A command.
-    Command(ChatCommand),
+    /// A command, and the words after it.
+    Command(ChatCommand, &'a str),
     /// It begins like a command, and there is none of this name.
     Unknown(&'a str),
 }
@@ -61,8 +87,11 @@ pub(super) fn parse_line(line: &str) -> ChatLine<'_> {
     if rest.starts_with('/') {
         return ChatLine::Message(rest);
     }
-    let found = COMMANDS.iter().find(|(name, _, _)| rest.trim().eq_ignore_ascii_case(name));
-    found.map_or(ChatLine::Unknown(line), |(_, command, _)| ChatLine::Command(*command))
+    let (word, words) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let words = words.trim();
+    let found = COMMANDS.iter().find(|(name, _, _)| word.eq_ignore_ascii_case(name));
+    let found = found.filter(|(_, command, _)| words.is_empty() || command.takes_words());
+    found.map_or(ChatLine::Unknown(line), |(_, command, _)| ChatLine::Command(*command, words))
 }
 
 /// Returns the message about a line that is no command.
@@ -83,7 +112,7 @@ pub(super) fn describe_refusal(line: &str) -> String {
 pub(super) async fn run_chat_command(
     context: &Context,
     session: SessionId,
-    command: ChatCommand,
+    (command, words): (ChatCommand, &str),
 ) -> Result<Vec<String>, Failure> {
     let mut client = EngineClient::ensure(context).await?;
     match command {
@@ -112,6 +141,31 @@ pub(super) async fn run_chat_command(
         ChatCommand::Sessions => {
             Ok(describe_sessions(&client.call_method(Method::SessionsList, json!({})).await?, session))
         }
+        ChatCommand::Title => {
+            let params = SessionTitle { session, title: words.to_owned() };
+            let renamed = client.ask::<SessionsRename>(&params).await?;
+            Ok(vec![format!("named \"{}\"", renamed.title.unwrap_or_default())])
+        }
+        ChatCommand::Agent if words.is_empty() => {
+            let named = client.ask::<AgentsNamed>(&NoParams {}).await?.agents;
+            let mut lines: Vec<String> =
+                named.iter().map(|agent| format!("{}  {}", escape_line(&agent.name), agent.about)).collect();
+            if lines.is_empty() {
+                lines.push("there are none: agents/NAME.toml of the home describes one".to_owned());
+            }
+            Ok(lines)
+        }
+        ChatCommand::Agent => {
+            let agent = (words != USUAL_AGENT).then(|| words.to_owned());
+            let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent }).await?;
+            let name = chosen.agent.unwrap_or_else(|| "the usual agent".to_owned());
+            Ok(vec![format!("{} answers from the next message on", escape_line(&name))])
+        }
+        ChatCommand::Memory if words.is_empty() => Ok(vec!["say what to look for: /memory WORDS".to_owned()]),
+        ChatCommand::Memory => {
+            let params = json!({ "query": words, "limit": MAX_LISTED });
+            Ok(memory::describe_memories(&client.call_method(Method::MemorySearch, params).await?))
+        }
         // Handled by the conversation itself, which knows the running turn and what was shown.
         ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
     }
@@ -131,7 +185,9 @@ fn describe_sessions(listed: &Value, own: SessionId) -> Vec<String> {
         let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
         let here = if text("session") == own.to_string() { " (this one)" } else { "" };
         let folder = if text("project").is_empty() { "no folder" } else { text("project") };
-        format!("{}  {}{here}", escape_line(text("session")), escape_line(folder))
+        let title = if text("title").is_empty() { "(nothing said yet)" } else { text("title") };
+        let (id, title) = (escape_line(text("session")), escape_line(title));
+        format!("{id}  {title}  ({}){here}", escape_line(folder))
     };
     let mut lines: Vec<String> = rows.iter().take(MAX_LISTED).map(line).collect();
     lines.push("`writ chat --session ID` continues one".to_owned());
@@ -146,7 +202,9 @@ mod tests {
     fn a_slash_begins_a_command_and_two_a_message() {
         assert_eq!(parse_line("hello /help"), ChatLine::Message("hello /help"));
         assert_eq!(parse_line("//etc/hosts is wrong"), ChatLine::Message("/etc/hosts is wrong"));
-        assert_eq!(parse_line("/Diff "), ChatLine::Command(ChatCommand::Diff));
+        assert_eq!(parse_line("/Diff "), ChatLine::Command(ChatCommand::Diff, ""));
+        assert_eq!(parse_line("/memory  the heron"), ChatLine::Command(ChatCommand::Memory, "the heron"));
+        assert_eq!(parse_line("/agent"), ChatLine::Command(ChatCommand::Agent, ""));
         for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {
             assert_eq!(parse_line(unknown), ChatLine::Unknown(unknown));
         }

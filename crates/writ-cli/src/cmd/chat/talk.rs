@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use writ_policy::approval::ApprovalToken;
-use writ_tui::editor::{Input, LineEditor};
+use writ_tui::editor::{Completions, Input, LineEditor};
 use writ_tui::renderer::{RenderMode, Renderer};
 use writ_tui::screen::USUAL_COLUMNS;
 use writ_types::entry::{ApprovalScope, Decision};
@@ -24,7 +25,10 @@ use crate::failure::Failure;
 
 use super::answers::{card_answers, gate_answers};
 use super::commands::{self, ChatCommand, ChatLine};
-use super::end_with;
+use super::{end_with, status_line};
+
+/// The length of a turn after which its end rings.
+const LONG_TURN: Duration = Duration::from_secs(20);
 
 /// The prompt of a message.
 const MESSAGE_PROMPT: &str = "> ";
@@ -39,6 +43,8 @@ pub(super) struct Conversation<'a> {
     pub(super) client: EngineClient,
     pub(super) session: SessionId,
     pub(super) mode: RenderMode,
+    /// The project's folder, whose files can be completed.
+    pub(super) project: Option<PathBuf>,
 }
 
 /// The meaning of a frame for the conversation.
@@ -221,15 +227,17 @@ impl Conversation<'_> {
     pub(super) async fn run_interactive(mut self) -> Result<(), Failure> {
         let config = writ_tui::config::TerminalConfig::default();
         let history = self.context.home.runtime().join("chat_history");
-        let (mut editor, printer) = LineEditor::start_editor(&config, Some(history))?;
+        let commands = commands::command_names();
+        let completions = Completions { project: self.project.clone(), commands };
+        let (mut editor, printer) = LineEditor::start_editor(&config, Some(history), completions)?;
         let mut renderer = self.renderer(printer);
         let mut pressed = self.context.host.stops.listen_interrupts()?;
         let mut running = None;
         let mut asked: VecDeque<ChatQuestion> = VecDeque::new();
         // Since when nothing has come in a turn, or after a message.
-        let (mut ticks, mut quiet) = (start_ticks(), None);
+        let (mut ticks, mut quiet, mut began) = (start_ticks(), None, Instant::now());
         self.context.out.print_remark(format!(
-            "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end continues a line",
+            "session {} - Esc stops a turn, Ctrl-D ends; a backslash at the end continues a line, @ and Tab name a file",
             self.session
         ));
         loop {
@@ -245,17 +253,27 @@ impl Conversation<'_> {
                     }
                     match news {
                         FrameNews::Running(turn) => {
-                            running = Some(turn);
+                            if running.replace(turn) != Some(turn) {
+                                began = Instant::now();
+                            }
                             quiet = Some(Instant::now());
                         }
                         FrameNews::Ended(..) => {
-                            running = None;
+                            // One that was shown as running was worked on: what it has used is known now.
+                            if running.take().is_some() {
+                                self.show_status_line(asked.len(), &mut renderer).await?;
+                                self.notify_away(began);
+                            }
                             quiet = None;
                         }
                         FrameNews::Asked(card) => {
+                            self.ring();
                             add_question(ChatQuestion::Card(card), &mut asked, &mut renderer)?;
                         }
-                        FrameNews::Gate(gate) => add_question(ChatQuestion::Gate(gate), &mut asked, &mut renderer)?,
+                        FrameNews::Gate(gate) => {
+                            self.ring();
+                            add_question(ChatQuestion::Gate(gate), &mut asked, &mut renderer)?;
+                        }
                         FrameNews::Settled(ask) => settle_question(&ask, &mut asked, &mut renderer)?,
                         FrameNews::Nothing => {}
                     }
@@ -270,6 +288,13 @@ impl Conversation<'_> {
                     Input::End => {
                         self.say_how_to_resume();
                         return Ok(());
+                    }
+                    Input::Stopped => {
+                        renderer.leave_row();
+                        match running.take() {
+                            Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await?,
+                            None => print_note("nothing runs; Ctrl-D ends", &mut renderer)?,
+                        }
                     }
                     Input::Interrupted => {
                         renderer.leave_row();
@@ -296,14 +321,14 @@ impl Conversation<'_> {
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         match commands::parse_line(line) {
-            ChatLine::Command(ChatCommand::Stop) => match running.take() {
+            ChatLine::Command(ChatCommand::Stop, _) => match running.take() {
                 Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await,
                 None => print_note("nothing runs", renderer),
             },
-            ChatLine::Command(ChatCommand::Reasoning) => {
+            ChatLine::Command(ChatCommand::Reasoning, _) => {
                 renderer.unfold_reasoning().iter().try_for_each(|line| print_note(line, renderer))
             }
-            ChatLine::Command(command) => self.handle_command(command, renderer).await,
+            ChatLine::Command(command, words) => self.handle_command((command, words), renderer).await,
             ChatLine::Unknown(line) => print_note(&commands::describe_refusal(line), renderer),
             ChatLine::Message(line) => {
                 // A message starts a turn, unless it answers a question.
@@ -312,6 +337,38 @@ impl Conversation<'_> {
                 }
                 self.handle_line(line, asked, renderer).await
             }
+        }
+    }
+
+    /// Shows the model, how full its window is, what the conversation has cost, and the number of open questions. What the
+    /// engine cannot say now is left out.
+    async fn show_status_line<W: Write>(
+        &self,
+        open: usize,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        if self.context.out.quiet || self.context.out.json {
+            return Ok(());
+        }
+        match status_line::read_status_line(self.context, self.session, open).await {
+            Ok(Some(line)) => print_note(&line, renderer),
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Rings the terminal's bell: something waits for the person.
+    fn ring(&self) {
+        let mut output = self.context.host.streams.output.clone();
+        if output.is_terminal() && !self.context.out.quiet {
+            // A terminal without a bell shows nothing.
+            let _rung = output.write_all(b"\x07").and_then(|()| output.flush());
+        }
+    }
+
+    /// Rings when a turn that took long has ended: the person may have turned away.
+    fn notify_away(&self, began: Instant) {
+        if began.elapsed() >= LONG_TURN {
+            self.ring();
         }
     }
 
@@ -324,7 +381,7 @@ impl Conversation<'_> {
     /// Runs a command, and shows what it says. What the engine refuses ends the command, and not the conversation.
     async fn handle_command<W: Write>(
         &self,
-        command: ChatCommand,
+        command: (ChatCommand, &str),
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         match commands::run_chat_command(self.context, self.session, command).await {

@@ -1,0 +1,238 @@
+//! Cassettes of sessions: their stored turns, folded through the turn machine once more.
+//!
+//! The machine is pure, so the requests that it makes of the stored events are those that it made then.
+
+use std::collections::VecDeque;
+
+use writ_agent::effect::Effect;
+use writ_agent::event::{Event, ModelFailure, StoredEvent};
+use writ_agent::turn::Turn;
+use writ_store::reads::{SessionReads as _, TurnReads as _};
+use writ_store::sessions::ERASED_AT;
+use writ_store::turns::TurnRow;
+use writ_types::api::cassette::{CASSETTE_VERSION, CassettePage, CassetteQuery, CassetteTrack};
+use writ_types::chat::{ModelReply, ModelRequest, Part, ToolCall, ToolResult, estimate_tokens};
+use writ_types::digest::Digest;
+use writ_types::id::{AskId, SessionId};
+use writ_types::taint::Label;
+use writ_types::unit::Tokens;
+
+use super::{MAX_LISTED_BYTES, to_json};
+use crate::error::EngineError;
+use crate::history::read_turn_events;
+use crate::services::Services;
+use crate::session::{AGENT, TitleRecord};
+
+/// The most turns of one page.
+const MAX_PAGE_TURNS: usize = 200;
+
+/// A step of a stored turn, with what the machine had asked for.
+pub(super) enum StoredStep {
+    /// A message was taken in.
+    Message(String, Label),
+    /// A model answered.
+    Model(Box<ModelRequest>, Box<ModelReply>),
+    /// A model did not answer.
+    Failure(String),
+    /// A tool call came to an end.
+    Call(ToolCall, Label, ToolResult, Option<AskId>),
+    /// An ask was answered.
+    Answer(AskId, ToolResult),
+    /// Nothing that anyone outside has said.
+    Inner,
+}
+
+/// A stored turn on its way through the machine again.
+pub(super) struct Folding {
+    /// The machine before the event that comes next.
+    pub(super) machine: Turn,
+    due: VecDeque<Effect>,
+}
+
+impl Folding {
+    pub(super) fn new() -> Self {
+        Self { machine: Turn::new(), due: VecDeque::new() }
+    }
+
+    /// Finds what an event answers; [`Folding::take`] follows.
+    ///
+    /// # Errors
+    ///
+    /// If the machine had not asked for it.
+    pub(super) fn step_of(&mut self, event: &Event) -> Result<StoredStep, EngineError> {
+        let unasked = || EngineError::Machine("a stored event answers nothing".to_owned());
+        Ok(match event {
+            Event::Opened(opened) => {
+                let texts: Vec<&str> = opened.messages.iter().map(|message| message.text.as_str()).collect();
+                let label = opened.messages.first().map(|message| message.label.clone());
+                StoredStep::Message(texts.join("\n"), label.ok_or_else(unasked)?)
+            }
+            Event::Arrived { message } => StoredStep::Message(message.text.clone(), message.label.clone()),
+            Event::ModelReplied { reply } => {
+                let asked = self.due.iter().find_map(|effect| {
+                    if let Effect::CallModel { request, .. } = effect { Some(request.clone()) } else { None }
+                });
+                StoredStep::Model(asked.ok_or_else(unasked)?, Box::new(reply.clone()))
+            }
+            Event::ModelFailed { failure } => StoredStep::Failure(failure_text(failure)),
+            Event::Acted { result, ask, .. } => {
+                let asked = self.due.iter().find_map(|effect| {
+                    if let Effect::Act { call, label } = effect { Some((call, label)) } else { None }
+                });
+                let asked = asked.filter(|(call, _)| call.id == result.call_id);
+                let (call, label) =
+                    asked.map(|(call, label)| (call.clone(), label.clone())).ok_or_else(unasked)?;
+                StoredStep::Call(call, label, result.clone(), ask.clone())
+            }
+            Event::Answered { ask, result } => StoredStep::Answer(ask.clone(), result.clone()),
+            Event::InputJudged { .. }
+            | Event::Recorded
+            | Event::Recalled { .. }
+            | Event::OutputJudged { .. }
+            | Event::Delivered
+            | Event::Cancel
+            | Event::DeadlinePassed => StoredStep::Inner,
+        })
+    }
+
+    /// Hands an event to the machine.
+    ///
+    /// # Errors
+    ///
+    /// If the machine refuses it.
+    pub(super) fn take(&mut self, StoredEvent { event, at, .. }: StoredEvent) -> Result<(), EngineError> {
+        let phase = self.machine.phase();
+        let mut effects = Vec::new();
+        let answered =
+            if let Event::Acted { result, .. } = &event { Some(result.call_id.clone()) } else { None };
+        self.machine
+            .handle_event(event, at, &mut effects)
+            .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
+        if self.machine.phase() != phase {
+            self.due.clear();
+        }
+        self.due.retain(
+            |effect| !matches!(effect, Effect::Act { call, .. } if Some(&call.id) == answered.as_ref()),
+        );
+        self.due.extend(effects);
+        Ok(())
+    }
+}
+
+fn failure_text(failure: &ModelFailure) -> String {
+    match failure {
+        ModelFailure::SessionExhausted => "the session's tokens are used up".to_owned(),
+        ModelFailure::DailyExhausted => "the day's tokens are used up".to_owned(),
+        ModelFailure::Failed { text, noted, .. } | ModelFailure::TooLong { text, noted, .. } => {
+            noted.clone().unwrap_or_else(|| text.clone())
+        }
+    }
+}
+
+/// Reads turns of a session that have ended, and the number to go on after.
+pub(super) async fn page_of_turns(
+    services: &Services,
+    CassetteQuery { session, after }: CassetteQuery,
+) -> Result<(Vec<TurnRow>, bool), EngineError> {
+    let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
+    if row.metadata.contains_key(ERASED_AT) {
+        let why = "the content of this session was erased".to_owned();
+        return Err(EngineError::Params { method: "sessions.cassette".to_owned(), why });
+    }
+    let turns = services.journal.store.session_turns(session, after, MAX_PAGE_TURNS).await?;
+    let more = turns.len() >= MAX_PAGE_TURNS;
+    Ok((turns, more))
+}
+
+/// Reads a part of a session's cassette.
+pub(super) async fn read_cassette(
+    services: &Services,
+    query: CassetteQuery,
+) -> Result<CassettePage, EngineError> {
+    let (turns, mut more) = page_of_turns(services, query).await?;
+    let mut tracks = Vec::new();
+    if query.after == 0 {
+        tracks.push(head(services, query.session).await?);
+    }
+    let (mut bytes, mut last) = (0_usize, None);
+    for turn in turns {
+        let read = turn_tracks(services, &turn).await?;
+        for track in &read {
+            bytes = bytes.saturating_add(to_json(track)?.to_string().len());
+        }
+        // At least one turn, so that a reader who goes on advances.
+        if bytes > MAX_LISTED_BYTES && last.is_some() {
+            more = true;
+            break;
+        }
+        tracks.extend(read);
+        last = Some(turn.number);
+    }
+    Ok(CassettePage { tracks, next: last.filter(|_| more) })
+}
+
+async fn head(services: &Services, session: SessionId) -> Result<CassetteTrack, EngineError> {
+    let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
+    let agent = row.metadata.get(AGENT).and_then(serde_json::Value::as_str).map(str::to_owned);
+    Ok(CassetteTrack::Head {
+        version: CASSETTE_VERSION,
+        session,
+        title: TitleRecord::of_metadata(&row.metadata).map(|title| title.text),
+        agent,
+        has_project: row.project.is_some(),
+        made_at: services.journal.clock.now(),
+    })
+}
+
+/// The lines of one turn. Texts were masked when they were stored, and are masked again with what is secret now.
+async fn turn_tracks(services: &Services, row: &TurnRow) -> Result<Vec<CassetteTrack>, EngineError> {
+    let (turn, mut tracks, mut folding) = (row.number, Vec::new(), Folding::new());
+    for stored in read_turn_events(&services.journal.store, row.session, row.id).await? {
+        let track = match folding.step_of(&stored.event)? {
+            StoredStep::Message(text, label) => {
+                Some(CassetteTrack::Message { turn, text, taint: label.taint })
+            }
+            StoredStep::Model(request, reply) => Some(CassetteTrack::Model {
+                turn,
+                request: Digest::of_json(&request).map_err(EngineError::NotCanonical)?,
+                messages: request.messages.len(),
+                tools: request.tools.len(),
+                length: length_of(&request),
+                reply,
+            }),
+            StoredStep::Failure(text) => Some(CassetteTrack::Failure { turn, text }),
+            StoredStep::Call(call, _, result, ask) => Some(CassetteTrack::Tool {
+                turn,
+                call,
+                outcome: result.outcome,
+                text: result.text,
+                taint: result.label.taint,
+                ask,
+            }),
+            StoredStep::Answer(ask, result) => {
+                Some(CassetteTrack::Answer { turn, ask, outcome: result.outcome, text: result.text })
+            }
+            StoredStep::Inner => None,
+        };
+        tracks.extend(track);
+        folding.take(stored)?;
+    }
+    tracks.push(CassetteTrack::End { turn, state: row.state.clone() });
+    tracks.iter().map(|track| masked(services, track)).collect()
+}
+
+fn length_of(request: &ModelRequest) -> Tokens {
+    let messages = request.messages.iter().flat_map(|message| &message.parts).map(|part| match part {
+        Part::Text { text } => estimate_tokens(text),
+        Part::Call(call) => estimate_tokens(&call.arguments.to_string()),
+        Part::Result(result) => estimate_tokens(&result.text),
+        Part::Reasoning(_) => Tokens::default(),
+    });
+    messages.fold(estimate_tokens(&request.system), Tokens::saturating_add)
+}
+
+fn masked(services: &Services, track: &CassetteTrack) -> Result<CassetteTrack, EngineError> {
+    let mut value = to_json(track)?;
+    services.journal.redactor.mask_json(&mut value);
+    serde_json::from_value(value).map_err(|error| EngineError::Machine(format!("a masked track: {error}")))
+}

@@ -1,0 +1,183 @@
+// Daily use in the page: conversations that are named, found, copied and deleted, what turns have used, the keyboard, and the
+// cadence of questions.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import { createRequire } from "node:module";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { connected, DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
+import { remembering } from "./lib/review.mjs";
+import { SCRIPT } from "./lib/script.mjs";
+import { Writ } from "./lib/writ.mjs";
+
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
+
+let browser;
+let writ;
+let me;
+
+before(async () => {
+  fs.mkdirSync(PICTURES, { recursive: true });
+  browser = await launch();
+  writ = await Writ.start(SCRIPT, remembering("medium"));
+  fs.mkdirSync(path.join(writ.root, "home/agents"), { recursive: true });
+  fs.writeFileSync(path.join(writ.root, "home/agents/reader.toml"), 'about = "Reads only"\ntools = ["file_read"]\n');
+  await writ.halt();
+  await writ.serve();
+});
+after(async () => {
+  await browser?.close();
+  await writ?.stop();
+});
+beforeEach(async () => {
+  me = await visitor(browser, writ, { viewport: DESKTOP });
+});
+afterEach(() => me.close());
+
+const rail = (page) => page.locator(".rail-sessions");
+const row = (page, text) => rail(page).locator(".session-item", { hasText: text });
+
+async function edited(page, text) {
+  await row(page, text).hover();
+  await row(page, text).locator(".session-more").click();
+  await page.locator("#editor[open]").waitFor();
+}
+
+test("a conversation is renamed, found by what was said in it, deleted and brought back", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "hello there");
+  await reply(page, "until it is complete.").waitFor();
+  await row(page, "hello there").waitFor();
+  await edited(page, "hello there");
+  await page.locator("#editor-name").fill("Greetings");
+  await page.keyboard.press("Enter");
+  await row(page, "Greetings").waitFor();
+  assert.equal(await page.locator("#session-name").innerText(), "Greetings");
+  await rail(page).locator("[data-session-search]").fill("pieces COMPLETE");
+  const hit = rail(page).locator(".excerpt", { hasText: "several pieces" });
+  await hit.waitFor();
+  await rail(page).locator("[data-session-search]").fill("walrus");
+  await rail(page).getByText("Nothing found.").waitFor();
+  await rail(page).locator("[data-session-search]").fill("");
+  await row(page, "Greetings").waitFor();
+  await edited(page, "Greetings");
+  await page.locator("#editor-delete").click();
+  await row(page, "Greetings").waitFor({ state: "detached" });
+  await page.locator("#deleted").getByRole("button", { name: "Bring it back" }).click();
+  await page.locator(".copied").waitFor();
+  await reply(page, "until it is complete.").or(page.locator(".turn .reply", { hasText: "until it is complete." })).first().waitFor();
+});
+
+test("a turn says what it has used, and a message is edited and tried again in a copy", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "hello once");
+  await reply(page, "until it is complete.").waitFor();
+  await say(page, "what can you do here");
+  await reply(page, "Everything is on record.").waitFor();
+  await page.locator(".turn .usage").nth(1).waitFor();
+  assert.match(await page.locator(".turn .usage").first().innerText(), /scripted .* context .* \$/s);
+  const first = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  const said = page.locator(".said", { hasText: "what can you do here" });
+  await said.hover();
+  await said.locator(".edit").click();
+  await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", first);
+  assert.equal(await page.locator("#message").inputValue(), "what can you do here");
+  await page.locator(".copied").waitFor();
+  assert.equal(await page.locator(".said", { hasText: "hello once" }).count(), 1, "what came before is there");
+  assert.equal(await page.locator(".said", { hasText: "what can you do here" }).count(), 0);
+  await say(page, "hello again");
+  await reply(page, "until it is complete.").last().waitFor();
+});
+
+test("a named agent is chosen for a conversation", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "hello reader");
+  await reply(page, "until it is complete.").waitFor();
+  await edited(page, "hello reader");
+  await page.locator("#editor-agent").selectOption("reader");
+  await page.locator("#announcer", { hasText: "reader answers" }).waitFor();
+  await page.locator("#editor [data-close]").click();
+  const listed = JSON.parse(writ.run("sessions", "list", "--json"));
+  assert.equal(listed.sessions[0].agent, "reader");
+});
+
+test("the keyboard alone begins, searches, renames and stops", async () => {
+  const page = await me.open();
+  await page.keyboard.press("Alt+n");
+  await page.locator("#opener[open]").waitFor();
+  await page.locator("#opener-folder").fill("");
+  await page.keyboard.press("Enter");
+  await page.locator("#opener[open]").waitFor({ state: "detached" }).catch(() => {});
+  await connected(page);
+  await page.locator("#message").fill("please be stopped");
+  await page.keyboard.press("Enter");
+  await page.locator("#stop").waitFor();
+  await page.keyboard.press("Escape");
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  await page.locator("#message").evaluate((box) => box.blur());
+  await page.keyboard.press("?");
+  await page.locator("#shortcuts[open]").waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Alt+k");
+  assert.equal(await page.evaluate(() => document.activeElement.matches("[data-session-search]")), true);
+  await page.keyboard.press("Alt+r");
+  await page.locator("#editor[open]").waitFor();
+});
+
+test("questions and their answers are measured", async () => {
+  const page = await me.open();
+  await fresh(page);
+  for (let n = 0; n < 5; n += 1) {
+    await say(page, `keep the first, ${n}`);
+    await page.locator(".ask[data-state=open]").last().waitFor();
+    const ask = JSON.parse(writ.run("approvals", "list", "--json")).asks[0].ask_id;
+    writ.run("approvals", "approve", ask, "--yes");
+    await page.locator(".ask[data-state=open]").waitFor({ state: "detached" });
+  }
+  await page.locator("[data-surface-link=review]").click();
+  await page.locator("#cadence .facts").waitFor();
+  assert.match(await page.locator("#cadence .facts").innerText(), /5 questions answered in 30 days · half of them within .* · 0 % denied/);
+});
+
+for (const device of ["desktop", "phone"]) {
+  for (const colorScheme of ["light", "dark"]) {
+    test(`how it looks: ${device}, ${colorScheme}`, async () => {
+      const looker = await visitor(browser, writ, { viewport: device === "phone" ? PHONE : DESKTOP, colorScheme, reducedMotion: "reduce", hasTouch: device === "phone", bypassCSP: true });
+      const page = await looker.open();
+      const look = async (name) => {
+        await page.screenshot({ path: path.join(PICTURES, `daily-${name}-${device}-${colorScheme}.png`) });
+        await page.evaluate(fs.readFileSync(AXE, "utf8"));
+        const { violations } = await page.evaluate(() => globalThis.axe.run());
+        const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+        assert.deepEqual(serious.map(({ id, nodes }) => [name, id, nodes.map(({ html }) => html)]), []);
+      };
+      await fresh(page);
+      await say(page, "hello, how does this look?");
+      await reply(page, "until it is complete.").waitFor();
+      await page.locator(".turn .usage").waitFor();
+      await look("turn");
+      await page.keyboard.press("Alt+r");
+      await page.locator("#editor[open]").waitFor();
+      await look("editor");
+      await page.keyboard.press("Escape");
+      await page.locator("#shortcuts-button").click();
+      await page.locator("#shortcuts[open]").waitFor();
+      await look("shortcuts");
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("Alt+k");
+      await page.keyboard.type("pieces");
+      await page.locator(".excerpt:visible").first().waitFor();
+      await look("search");
+      await page.keyboard.press("Escape");
+      await page.locator("[data-surface-link=review]").click();
+      await page.locator("#cadence .facts").waitFor();
+      await look("cadence");
+      await looker.close();
+    });
+  }
+}
