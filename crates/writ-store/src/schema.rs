@@ -46,6 +46,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 12, name: "operations", sql: include_str!("schema/0012_operations.sql") },
     Migration { number: 13, name: "fleet", sql: include_str!("schema/0013_fleet.sql") },
     Migration { number: 14, name: "fleet proxy", sql: include_str!("schema/0014_fleet_proxy.sql") },
+    Migration { number: 15, name: "memory", sql: include_str!("schema/0015_memory.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -149,6 +150,9 @@ mod tests {
             "fleet_case",
             "fleet_holder",
             "fleet_message",
+            "memory_space",
+            "memory_question",
+            "memory_change",
         ] {
             let sql = format!("SELECT count(*) FROM {table}");
             assert_eq!(conn.query_row(&sql, [], |row| row.get(0)), Ok(0), "{table}");
