@@ -28,6 +28,10 @@ use writ_runtime::keys::EngineKeys;
 use writ_runtime::servers::SERVER_IDLE;
 use writ_runtime::services::EngineParts;
 use writ_sandbox::Sandbox;
+use writ_memory::config::MemoryConfig;
+use writ_memory::embedder::SharedEmbedder;
+use writ_memory::local::LocalModel;
+use writ_runtime::memories::MemorySettings;
 use writ_search::{SearchClient, SearchKeys};
 use writ_secrets::store::{EngineKey, SecretStore};
 use writ_store::config::StoreConfig;
@@ -259,7 +263,17 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         strict: config.general.strict,
         execution: config.general.execution,
         ledger: config.ledger.clone(),
+        memory: memory_settings(&config.memory)?,
     })
+}
+
+/// Reads the local model of the memory, if one is configured. A folder without a usable one ends the start.
+fn memory_settings(config: &MemoryConfig) -> Result<MemorySettings, Failure> {
+    let local: Option<SharedEmbedder> = match &config.folder {
+        Some(folder) => Some(Arc::new(LocalModel::open(folder)?)),
+        None => None,
+    };
+    Ok(MemorySettings { config: config.clone(), local })
 }
 
 #[cfg(debug_assertions)]

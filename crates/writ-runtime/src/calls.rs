@@ -217,6 +217,27 @@ async fn dispatch_call(
         MethodCall::MemoryForget(name) => {
             as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
+        MethodCall::MemoryDrop(names) => {
+            as_json::<m::MemoryDrop>(memory::drop_memories(services, names).await)
+        }
+        MethodCall::MemoryShow(name) => as_json::<m::MemoryShow>(memory::show_memory(services, name).await),
+        MethodCall::MemoryEdit(edit) => as_json::<m::MemoryEdit>(memory::edit_memory(services, edit).await),
+        MethodCall::MemoryPending(NoParams {}) => {
+            as_json::<m::MemoryPending>(memory::pending_memories(services).await)
+        }
+        MethodCall::MemoryConfirm(answer) => {
+            as_json::<m::MemoryConfirm>(memory::answer_memory(services, answer).await)
+        }
+        MethodCall::MemoryUndo(none) => as_json::<m::MemoryUndo>(memory::undo_memories(services, none).await),
+        MethodCall::MemoryExport(page) => {
+            as_json::<m::MemoryExport>(memory::export_memories(services, page).await)
+        }
+        MethodCall::MemoryImport(import) => {
+            as_json::<m::MemoryImport>(memory::import_memories(services, import).await)
+        }
+        MethodCall::MemoryStats(NoParams {}) => {
+            as_json::<m::MemoryStats>(memory::memory_figures(services).await)
+        }
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
         MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
         MethodCall::FleetMessages(query) => {

@@ -15,6 +15,8 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
+use crate::memories::MemorySettings;
+
 /// Default lifetime of an ask (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most turns that run at once; more wait in the queue.
@@ -124,4 +126,6 @@ pub struct RuntimeConfig {
     pub execution: Execution,
     /// Settings for the ledger's payloads and heads.
     pub ledger: LedgerConfig,
+    /// Settings of the memory.
+    pub memory: MemorySettings,
 }

@@ -9,6 +9,8 @@
 //! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
 //!   programs' tools;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
+//! - `memories` holds the index of vectors, `recall` searches with it, `remembering` decides about new memories, `upkeep` embeds and
+//!   consolidates them;
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
@@ -56,6 +58,7 @@ mod trust;
 mod approved;
 mod heads;
 mod history;
+pub mod memories;
 pub mod servers;
 pub mod services;
 
@@ -75,9 +78,12 @@ mod place;
 mod plans;
 mod project;
 mod quarantine;
+mod recall;
+mod remembering;
 mod secrets;
 mod subscriptions;
 mod undo;
+mod upkeep;
 mod way_back;
 
 mod calls;

@@ -23,7 +23,10 @@ use writ_types::api::key::{
 use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
-use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
+use writ_types::api::memory::{
+    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines, MemoryName,
+    MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
+};
 use writ_types::api::model::{ModelList, ModelName};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -319,6 +322,24 @@ methods! {
         Change("it is the owner's own text, like a message sent into a session");
     /// Forgets a memory.
     MemoryForget = "memory.forget", MemoryName => MemoryName, Terminal;
+    /// Forgets several memories.
+    MemoryDrop = "memory.drop", MemoryNames => MemoryNames, Terminal;
+    /// Shows a memory with all that is so of it.
+    MemoryShow = "memory.show", MemoryName => ShownMemory, Read;
+    /// Changes a memory.
+    MemoryEdit = "memory.edit", MemoryAmendment => MemoryChanges, Terminal;
+    /// Lists the memories and questions that wait for the owner.
+    MemoryPending = "memory.pending", NoParams => PendingMemories, Read;
+    /// Takes the owner's word about a memory.
+    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges, Terminal;
+    /// Undoes the last changes of memories.
+    MemoryUndo = "memory.undo", NoParams => MemoryChanges, Terminal;
+    /// Returns a part of all memories, for an export.
+    MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
+    /// Stores memories of a bundle.
+    MemoryImport = "memory.import", MemoryLines => MemoryImported, Terminal;
+    /// Counts memories, vectors and questions.
+    MemoryStats = "memory.stats", NoParams => MemoryFigures, Read;
 
     /// Lists the jobs, with the next run and the last result of each.
     JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
@@ -387,7 +408,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 24] = [
+    const READS: [&str; 27] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -404,7 +425,10 @@ mod tests {
         "ledger.list",
         "ledger.proof",
         "ledger.rests_on",
+        "memory.pending",
         "memory.search",
+        "memory.show",
+        "memory.stats",
         "orders.list",
         "ping",
         "sessions.list",

@@ -3,6 +3,8 @@
 
 mod clearance;
 
+mod embedding;
+
 mod shown;
 
 mod trial;
@@ -36,6 +38,7 @@ use crate::place::CallPlace;
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
+pub(crate) use self::embedding::embed_texts;
 use self::shown::{show, shown_text};
 pub(crate) use self::trial::try_model;
 

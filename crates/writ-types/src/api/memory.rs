@@ -152,7 +152,7 @@ pub struct LinkedMemory {
 /// A change of a memory by the owner. What is not named stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MemoryEdit {
+pub struct MemoryAmendment {
     /// The memory.
     pub id: MemoryId,
     /// Another text.
@@ -233,7 +233,7 @@ pub struct MemoryPage {
 /// Memories of a bundle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MemoryImport {
+pub struct MemoryLines {
     /// Lines of the bundle, without its header.
     pub lines: Vec<String>,
     /// True: memories of the same id are replaced; false: they stay as they are.
