@@ -143,6 +143,9 @@ mod hooks;
 #[path = "suite/tiny.rs"]
 mod tiny;
 
+#[path = "suite/memory.rs"]
+mod memory;
+
 #[path = "suite/vault.rs"]
 mod vault;
 
@@ -773,7 +776,17 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let listed = home.json(&["jobs", "list"]);
     let jobs = listed["jobs"].as_array().expect("a list");
     let names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
-    assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "memory.consolidate", "outbox.prune", "undo.end"]);
+    assert_eq!(
+        names,
+        [
+            "asks.expire",
+            "ledger.copy_heads",
+            "ledger.erase",
+            "memory.consolidate",
+            "outbox.prune",
+            "undo.end"
+        ]
+    );
     assert!(jobs.iter().all(|job| job["next_run"].is_string()), "{listed}");
     let output = home.run(&["jobs", "list"]);
     let lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();

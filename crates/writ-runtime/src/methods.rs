@@ -24,8 +24,8 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{
-    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines, MemoryName,
-    MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
+    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines,
+    MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
 };
 use writ_types::api::model::{ModelList, ModelName};
 use writ_types::api::project::{

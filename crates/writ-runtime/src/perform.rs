@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_inspect::prepared::Prepared;
+use writ_memory::search::BeyondWindow;
 use writ_policy::permit::Permit;
 use writ_sandbox::Workspace;
 use writ_sandbox::error::SandboxError;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
-use writ_memory::search::BeyondWindow;
 use writ_store::batch::Op;
 use writ_store::memory::{MemoryTraits, Secrets};
 use writ_store::reads::UndoReads as _;
@@ -372,7 +372,11 @@ fn memory_hit(memory: writ_store::memory::Memory) -> RecalledMemory {
     }
 }
 
-async fn remember(place: &CallPlace, permit: Permit, ops: &mut Pending) -> Result<PerformedOutcome, EngineError> {
+async fn remember(
+    place: &CallPlace,
+    permit: Permit,
+    ops: &mut Pending,
+) -> Result<PerformedOutcome, EngineError> {
     let prepared = place::opened(place, permit)?;
     let now = place.services.journal.clock.now();
     let id = place.services.journal.ids.memory(now);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use writ_memory::embedder::{EmbedError, Embedding, bounded_text, check_answer};
 use writ_memory::config::EmbedderKind;
+use writ_memory::embedder::{EmbedError, Embedding, bounded_text, check_answer};
 use writ_memory::search::{BeyondWindow, FoundMemory, MemorySearch, search_memories};
 use writ_memory::window::find_window;
 use writ_models::provider::Route;
@@ -85,7 +85,10 @@ pub(crate) async fn find_memories(
     };
     let hits = search_memories(&services.journal.store, &search).await?;
     if let Some(window) = window.filter(|_| question.beyond == BeyondWindow::LeftOut) {
-        notes.push(format!("only memories of {} were looked for ({} to {})", window.words, window.start, window.end));
+        notes.push(format!(
+            "only memories of {} were looked for ({} to {})",
+            window.words, window.start, window.end
+        ));
     } else if let Some(reason) = Store::explain_search(text)
         && meaning.is_none()
     {

@@ -135,7 +135,8 @@ async fn embed_batch(
             vectors.push(NewVector { row: memory.row, edits: memory.traits.edits, code, numbers });
         }
     }
-    let stored: Vec<(i64, Vec<u8>)> = vectors.iter().map(|vector| (vector.row, vector.code.clone())).collect();
+    let stored: Vec<(i64, Vec<u8>)> =
+        vectors.iter().map(|vector| (vector.row, vector.code.clone())).collect();
     let embedded: std::collections::BTreeSet<i64> = stored.iter().map(|(row, _)| *row).collect();
     let left = skipped.iter().chain(&readable).map(|memory| memory.row).filter(|row| !embedded.contains(row));
     let skipped = left.collect();
@@ -229,9 +230,8 @@ pub(crate) async fn consolidate(services: &Arc<Services>) -> Result<Progress, En
 
 fn consolidation_ops(plan: &ConsolidationPlan, now: Timestamp) -> Vec<Op> {
     let batch = format!("consolidation-{}", now.as_millis());
-    let change = |memory, change| {
-        Op::Memory(MemoryOp::Change { memory, change, batch: batch.clone(), at: now })
-    };
+    let change =
+        |memory, change| Op::Memory(MemoryOp::Change { memory, change, batch: batch.clone(), at: now });
     let mut ops = Vec::new();
     for merge in &plan.merges {
         if let Some(taint) = merge.taint {

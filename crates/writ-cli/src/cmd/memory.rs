@@ -132,7 +132,8 @@ async fn export(context: &Context, client: &mut EngineClient, file: Option<&Path
             None => break,
         }
     }
-    let Some(file) = file else { return context.out.print_bytes(format!("{}\n", lines.join("\n")).as_bytes());
+    let Some(file) = file else {
+        return context.out.print_bytes(format!("{}\n", lines.join("\n")).as_bytes());
     };
     let count = lines.len().saturating_sub(1);
     let (file, text) = (context.locate_path(file), format!("{}\n", lines.join("\n")));
@@ -177,8 +178,7 @@ async fn import(
             && let Some(next) = page.next
         {
             let there = page.lines.iter().filter_map(|line| serde_json::from_str::<BundledMemory>(line).ok());
-            let ids: Vec<MemoryId> =
-                there.map(|memory| memory.id).filter(|id| !stays.contains(id)).collect();
+            let ids: Vec<MemoryId> = there.map(|memory| memory.id).filter(|id| !stays.contains(id)).collect();
             for part in ids.chunks(IMPORTED_AT_ONCE) {
                 let gone = client.ask::<m::MemoryDrop>(&MemoryNames { ids: part.to_vec() }).await?;
                 dropped += gone.ids.len();
@@ -214,7 +214,14 @@ fn describe_memory(memory: &ShownMemory) -> Vec<String> {
     let word = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut lines = vec![
         escape_line(&memory.text),
-        format!("{}, {}, {}, {}, from {}", word("kind"), word("trust"), word("status"), word("taint"), word("source")),
+        format!(
+            "{}, {}, {}, {}, from {}",
+            word("kind"),
+            word("trust"),
+            word("status"),
+            word("taint"),
+            word("source")
+        ),
         format!("stored {}; importance {}; used {} times", memory.at, memory.importance, memory.uses),
     ];
     lines.extend(memory.pinned.then(|| "pinned".to_owned()));
@@ -223,8 +230,12 @@ fn describe_memory(memory: &ShownMemory) -> Vec<String> {
     let names = |names: &[String]| escape_line(&names.join(", "));
     lines.extend((!memory.entities.is_empty()).then(|| format!("about: {}", names(&memory.entities))));
     lines.extend((!memory.related.is_empty()).then(|| format!("related: {}", names(&memory.related))));
-    lines.extend(memory.causes.iter().map(|cause| format!("because: {}  {}", cause.id, escape_line(&cause.text))));
-    lines.extend(memory.effects.iter().map(|effect| format!("led to: {}  {}", effect.id, escape_line(&effect.text))));
+    lines.extend(
+        memory.causes.iter().map(|cause| format!("because: {}  {}", cause.id, escape_line(&cause.text))),
+    );
+    lines.extend(
+        memory.effects.iter().map(|effect| format!("led to: {}  {}", effect.id, escape_line(&effect.text))),
+    );
     lines
 }
 
@@ -238,26 +249,34 @@ fn describe_pending(pending: &PendingMemories) -> Vec<String> {
         .map(|memory| format!("{}  {} (waits)", memory.id, escape_line(&memory.text)))
         .collect();
     for question in &pending.questions {
-        lines.push(format!("{}  {}: {}", question.id, escape_line(&question.text), escape_line(&question.reason)));
+        lines.push(format!(
+            "{}  {}: {}",
+            question.id,
+            escape_line(&question.text),
+            escape_line(&question.reason)
+        ));
         if let Some(other) = &question.other {
             lines.push(format!("    against {}  {}", other.id, escape_line(&other.text)));
         }
     }
-    lines.push("`writ memory confirm ID` says that it is so, `writ memory confirm ID --no` that it is not".to_owned());
+    lines.push(
+        "`writ memory confirm ID` says that it is so, `writ memory confirm ID --no` that it is not"
+            .to_owned(),
+    );
     lines
 }
 
 fn describe_figures(figures: &MemoryFigures) -> Vec<String> {
-    let mut lines: Vec<String> = figures
-        .counts
-        .iter()
-        .map(|row| format!("{:>8}  {} {}", row.count, row.status, row.kind))
-        .collect();
+    let mut lines: Vec<String> =
+        figures.counts.iter().map(|row| format!("{:>8}  {} {}", row.count, row.status, row.kind)).collect();
     lines.push(format!("{:>8}  bytes of text", figures.text_bytes));
     lines.push(format!("{:>8}  questions wait", figures.questions));
     for row in &figures.vectors {
         let serving = if row.serving { "in use" } else { "being made, or going" };
-        lines.push(format!("{:>8}  vectors of {} ({} numbers; {serving})", row.count, row.model, row.dimension));
+        lines.push(format!(
+            "{:>8}  vectors of {} ({} numbers; {serving})",
+            row.count, row.model, row.dimension
+        ));
     }
     lines.push(format!("embedder: {}", figures.embedder_state));
     lines

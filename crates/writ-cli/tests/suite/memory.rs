@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::*;
+use super::Home;
 
 fn add(home: &Home, text: &str) -> String {
     let added = home.json(&["memory", "add", text]);
@@ -25,7 +25,10 @@ fn a_memory_is_edited_undone_and_shown_with_its_causes() {
     let shown = home.json(&["memory", "show", flood]);
     assert_eq!(shown["causes"][0]["id"], rain.as_str());
     assert_eq!(shown["entities"], serde_json::json!(["anna", "anna berg", "berg"]));
-    assert_eq!((&shown["trust"], &shown["source"], &shown["importance"]), (&"verified".into(), &"user".into(), &700.into()));
+    assert_eq!(
+        (&shown["trust"], &shown["source"], &shown["importance"]),
+        (&"verified".into(), &"user".into(), &700.into())
+    );
     assert_eq!(home.json(&["memory", "show", &rain])["effects"][0]["id"], flood);
     home.json(&["memory", "edit", flood, "--text", "The garage of Anna Berg was flooded", "--pinned"]);
     assert_eq!(found(&home, "cellar"), Vec::<String>::new());
@@ -61,7 +64,7 @@ fn contradictions_are_asked_about_and_the_owners_word_decides() {
 fn a_bundle_is_exported_merged_and_replaces() {
     let home = Home::ready();
     let tea = add(&home, "Anna drinks tea");
-    let file = home.path().join("memories.jsonl");
+    let file = home.dir.path().join("memories.jsonl");
     let name = file.to_str().expect("a name");
     home.json(&["memory", "export", name]);
     let external = format!(

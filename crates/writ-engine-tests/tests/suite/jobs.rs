@@ -73,7 +73,17 @@ fn an_ask_ends_by_a_job_while_no_message_comes_and_a_clock_set_back_by_days_runs
         let listed = handed.call("jobs.list", json!({})).await.expect("listed");
         let jobs = listed["jobs"].as_array().expect("a list");
         let names: Vec<&Value> = jobs.iter().map(|job| &job["name"]).collect();
-        assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "memory.consolidate", "outbox.prune", "undo.end"]);
+        assert_eq!(
+            names,
+            [
+                "asks.expire",
+                "ledger.copy_heads",
+                "ledger.erase",
+                "memory.consolidate",
+                "outbox.prune",
+                "undo.end"
+            ]
+        );
         assert_eq!(
             jobs[0],
             json!({

@@ -16,9 +16,9 @@ use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryTrust, Remember};
 use writ_types::api::NoParams;
 use writ_types::api::memory::{
-    FoundMemory, LinkedMemory, MemoryAnswer, MemoryChanges, MemoryCount, MemoryAmendment, MemoryFigures, MemoryHits,
-    MemoryLines, MemoryImported, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery,
-    MemoryQuestionRow, NewFact, PendingMemories, ShownMemory, VectorCount,
+    FoundMemory, LinkedMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryCount, MemoryFigures,
+    MemoryHits, MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery,
+    MemoryQuery, MemoryQuestionRow, NewFact, PendingMemories, ShownMemory, VectorCount,
 };
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
 use writ_models::error::ModelError;
 use writ_models::provider::Route;
 use writ_policy::budget::Spent;
 use writ_policy::door::Mode;
-use writ_inspect::prepared::Prepared;
 use writ_store::batch::{Op, UsageDelta};
 use writ_types::chat::Usage;
 use writ_types::entry::Fact;
@@ -88,16 +88,8 @@ pub(crate) async fn embed_texts(
     };
     let cost = models.embedding_cost(&planned, &usage, now);
     let requested = planned.requested_model();
-    let fact = Fact::ModelCalled {
-        attempt,
-        requested,
-        actual,
-        stop: None,
-        usage,
-        cost,
-        error,
-        sealed_reply: None,
-    };
+    let fact =
+        Fact::ModelCalled { attempt, requested, actual, stop: None, usage, cost, error, sealed_reply: None };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
     ops.push(Op::AddUsage(UsageDelta {
