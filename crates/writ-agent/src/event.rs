@@ -267,6 +267,9 @@ pub struct MemoryItem {
     pub text: String,
     /// Its trust label.
     pub label: Label,
+    /// The reasons why it was recalled, for people; empty for one that is pinned.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// Something of the conversation before the history.

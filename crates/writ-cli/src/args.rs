@@ -61,7 +61,7 @@ pub(crate) use keys::{
     TaskCommand,
 };
 pub(crate) use mcp::{AddServer, McpCommand};
-pub(crate) use memory::MemoryCommand;
+pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use policy::{PolicyCommand, TaintCommand};

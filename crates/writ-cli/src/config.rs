@@ -14,6 +14,7 @@ use writ_fleet::config::FleetConfig;
 use writ_gateway::http::config::ServerConfig;
 use writ_inspect::egress::credential;
 use writ_inspect::gate::{EscalationConfigs, GateConfig, HookConfig};
+use writ_memory::config::MemoryConfig;
 use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::access::AccessConfig;
@@ -106,6 +107,8 @@ pub(crate) struct Config {
     pub(crate) egress: EgressLists,
     /// The search provider.
     pub(crate) search: SearchConfig,
+    /// The memory.
+    pub(crate) memory: MemoryConfig,
     /// Retention of the ledger's payloads and heads.
     pub(crate) ledger: LedgerConfig,
     /// The routers of locked agents.
@@ -228,6 +231,7 @@ fn default_values() -> BTreeMap<KeyPath, Value> {
         ("sandbox", table_of(&SandboxConfig::default())),
         ("egress", table_of(&EgressLists::default())),
         ("search", table_of(&SearchConfig::default())),
+        ("memory", table_of(&MemoryConfig::default())),
         ("timeouts", table_of(&writ_tools::config::ToolTimeouts::default())),
         ("secrets", table_of(&writ_secrets::config::SecretsConfig::default())),
         ("server", table_of(&ServerConfig::default())),
@@ -261,6 +265,14 @@ fn resolve_below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
     ledger
 }
 
+/// The folder of the local model is relative to the home, as all others.
+fn resolve_model_folder(mut memory: MemoryConfig, home: &Path) -> MemoryConfig {
+    if let Some(folder) = &mut memory.folder {
+        *folder = home.join(&folder);
+    }
+    memory
+}
+
 fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let mut tree = effective.to_table();
     let gates = gates::read_list(("gates", gates::GATE_NEEDS), tree.remove("gates"), &effective, findings);
@@ -284,6 +296,7 @@ fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding
     let sandbox = typed.read_section("sandbox", section("sandbox"));
     let egress = typed.read_section("egress", in_list(in_list(section("egress"), "pin"), "credentials"));
     let search = typed.read_section("search", section("search"));
+    let memory: Option<MemoryConfig> = typed.read_section("memory", section("memory"));
     let timeouts = typed.read_section("timeouts", section("timeouts"));
     let quarantine = typed.read_section("quarantine", section("quarantine"));
     let secrets = typed.read_section("secrets", secrets);
@@ -318,6 +331,7 @@ fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding
         turn,
         egress: egress?,
         search: search?,
+        memory: resolve_model_folder(memory?, home),
         timeouts: timeouts?,
         quarantine: quarantine?,
         server: server?,
@@ -443,6 +457,11 @@ impl Config {
         if let Err(error) = self.search.check_settings() {
             let mut finding = self.finding_of(error.to_string(), "search");
             finding.hint = error.report().hint;
+            findings.push(finding);
+        }
+        if let Err(error) = self.memory.check_settings() {
+            let mut finding = self.finding_of(error.to_string(), "memory");
+            finding.hint = "see [memory] in config.example.toml".to_owned();
             findings.push(finding);
         }
         // The same check as at the start of the engine, so that `config check` finds it, too.

@@ -17,6 +17,9 @@ use writ_fleet::models::server::RouterSocket;
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::{Http, TakenPort};
 use writ_inspect::redact::Redactor;
+use writ_memory::config::MemoryConfig;
+use writ_memory::embedder::SharedEmbedder;
+use writ_memory::local::LocalModel;
 use writ_models::Models;
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
@@ -25,6 +28,7 @@ use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
 use writ_runtime::engine::Engine;
 use writ_runtime::keys::EngineKeys;
+use writ_runtime::memories::MemorySettings;
 use writ_runtime::servers::SERVER_IDLE;
 use writ_runtime::services::EngineParts;
 use writ_sandbox::Sandbox;
@@ -260,7 +264,17 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         strict: config.general.strict,
         execution: config.general.execution,
         ledger: config.ledger.clone(),
+        memory: memory_settings(&config.memory)?,
     })
+}
+
+/// Reads the local model of the memory, if one is configured. A folder without a usable one ends the start.
+fn memory_settings(config: &MemoryConfig) -> Result<MemorySettings, Failure> {
+    let local: Option<SharedEmbedder> = match &config.folder {
+        Some(folder) => Some(Arc::new(LocalModel::open(folder)?)),
+        None => None,
+    };
+    Ok(MemorySettings { config: config.clone(), local })
 }
 
 #[cfg(debug_assertions)]

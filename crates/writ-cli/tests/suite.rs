@@ -149,6 +149,9 @@ mod hooks;
 #[path = "suite/tiny.rs"]
 mod tiny;
 
+#[path = "suite/memory.rs"]
+mod memory;
+
 #[path = "suite/vault.rs"]
 mod vault;
 
@@ -781,7 +784,15 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
     assert_eq!(
         names,
-        ["asks.expire", "ledger.copy_heads", "ledger.erase", "outbox.prune", "sessions.erase", "undo.end"]
+        [
+            "asks.expire",
+            "ledger.copy_heads",
+            "ledger.erase",
+            "memory.consolidate",
+            "outbox.prune",
+            "sessions.erase",
+            "undo.end"
+        ]
     );
     assert!(jobs.iter().all(|job| job["next_run"].is_string()), "{listed}");
     let output = home.run(&["jobs", "list"]);

@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use writ_egress::Egress;
 use writ_policy::permit::Permit;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
+use writ_types::credential::CredentialRef;
 use writ_types::digest::Digest;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::catalogue::{Catalogue, ModelInfo, Price, PricedModel};
 use crate::config::{ModelRole, ModelsConfig};
-use crate::credential::CredentialSource;
+use crate::credential::{CredentialError, CredentialSource};
 use crate::error::{ContextSizes, Failure, ModelError};
 use crate::failover::{Course, NextAttempt, RouteExperience, RouteHealth, StoredHealth};
 use crate::plan::{PlanError, PlannedCall};
@@ -329,6 +330,22 @@ impl Models {
             self.learned_windows().learn_window(planned, sizes, now);
         }
         answer
+    }
+
+    pub(crate) async fn resolve_credential(
+        &self,
+        key: &CredentialRef,
+    ) -> Result<SecretString, CredentialError> {
+        self.credentials.resolve(key).await
+    }
+
+    /// Returns the time limit of the first byte of an answer.
+    pub(crate) const fn request_limit(&self) -> Duration {
+        self.limits.request
+    }
+
+    pub(crate) fn egress(&self) -> &Egress {
+        &self.egress
     }
 
     async fn resolve_key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {

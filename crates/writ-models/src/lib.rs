@@ -13,7 +13,8 @@
 //!
 //! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
 //! [`call`] do it, [`error`], [`retry`], [`rate`], [`failover`], [`window`] and [`support`] are what follows when it fails. [`structured`] asks for
-//! an answer of one form, [`schema`] writes the schemas of tools as each provider takes them, [`detect`] finds a model where none is configured.
+//! an answer of one form, [`embedding`] for vectors, [`schema`] writes the schemas of tools as each provider takes them, [`detect`] finds a model
+//! where none is configured.
 
 pub mod config;
 
@@ -34,6 +35,8 @@ mod fold;
 mod refusal;
 
 pub mod call;
+
+pub mod embedding;
 
 pub mod retry;
 

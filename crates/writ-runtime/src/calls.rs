@@ -259,6 +259,27 @@ async fn dispatch_call(
         MethodCall::BudgetReport(query) => answer!(BudgetReport, budget::report_budget(services, query)),
         MethodCall::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),
         MethodCall::BudgetRenew(name) => answer!(BudgetRenew, budget::renew_session(services, name)),
+        MethodCall::MemoryDrop(names) => {
+            as_json::<m::MemoryDrop>(memory::drop_memories(services, names).await)
+        }
+        MethodCall::MemoryShow(name) => as_json::<m::MemoryShow>(memory::show_memory(services, name).await),
+        MethodCall::MemoryEdit(edit) => as_json::<m::MemoryEdit>(memory::edit_memory(services, edit).await),
+        MethodCall::MemoryPending(NoParams {}) => {
+            as_json::<m::MemoryPending>(memory::pending_memories(services).await)
+        }
+        MethodCall::MemoryConfirm(answer) => {
+            as_json::<m::MemoryConfirm>(memory::answer_memory(services, answer).await)
+        }
+        MethodCall::MemoryUndo(none) => as_json::<m::MemoryUndo>(memory::undo_memories(services, none).await),
+        MethodCall::MemoryExport(page) => {
+            as_json::<m::MemoryExport>(memory::export_memories(services, page).await)
+        }
+        MethodCall::MemoryImport(import) => {
+            as_json::<m::MemoryImport>(memory::import_memories(services, import).await)
+        }
+        MethodCall::MemoryStats(NoParams {}) => {
+            as_json::<m::MemoryStats>(memory::memory_figures(services).await)
+        }
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
         MethodCall::WorkList(NoParams {}) => as_json::<m::WorkList>(people::list_work(services).await),
         MethodCall::WorkShow(name) => as_json::<m::WorkShow>(people::show_work(services, &name).await),

@@ -12,11 +12,18 @@ use crate::deliveries::deliver_messages;
 use crate::error::EngineError;
 use crate::jobs::{Chore, Progress};
 use crate::outbox::{DELIVER_EVERY, delivery_job};
+use crate::recall::configured_embedder;
 use crate::services::Services;
-use crate::{erase, way_back};
+use crate::{erase, upkeep, way_back};
 
 /// The job that erases old payloads of the ledger.
 pub(crate) const ERASE: &str = "ledger.erase";
+
+/// The job that consolidates memories.
+pub(crate) const CONSOLIDATE: &str = "memory.consolidate";
+
+/// The job that gives vectors to memories.
+pub(crate) const EMBED: &str = "memory.embed";
 
 /// The interval at which old messages of the outbox are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,7 +45,11 @@ pub(crate) fn engine_chores(services: &Arc<Services>) -> Vec<Chore> {
 }
 
 fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
-    vec![
+    let minutes = u64::from(services.memories.settings.config.consolidate_minutes);
+    let mut chores = vec![
+        chore(services, CONSOLIDATE, Duration::from_secs(minutes * 60), |services| async move {
+            upkeep::consolidate(&services).await
+        }),
         chore(services, "asks.expire", EXPIRY_EVERY, |services| async move {
             tell::expire_asks(&services).await.map(|()| Progress::Complete)
         }),
@@ -70,7 +81,15 @@ fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
             services.journal.store.commit(Batch::relaxed(vec![prune])).await?;
             Ok(Progress::Complete)
         }),
-    ]
+    ];
+    // Without an embedder there is nothing to do.
+    if configured_embedder(services).is_some() {
+        let embed = chore(services, EMBED, upkeep::EMBED_EVERY, |services| async move {
+            upkeep::embed_new(&services).await
+        });
+        chores.push(Chore { calls: Some(Arc::clone(&services.memories.added)), ..embed });
+    }
+    chores
 }
 
 /// Makes a row of the table from an async function over the services.

@@ -15,6 +15,7 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
+use crate::memories::MemorySettings;
 use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
@@ -128,4 +129,6 @@ pub struct RuntimeConfig {
     pub execution: Execution,
     /// Settings for the ledger's payloads and heads.
     pub ledger: LedgerConfig,
+    /// Settings of the memory.
+    pub memory: MemorySettings,
 }

@@ -33,6 +33,12 @@ pub enum EngineError {
     /// The turn machine refused an event: a bug, the turn is given up.
     #[error("the turn machine refused: {0}")]
     Machine(String),
+    /// The embedder does not give vectors, so memories are found by their words.
+    #[error("{0}")]
+    Embedder(String),
+    /// A bundle of memories cannot be imported.
+    #[error("the bundle cannot be imported: {0}")]
+    Bundle(String),
     /// A stored event cannot be read.
     #[error("turn event {n} cannot be read: {why}")]
     StoredEvent {
@@ -196,6 +202,12 @@ impl ToReport for EngineError {
             Self::Key(_) => told(Exit::Denied, "key.invalid", "see `writ keys inspect FILE`"),
             Self::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
             Self::Machine(_) => told(Exit::Bug, "turn.illegal", Exit::Bug.advice()),
+            Self::Embedder(_) => told(
+                Exit::Model,
+                "memory.embedder",
+                "memories are found by their words meanwhile; see [memory] in config.toml",
+            ),
+            Self::Bundle(_) => told(Exit::Usage, "memory.bundle", "nothing of this part was imported"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
                 .with_hint("`writ audit verify` shows whether the store was changed"),
             Self::Auth(error) => auth(error),

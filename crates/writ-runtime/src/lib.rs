@@ -9,6 +9,8 @@
 //! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
 //!   programs' tools;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
+//! - `memories` holds the index of vectors, `recall` searches with it, `remembering` decides about new memories, `upkeep` embeds and
+//!   consolidates them;
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - `proposals` asks about the plan of a work item, `work` runs its steps and has them checked;
@@ -61,6 +63,7 @@ mod heads;
 mod estimates;
 
 mod history;
+pub mod memories;
 pub mod servers;
 pub mod services;
 
@@ -85,10 +88,13 @@ mod plans;
 mod project;
 mod proposals;
 mod quarantine;
+mod recall;
+mod remembering;
 mod secrets;
 mod subscriptions;
 mod titles;
 mod undo;
+mod upkeep;
 mod way_back;
 mod work_calls;
 

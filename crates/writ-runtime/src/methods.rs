@@ -27,7 +27,10 @@ use writ_types::api::key::{
 use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
-use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
+use writ_types::api::memory::{
+    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines,
+    MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
+};
 use writ_types::api::model::{ModelList, ModelName, PriceList};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -369,6 +372,24 @@ methods! {
         Change("it is the owner's own text, like a message sent into a session");
     /// Forgets a memory.
     MemoryForget = "memory.forget", MemoryName => MemoryName, Terminal;
+    /// Forgets several memories.
+    MemoryDrop = "memory.drop", MemoryNames => MemoryNames, Terminal;
+    /// Shows a memory with all that is so of it.
+    MemoryShow = "memory.show", MemoryName => ShownMemory, Read;
+    /// Changes a memory.
+    MemoryEdit = "memory.edit", MemoryAmendment => MemoryChanges, Terminal;
+    /// Lists the memories and questions that wait for the owner.
+    MemoryPending = "memory.pending", NoParams => PendingMemories, Read;
+    /// Takes the owner's word about a memory.
+    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges, Terminal;
+    /// Undoes the last changes of memories.
+    MemoryUndo = "memory.undo", NoParams => MemoryChanges, Terminal;
+    /// Returns a part of all memories, for an export.
+    MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
+    /// Stores memories of a bundle.
+    MemoryImport = "memory.import", MemoryLines => MemoryImported, Terminal;
+    /// Counts memories, vectors and questions.
+    MemoryStats = "memory.stats", NoParams => MemoryFigures, Read;
 
     /// Shows what the model of a session sees, and what each part costs.
     ContextShow = "context.show", SessionName => ContextView, Read,
@@ -518,7 +539,10 @@ mod tests {
         "ledger.list",
         "ledger.proof",
         "ledger.rests_on",
+        "memory.pending",
         "memory.search",
+        "memory.show",
+        "memory.stats",
         "orders.list",
         "ping",
         "sessions.cassette",

@@ -5,6 +5,7 @@ mod ask;
 
 mod clearance;
 
+mod embedding;
 mod refusal;
 
 pub(crate) mod experience;
@@ -48,9 +49,10 @@ use crate::place::CallPlace;
 pub(crate) use self::ask::{HarnessAnswer, ask};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
-use self::refusal::refused;
-use self::shown::{show, shown_text, show_reasoning};
+pub(crate) use self::embedding::embed_texts;
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
+use self::refusal::refused;
+use self::shown::{show, show_reasoning, shown_text};
 pub(crate) use self::trial::try_model;
 
 use crate::door::{Passage, RequestContext};

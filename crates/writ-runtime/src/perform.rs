@@ -1,17 +1,19 @@
 //! Performs permitted actions: each kind has one performer, and each consumes the permit.
 
+use std::sync::atomic::Ordering;
+
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_inspect::prepared::Prepared;
+use writ_memory::search::BeyondWindow;
 use writ_policy::permit::Permit;
 use writ_sandbox::Workspace;
 use writ_sandbox::error::SandboxError;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
-use writ_store::batch::{NewMemory, Op};
-use writ_store::memory::Secrets;
-use writ_store::reads::{MemoryReads as _, UndoReads as _};
-use writ_store::store::Store;
+use writ_store::batch::Op;
+use writ_store::memory::{MemoryTraits, Secrets};
+use writ_store::reads::UndoReads as _;
 use writ_tools::def::PathState;
 use writ_tools::outcome::{
     ExecEnd, LineWindow, Listed, ListedKind, Matched, PerformedOutcome, RecalledMemory,
@@ -28,6 +30,8 @@ use crate::judging::{self, JudgementRecord};
 use crate::mcp::start;
 use crate::pending::Pending;
 use crate::place::{self, CallPlace};
+use crate::recall::{MemoryQuestionText, find_memories};
+use crate::remembering::remember_ops;
 use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
 use crate::{plans, way_back};
@@ -111,7 +115,7 @@ async fn by_kind(
             place::opened(place, permit)?;
             result::read_result(place, read).await?
         }
-        Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
+        Action::Remember(_) => remember(place, permit, &mut ops).instrument(trace::memory_store()).await?,
         Action::Say(_) => say(place, permit, cancel).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
@@ -344,11 +348,21 @@ async fn search_memory(
     query: &str,
     limit: usize,
 ) -> Result<PerformedOutcome, EngineError> {
-    let store = &place.services.journal.store;
-    let search = store.search_memory(query, Some(place.session.id), Secrets::Told, limit);
+    let question = MemoryQuestionText {
+        text: query,
+        secret: place.session.state().secrecy.secret,
+        session: Some(place.session.id),
+        secrets: Secrets::Told,
+        beyond: BeyondWindow::LeftOut,
+        limit,
+    };
+    let mut note = None;
+    let search = async {
+        let found = find_memories(&place.services, question).await?;
+        note = found.note;
+        Ok::<_, EngineError>(found.hits)
+    };
     let hits = trace::memory_search(search).await?;
-    place.services.life.metrics.memory("search");
-    let note = Store::explain_search(query).map(|reason| reason.to_string());
     let hits = hits.into_iter().map(|hit| memory_hit(hit.memory)).collect();
     Ok(PerformedOutcome::Memories { hits, note })
 }
@@ -364,7 +378,11 @@ fn memory_hit(memory: writ_store::memory::Memory) -> RecalledMemory {
     }
 }
 
-fn remember(place: &CallPlace, permit: Permit, ops: &mut Pending) -> Result<PerformedOutcome, EngineError> {
+async fn remember(
+    place: &CallPlace,
+    permit: Permit,
+    ops: &mut Pending,
+) -> Result<PerformedOutcome, EngineError> {
     let prepared = place::opened(place, permit)?;
     let now = place.services.journal.clock.now();
     let id = place.services.journal.ids.memory(now);
@@ -380,7 +398,10 @@ fn remember(place: &CallPlace, permit: Permit, ops: &mut Pending) -> Result<Perf
         text: Digest::of_bytes(item.text.as_bytes()),
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
-    ops.push(Op::Remember(Box::new(NewMemory { id, item, at: now })));
+    let (stored, _) = remember_ops(&place.services, (id, item), MemoryTraits::default(), now).await?;
+    ops.extend(stored);
+    // The job finds it after the commit, or at its next run.
+    place.services.memories.added.fetch_add(1, Ordering::Release);
     Ok(PerformedOutcome::Remembered { id })
 }
 

@@ -39,6 +39,7 @@ use crate::history::Histories;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
+use crate::memories::Memories;
 use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
@@ -121,6 +122,7 @@ pub(crate) struct Services {
     pub(crate) gates: Gates,
     pub(crate) approved: Approved,
     pub(crate) heads: Heads,
+    pub(crate) memories: Memories,
     /// The tools: our own, and those of the owner's servers.
     pub(crate) servers: Servers,
     pub(crate) outside: Outside,
@@ -289,6 +291,7 @@ impl Services {
         Ok(Self {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),
+            memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),

@@ -18,6 +18,7 @@ use crate::fleet::FleetOp;
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
 use crate::keys::KeyOp;
+use crate::memory::MemoryOp;
 use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
@@ -351,6 +352,8 @@ pub enum Op {
         /// The memory.
         memory: MemoryId,
     },
+    /// Changes memories, their vectors, or the questions about them.
+    Memory(MemoryOp),
     /// Changes the jobs.
     Jobs(JobOp),
     /// Changes the outbox. A message names the entry appended last before it.

@@ -1,6 +1,11 @@
 //! Rows of the memory and their full-text indexes.
 
+mod changes;
+mod linked;
+mod listed;
 mod terms;
+mod vectors;
+mod words;
 
 use rusqlite::{Connection, Row, params};
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
@@ -11,9 +16,21 @@ use writ_types::unit::Timestamp;
 use crate::codec::{self, execute, get_time, int, query, query_one, to_name};
 use crate::error::{Conflict, StoreError};
 
+pub(crate) use changes::apply_memory_op;
+pub use changes::{ChangeBatch, MemoryChange, MemoryOp, MemoryQuestion, QuestionState};
+pub(crate) use linked::{effects_of, memories_about};
+pub use listed::{MemoryStats, OpenQuestion};
+pub(crate) use listed::{
+    last_changes, memories_after, memories_at_rows, memories_with_status, memory_stats, open_questions,
+    rows_within,
+};
 use terms::Query;
 pub use terms::Unsearchable;
 pub(crate) use terms::extra_terms;
+pub use vectors::{MAX_MODEL_BYTES, NewVector, StoredCode, StoredVector, VectorSpace};
+pub(crate) use vectors::{codes_after, spaces, unembedded, vectors_of_rows};
+pub(crate) use words::{count_with_word, word_candidates};
+pub use writ_types::api::memory::{MemorySource, MemoryStatus, QuestionKind};
 
 /// Something that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +43,61 @@ pub struct Memory {
     pub at: Timestamp,
     /// The entry that recorded it, if any.
     pub entry: Option<EntrySeq>,
+    /// What is so of it besides its text.
+    pub traits: MemoryTraits,
+    /// The number of its row, which indexes name it by.
+    pub row: i64,
+}
+
+/// The most names that a memory refers to.
+pub const MAX_ENTITIES: usize = 16;
+
+/// The longest name that a memory refers to, in bytes.
+pub const MAX_ENTITY_BYTES: usize = 128;
+
+/// The most causes of a memory.
+pub const MAX_CAUSES: usize = 16;
+
+/// The properties of a memory besides its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryTraits {
+    /// Its state.
+    pub status: MemoryStatus,
+    /// The party that it is from.
+    pub source: MemorySource,
+    /// Its importance, in thousandths.
+    pub importance: u16,
+    /// True if it is never archived.
+    pub pinned: bool,
+    /// When it happened, if that is known and another time than when it was remembered.
+    pub happened: Option<Timestamp>,
+    /// The names that it refers to, in the form that `writ-memory` gives them.
+    pub entities: Vec<String>,
+    /// The memories that it follows from.
+    pub causes: Vec<MemoryId>,
+    /// The number of times that it was put into a context.
+    pub uses: u64,
+    /// The last of these times.
+    pub used_at: Option<Timestamp>,
+    /// The number of times that its text was changed.
+    pub edits: u64,
+}
+
+impl Default for MemoryTraits {
+    fn default() -> Self {
+        Self {
+            status: MemoryStatus::Active,
+            source: MemorySource::Agent,
+            importance: 500,
+            pinned: false,
+            happened: None,
+            entities: Vec::new(),
+            causes: Vec::new(),
+            uses: 0,
+            used_at: None,
+            edits: 0,
+        }
+    }
 }
 
 /// The choice between reading secret memories and leaving them out; left out, they take no place of others.
@@ -55,6 +127,8 @@ pub struct NewMemory {
     pub item: Remember,
     /// When.
     pub at: Timestamp,
+    /// What is so of it besides its text.
+    pub traits: MemoryTraits,
 }
 
 pub(crate) fn store_memory(
@@ -68,10 +142,13 @@ pub(crate) fn store_memory(
         return Err(StoreError::TaintedTrust);
     }
     codec::check_size("memory", &item.text)?;
+    let traits = &memory.traits;
+    check_traits(traits)?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text, secret, terms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text, secret, terms,
+             status, source, importance, pinned, happened, entity_refs, causal_refs, uses, used_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         params![
             memory.id.to_string(),
             item.session.map(|id| id.to_string()),
@@ -83,6 +160,15 @@ pub(crate) fn store_memory(
             item.text,
             item.secret,
             extra_terms(&item.text),
+            to_name("memory status", &traits.status)?,
+            to_name("memory source", &traits.source)?,
+            traits.importance,
+            traits.pinned,
+            traits.happened.map(Timestamp::as_millis),
+            codec::to_json("entities", &traits.entities)?,
+            codec::to_json("causes", &traits.causes)?,
+            int(traits.uses),
+            traits.used_at.map(Timestamp::as_millis),
         ],
     )?;
     if added == 0 {
@@ -90,6 +176,19 @@ pub(crate) fn store_memory(
     } else {
         Ok(())
     }
+}
+
+fn check_traits(traits: &MemoryTraits) -> Result<(), StoreError> {
+    if traits.importance > 1000 {
+        return Err(StoreError::TooLarge { what: "importance", limit: 1000 });
+    }
+    if traits.entities.len() > MAX_ENTITIES {
+        return Err(StoreError::TooLarge { what: "names of a memory", limit: MAX_ENTITIES });
+    }
+    if traits.causes.len() > MAX_CAUSES {
+        return Err(StoreError::TooLarge { what: "causes of a memory", limit: MAX_CAUSES });
+    }
+    traits.entities.iter().try_for_each(|name| codec::check_bytes("name", name, MAX_ENTITY_BYTES))
 }
 
 pub(crate) fn delete_memory(conn: &Connection, memory: MemoryId) -> Result<(), StoreError> {
@@ -116,8 +215,31 @@ fn decode_memory(row: &Row<'_>) -> Result<Memory, StoreError> {
         },
         at: get_time(row, "at")?,
         entry: row.get::<_, Option<i64>>("entry")?.map(|seq| EntrySeq(codec::uint(seq))),
+        traits: decode_traits(row)?,
+        row: row.get("n")?,
     })
 }
+
+fn decode_traits(row: &Row<'_>) -> Result<MemoryTraits, StoreError> {
+    let time = |column: &str| -> Result<Option<Timestamp>, StoreError> {
+        Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
+    };
+    Ok(MemoryTraits {
+        status: codec::from_name("memory status", row.get("status")?)?,
+        source: codec::from_name("memory source", row.get("source")?)?,
+        importance: row.get("importance")?,
+        pinned: row.get("pinned")?,
+        happened: time("happened")?,
+        entities: codec::from_json("entities", &row.get::<_, String>("entity_refs")?)?,
+        causes: codec::from_json("causes", &row.get::<_, String>("causal_refs")?)?,
+        uses: codec::get_uint(row, "uses")?,
+        used_at: time("used_at")?,
+        edits: codec::get_uint(row, "edits")?,
+    })
+}
+
+/// The most candidates of a search by words, of which some may not be read by the caller.
+const MAX_CANDIDATES: usize = 2_000;
 
 pub(crate) fn search_memory(
     conn: &Connection,
@@ -126,22 +248,19 @@ pub(crate) fn search_memory(
     secrets: Secrets,
     limit: usize,
 ) -> Result<Vec<MemoryHit>, StoreError> {
-    let expression = Query::parse(text).expression;
-    // FTS5 would call an empty expression a syntax error.
-    if expression.is_empty() {
-        return Ok(Vec::new());
+    let mut hits = Vec::new();
+    for (row, score) in word_candidates(conn, text, MAX_CANDIDATES)? {
+        if hits.len() >= limit {
+            break;
+        }
+        let Some(memory) = query_one(conn, "SELECT * FROM memory WHERE n = ?1", [row], decode_memory)? else {
+            continue;
+        };
+        if memory.is_readable(session, secrets) {
+            hits.push(MemoryHit { memory, score });
+        }
     }
-    // SQLite's bm25 is negative, and smaller is better. What both indexes find counts twice.
-    let sql = "SELECT m.*, sum(found.score) AS score FROM (
-                   SELECT rowid AS n, -bm25(memory_fts) AS score FROM memory_fts WHERE memory_fts MATCH ?1
-                   UNION ALL
-                   SELECT rowid, -bm25(memory_terms) FROM memory_terms WHERE memory_terms MATCH ?1
-               ) AS found JOIN memory m ON m.n = found.n
-               WHERE (m.session IS NULL OR m.session = ?2) AND (m.secret = 0 OR ?3)
-               GROUP BY m.n ORDER BY score DESC, m.n LIMIT ?4";
-    let session = session.map(|id| id.to_string());
-    let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
-    query(conn, sql, params, |row| Ok(MemoryHit { memory: decode_memory(row)?, score: row.get("score")? }))
+    Ok(hits)
 }
 
 pub(crate) fn explain_search(text: &str) -> Option<Unsearchable> {
@@ -158,10 +277,25 @@ pub(crate) fn memories_of_kind(
     secrets: Secrets,
     limit: usize,
 ) -> Result<Vec<Memory>, StoreError> {
+    // What others have written is never pinned.
     let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
+               AND status = 'active' AND taint <> 'external'
+               AND (kind <> 'preference' OR trust <> 'working')
                ORDER BY n DESC LIMIT ?3";
     let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
     query(conn, sql, params, decode_memory)
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Returns true if a search of a session may find it: it is active, belongs to all sessions or to that one, and is
+    /// secret only where secrets may be read.
+    pub fn is_readable(&self, session: Option<SessionId>, secrets: Secrets) -> bool {
+        let in_scope = self.item.session.is_none() || self.item.session == session;
+        let is_clear = !self.item.secret || secrets == Secrets::Told;
+        in_scope && is_clear && self.traits.status == MemoryStatus::Active
+    }
 }
 
 #[cfg(test)]

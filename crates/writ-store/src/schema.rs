@@ -59,6 +59,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 17, name: "work items", sql: include_str!("schema/0017_work_items.sql") },
     Migration { number: 18, name: "message files", sql: include_str!("schema/0018_message_files.sql") },
     Migration { number: 19, name: "erased sessions", sql: include_str!("schema/0019_erased_sessions.sql") },
+    Migration { number: 20, name: "memory", sql: include_str!("schema/0020_memory.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -165,6 +166,9 @@ mod tests {
             "work_item",
             "work_step",
             "work_attempt",
+            "memory_space",
+            "memory_question",
+            "memory_change",
         ] {
             let sql = format!("SELECT count(*) FROM {table}");
             assert_eq!(conn.query_row(&sql, [], |row| row.get(0)), Ok(0), "{table}");

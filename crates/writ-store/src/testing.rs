@@ -20,6 +20,7 @@ use crate::batch::{Batch, NewAsk, NewMemory, NewMessageRow, NewSessionRow, NewTu
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::ledger::head::HeadSigner as _;
+use crate::memory::MemoryTraits;
 use crate::store::Store;
 
 /// The start of time in tests, in milliseconds.
@@ -251,5 +252,6 @@ pub(crate) fn memory(n: u128, text: &str, scope: Option<SessionId>) -> NewMemory
             session: scope,
         },
         at: at(0),
+        traits: MemoryTraits::default(),
     }
 }

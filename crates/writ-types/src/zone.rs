@@ -52,6 +52,18 @@ impl TimeZone {
         self.0.iana_name()
     }
 
+    /// Returns the date that the calendar shows there; `None` for a time beyond the years of the calendar.
+    pub fn date_at(&self, at: Timestamp) -> Option<jiff::civil::Date> {
+        let at = jiff::Timestamp::from_millisecond(at.as_millis()).ok()?;
+        Some(at.to_zoned(self.0.clone()).date())
+    }
+
+    /// Returns the first moment of a day there; where the clock leaves out midnight, the first after it.
+    pub fn start_of_day(&self, date: jiff::civil::Date) -> Option<Timestamp> {
+        let start = date.to_zoned(self.0.clone()).ok()?.start_of_day().ok()?;
+        Some(Timestamp::from_millis(start.timestamp().as_millisecond()))
+    }
+
     /// The day, date, time and offset from UTC there, to the minute: `Wednesday, 2026-11-25, 18:40 (+01:00, Europe/Berlin)`.
     pub fn format_moment(&self, at: Timestamp) -> String {
         let Ok(at) = jiff::Timestamp::from_millisecond(at.as_millis()) else { return at.to_string() };

@@ -190,7 +190,7 @@ pub(crate) fn id(random: u128) -> MessageId {
 }
 
 pub(crate) fn message(n: u128, text: &str, taint: Taint) -> TurnMessage {
-    TurnMessage { id: id(n), text: text.to_owned(), label: Label::new(taint) }
+    TurnMessage { id: id(n), text: text.to_owned(), label: Label::new(taint), why: String::new() }
 }
 
 pub(crate) fn opened(messages: Vec<TurnMessage>, seed: ContextSeed, config: AgentConfig) -> Event {

@@ -1,18 +1,25 @@
 //! The words of `writ memory`.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
 use writ_types::id::MemoryId;
 
 /// `writ memory …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum MemoryCommand {
-    /// Find what is remembered
+    /// Find what is remembered, by words, meaning and time
     Search {
-        /// The words
+        /// The words; "last week" or "in March" limit the time
         query: String,
         /// Number of memories
         #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
         limit: u32,
+    },
+    /// Show a memory with its causes, effects and names
+    Show {
+        /// Its id
+        id: MemoryId,
     },
     /// Remember something
     Add {
@@ -21,10 +28,75 @@ pub(crate) enum MemoryCommand {
         /// Kind of memory
         #[arg(long, default_value = "fact", value_parser = ["fact", "episode", "preference", "procedure", "profile"])]
         kind: String,
+        /// Importance, from 0 to 1000
+        #[arg(long, default_value_t = 700, value_parser = clap::value_parser!(u16).range(0..=1000), value_name = "N")]
+        importance: u16,
+        /// Never put it aside
+        #[arg(long)]
+        pinned: bool,
+        /// A memory that it follows from; may be given several times
+        #[arg(long, value_name = "ID")]
+        cause: Vec<MemoryId>,
+    },
+    /// Change a memory
+    Edit {
+        /// Its id
+        id: MemoryId,
+        /// Another text
+        #[arg(long)]
+        text: Option<String>,
+        /// Another importance, from 0 to 1000
+        #[arg(long, value_parser = clap::value_parser!(u16).range(0..=1000), value_name = "N")]
+        importance: Option<u16>,
+        /// Never put it aside
+        #[arg(long, conflicts_with = "unpinned")]
+        pinned: bool,
+        /// Put it aside when it is stale
+        #[arg(long)]
+        unpinned: bool,
+        /// A memory that it follows from, instead of those before; may be given several times
+        #[arg(long, value_name = "ID")]
+        cause: Vec<MemoryId>,
     },
     /// Forget something
     Forget {
         /// Its id
         id: MemoryId,
     },
+    /// List what waits for your word
+    Pending,
+    /// Say that a memory is so; what contradicts it is put aside
+    Confirm {
+        /// Its id
+        id: MemoryId,
+        /// It is not so: put it aside
+        #[arg(long)]
+        no: bool,
+    },
+    /// Undo the last changes: an edit, a confirmation, a consolidation
+    Undo,
+    /// Write all memories as lines of JSON
+    Export {
+        /// File; without it the terminal
+        file: Option<PathBuf>,
+    },
+    /// Read memories from lines of JSON
+    Import {
+        /// File
+        file: PathBuf,
+        /// With "merge" memories that are there stay; with "replace" only those of the file remain
+        #[arg(long, value_enum, default_value_t = ImportMode::Merge)]
+        mode: ImportMode,
+    },
+    /// Count memories, vectors and questions
+    Stats,
+}
+
+/// The treatment of memories that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportMode {
+    /// They stay.
+    Merge,
+    /// Only those of the file remain.
+    Replace,
 }

@@ -1,15 +1,33 @@
 //! `writ memory`: what is remembered.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::Method;
+use writ_memory::bundle::{BundledMemory, read_bundle};
+use writ_runtime::methods::{self as m, Method};
+use writ_types::api::NoParams;
+use writ_types::api::memory::{
+    MemoryAmendment, MemoryAnswer, MemoryFigures, MemoryLines, MemoryName, MemoryNames, MemoryPageQuery,
+    PendingMemories, ShownMemory,
+};
 use writ_types::error::Exit;
+use writ_types::id::MemoryId;
 
-use crate::args::MemoryCommand;
+use crate::args::{ImportMode, MemoryCommand};
 use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
+
+/// The largest file of memories that is read, in bytes.
+const MAX_BUNDLE_BYTES: u64 = 512 * 1024 * 1024;
+
+/// Memories that one request imports or deletes, and the bytes of their lines: far below the largest frame.
+const IMPORTED_AT_ONCE: usize = 100;
+
+const IMPORTED_BYTES: usize = 128 * 1024;
 
 /// Runs `writ memory …`.
 pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(), Failure> {
@@ -20,6 +38,11 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
         let hint = "say what, such as: writ memory add \"the staging host is called heron\"";
         return Err(Failure::new(Exit::Usage, "cli.empty", "there is nothing to remember", hint));
     }
+    // A file that is wrong changes nothing, and starts no engine.
+    let bundle = match command {
+        MemoryCommand::Import { file, .. } => read_file(&context.locate_path(file))?,
+        _ => Vec::new(),
+    };
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         match command {
@@ -29,9 +52,15 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
                     .await?;
                 context.out.print_either(&found, describe_memories)
             }
-            MemoryCommand::Add { text, kind } => {
-                let added =
-                    client.call_method(Method::MemoryAdd, json!({ "text": text, "kind": kind })).await?;
+            MemoryCommand::Show { id } => {
+                let shown = client.ask::<m::MemoryShow>(&MemoryName { id: *id }).await?;
+                context.out.print_either(&shown, describe_memory)
+            }
+            MemoryCommand::Add { text, kind, importance, pinned, cause } => {
+                let params = json!({
+                    "text": text, "kind": kind, "importance": importance, "pinned": pinned, "causes": cause,
+                });
+                let added = client.call_method(Method::MemoryAdd, params).await?;
                 context.out.print_either(&added, |added| {
                     vec![format!(
                         "remembered as {}",
@@ -39,11 +68,128 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
                     )]
                 })
             }
+            MemoryCommand::Edit { id, text, importance, pinned, unpinned, cause } => {
+                let edit = MemoryAmendment {
+                    id: *id,
+                    text: text.clone(),
+                    importance: *importance,
+                    pinned: (*pinned || *unpinned).then_some(*pinned),
+                    causes: (!cause.is_empty()).then(|| cause.clone()),
+                };
+                let changed = client.ask::<m::MemoryEdit>(&edit).await?;
+                context.out.print_either(&changed, |_| vec![format!("changed: {id}")])
+            }
             MemoryCommand::Forget { id } => {
                 let forgotten = client.call_method(Method::MemoryForget, json!({ "id": id })).await?;
                 context.out.print_either(&forgotten, |_| vec![format!("forgotten: {id}")])
             }
+            MemoryCommand::Pending => {
+                let pending = client.ask::<m::MemoryPending>(&NoParams {}).await?;
+                context.out.print_either(&pending, describe_pending)
+            }
+            MemoryCommand::Confirm { id, no } => {
+                let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
+                let word = if *no { "put aside" } else { "confirmed" };
+                context.out.print_either(&changed, |_| vec![format!("{word}: {id}")])
+            }
+            MemoryCommand::Undo => {
+                let undone = client.ask::<m::MemoryUndo>(&NoParams {}).await?;
+                context.out.print_either(&undone, |undone| {
+                    vec![format!("undone: {} ({} changes)", undone.batch, undone.changes)]
+                })
+            }
+            MemoryCommand::Export { file } => export(context, &mut client, file.as_deref()).await,
+            MemoryCommand::Import { mode, .. } => import(context, &mut client, bundle, *mode).await,
+            MemoryCommand::Stats => {
+                let figures = client.ask::<m::MemoryStats>(&NoParams {}).await?;
+                context.out.print_either(&figures, describe_figures)
+            }
         }
+    })
+}
+
+/// Reads and checks a whole bundle.
+fn read_file(file: &Path) -> Result<Vec<BundledMemory>, Failure> {
+    let unreadable = |why: String| {
+        let text = format!("{}: {why}", file.display());
+        Failure::new(Exit::Usage, "memory.bundle", text, "name a file that `writ memory export` has written")
+    };
+    let size = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
+    if size > MAX_BUNDLE_BYTES {
+        return Err(unreadable(format!("it is larger than {MAX_BUNDLE_BYTES} bytes")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    read_bundle(&text).map_err(|error| unreadable(error.to_string()))
+}
+
+async fn export(context: &Context, client: &mut EngineClient, file: Option<&Path>) -> Result<(), Failure> {
+    let (mut lines, mut after) = (Vec::new(), 0);
+    loop {
+        let page = client.ask::<m::MemoryExport>(&MemoryPageQuery { after }).await?;
+        lines.extend(page.lines);
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    let Some(file) = file else {
+        return context.out.print_bytes(format!("{}\n", lines.join("\n")).as_bytes());
+    };
+    let count = lines.len().saturating_sub(1);
+    let (file, text) = (context.locate_path(file), format!("{}\n", lines.join("\n")));
+    std::fs::write(&file, text).map_err(|error| {
+        let text = format!("{}: {error}", file.display());
+        Failure::new(Exit::Usage, "memory.export", text, "name a file that can be written")
+    })?;
+    let answer = json!({ "file": file, "memories": count });
+    context.out.print_either(&answer, |_| vec![format!("{count} memories in {}", file.display())])
+}
+
+async fn import(
+    context: &Context,
+    client: &mut EngineClient,
+    bundle: Vec<BundledMemory>,
+    mode: ImportMode,
+) -> Result<(), Failure> {
+    let replace = mode == ImportMode::Replace;
+    let (mut added, mut replaced, mut unchanged, mut dropped) = (0, 0, 0, 0);
+    let stays: BTreeSet<MemoryId> = bundle.iter().map(|memory| memory.id).collect();
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    for memory in &bundle {
+        let line = serde_json::to_string(memory).unwrap_or_default();
+        if lines.len() >= IMPORTED_AT_ONCE || bytes + line.len() > IMPORTED_BYTES {
+            parts.push(std::mem::take(&mut lines));
+            bytes = 0;
+        }
+        bytes += line.len();
+        lines.push(line);
+    }
+    parts.push(lines);
+    // First what comes in, then what goes: an import that is interrupted has only added.
+    for lines in parts {
+        let done = client.ask::<m::MemoryImport>(&MemoryLines { lines, replace }).await?;
+        (added, replaced, unchanged) =
+            (added + done.added, replaced + done.replaced, unchanged + done.unchanged);
+    }
+    if replace {
+        let mut after = 0;
+        while let page = client.ask::<m::MemoryExport>(&MemoryPageQuery { after }).await?
+            && let Some(next) = page.next
+        {
+            let there = page.lines.iter().filter_map(|line| serde_json::from_str::<BundledMemory>(line).ok());
+            let ids: Vec<MemoryId> = there.map(|memory| memory.id).filter(|id| !stays.contains(id)).collect();
+            for part in ids.chunks(IMPORTED_AT_ONCE) {
+                let gone = client.ask::<m::MemoryDrop>(&MemoryNames { ids: part.to_vec() }).await?;
+                dropped += gone.ids.len();
+            }
+            after = next;
+        }
+    }
+    let answer =
+        json!({ "added": added, "replaced": replaced, "unchanged": unchanged, "forgotten": dropped });
+    context.out.print_either(&answer, |_| {
+        vec![format!("{added} added, {replaced} replaced, {unchanged} unchanged, {dropped} forgotten")]
     })
 }
 
@@ -55,7 +201,83 @@ pub(super) fn describe_memories(found: &Value) -> Vec<String> {
     }
     let line = |hit: &Value| {
         let text = |name: &str| hit.get(name).and_then(Value::as_str).unwrap_or_default();
-        format!("{}  {} ({}, {})", text("id"), escape_line(text("text")), text("kind"), text("trust"))
+        let reasons = hit.get("reasons").and_then(Value::as_array).into_iter().flatten();
+        let reasons: Vec<&str> = reasons.filter_map(Value::as_str).collect();
+        let why = if reasons.is_empty() { String::new() } else { format!("; {}", reasons.join(", ")) };
+        format!("{}  {} ({}, {}{why})", text("id"), escape_line(text("text")), text("kind"), text("trust"))
     };
     hits.iter().map(line).chain(note).collect()
+}
+
+fn describe_memory(memory: &ShownMemory) -> Vec<String> {
+    let value = serde_json::to_value(memory).unwrap_or_default();
+    let word = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut lines = vec![
+        escape_line(&memory.text),
+        format!(
+            "{}, {}, {}, {}, from {}",
+            word("kind"),
+            word("trust"),
+            word("status"),
+            word("taint"),
+            word("source")
+        ),
+        format!("stored {}; importance {}; used {} times", memory.at, memory.importance, memory.uses),
+    ];
+    lines.extend(memory.pinned.then(|| "pinned".to_owned()));
+    lines.extend(memory.secret.then(|| "secret".to_owned()));
+    lines.extend(memory.happened.as_ref().map(|at| format!("happened {at}")));
+    let names = |names: &[String]| escape_line(&names.join(", "));
+    lines.extend((!memory.entities.is_empty()).then(|| format!("about: {}", names(&memory.entities))));
+    lines.extend((!memory.related.is_empty()).then(|| format!("related: {}", names(&memory.related))));
+    lines.extend(
+        memory.causes.iter().map(|cause| format!("because: {}  {}", cause.id, escape_line(&cause.text))),
+    );
+    lines.extend(
+        memory.effects.iter().map(|effect| format!("led to: {}  {}", effect.id, escape_line(&effect.text))),
+    );
+    lines
+}
+
+fn describe_pending(pending: &PendingMemories) -> Vec<String> {
+    if pending.pending.is_empty() && pending.questions.is_empty() {
+        return vec!["nothing waits".to_owned()];
+    }
+    let mut lines: Vec<String> = pending
+        .pending
+        .iter()
+        .map(|memory| format!("{}  {} (waits)", memory.id, escape_line(&memory.text)))
+        .collect();
+    for question in &pending.questions {
+        lines.push(format!(
+            "{}  {}: {}",
+            question.id,
+            escape_line(&question.text),
+            escape_line(&question.reason)
+        ));
+        if let Some(other) = &question.other {
+            lines.push(format!("    against {}  {}", other.id, escape_line(&other.text)));
+        }
+    }
+    lines.push(
+        "`writ memory confirm ID` says that it is so, `writ memory confirm ID --no` that it is not"
+            .to_owned(),
+    );
+    lines
+}
+
+fn describe_figures(figures: &MemoryFigures) -> Vec<String> {
+    let mut lines: Vec<String> =
+        figures.counts.iter().map(|row| format!("{:>8}  {} {}", row.count, row.status, row.kind)).collect();
+    lines.push(format!("{:>8}  bytes of text", figures.text_bytes));
+    lines.push(format!("{:>8}  questions wait", figures.questions));
+    for row in &figures.vectors {
+        let serving = if row.serving { "in use" } else { "being made, or going" };
+        lines.push(format!(
+            "{:>8}  vectors of {} ({} numbers; {serving})",
+            row.count, row.model, row.dimension
+        ));
+    }
+    lines.push(format!("embedder: {}", figures.embedder_state));
+    lines
 }

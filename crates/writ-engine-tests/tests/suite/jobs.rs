@@ -79,6 +79,7 @@ fn an_ask_ends_by_a_job_while_no_message_comes_and_a_clock_set_back_by_days_runs
                 "asks.expire",
                 "ledger.copy_heads",
                 "ledger.erase",
+                "memory.consolidate",
                 "outbox.prune",
                 "sessions.erase",
                 "undo.end"

@@ -96,7 +96,8 @@ fn the_model_reads_what_the_context_manager_assembled_and_nothing_else() {
             secret: false,
             session: None,
         };
-        let memory = NewMemory { id: MemoryId::from_parts(BEGIN, 1), item, at: BEGIN };
+        let memory =
+            NewMemory { id: MemoryId::from_parts(BEGIN, 1), item, at: BEGIN, traits: Default::default() };
         let remember = Batch::relaxed(vec![Op::Remember(Box::new(memory))]);
         handed.store.commit(remember).await.expect("written");
         let (session, ..) = handed.send(None, "one", "Where is the key?").await;

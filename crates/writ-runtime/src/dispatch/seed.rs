@@ -184,6 +184,7 @@ pub(crate) async fn seed(
                 kind: memory.item.memory_kind,
                 label: Label { secret: memory.item.secret, ..Label::new(memory.item.taint) },
                 text: memory.item.text,
+                why: String::new(),
             })
             .collect(),
         history: Vec::new(),

@@ -1,18 +1,22 @@
 //! Searches the memory for what belongs to a message.
 
+use std::sync::Arc;
+
 use writ_agent::event::MemoryItem;
-use writ_store::memory::MemoryHit;
-use writ_store::reads::MemoryReads as _;
+use writ_memory::search::{BeyondWindow, FoundMemory};
+use writ_store::batch::{Batch, Op};
+use writ_store::memory::MemoryOp;
 use writ_types::action::ActionKind;
 use writ_types::taint::{Label, Source};
 
 use crate::error::EngineError;
+use crate::recall::{MemoryQuestionText, find_memories};
 use crate::services::Services;
 use crate::session::Session;
 use crate::{model, trace};
 
-/// The most memories that a turn is given.
-const RECALL_LIMIT: usize = 8;
+/// The longest text of one memory in a context, in characters: eight of them have some thousand tokens.
+const MAX_CHARS: usize = 2_000;
 
 /// Returns the memories that fit a text best; none in a session that may not recall.
 ///
@@ -20,28 +24,47 @@ const RECALL_LIMIT: usize = 8;
 ///
 /// If the store cannot be read.
 pub(super) async fn recall(
-    services: &Services,
+    services: &Arc<Services>,
     session: &Session,
     query: &str,
 ) -> Result<Vec<MemoryItem>, EngineError> {
     if !session.grants().kinds.contains_key(&ActionKind::Recall) {
         return Ok(Vec::new());
     }
-    let secrets = model::secrets(services);
-    let search = services.journal.store.search_memory(query, Some(session.id), secrets, RECALL_LIMIT);
+    let limit = services.memories.settings.config.recall_limit;
+    let question = MemoryQuestionText {
+        text: query,
+        secret: session.state().secrecy.secret,
+        session: Some(session.id),
+        secrets: model::secrets(services),
+        // A message that names a day may be about something else besides.
+        beyond: BeyondWindow::Found,
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+    };
+    let search = async { find_memories(services, question).await.map(|found| found.hits) };
     let hits = trace::memory_search(search).await?;
-    services.life.metrics.memory("search");
+    if !hits.is_empty() {
+        let (rows, at) = (hits.iter().map(|hit| hit.memory.row).collect(), services.journal.clock.now());
+        let used = Op::Memory(MemoryOp::Used { rows, at });
+        services.journal.store.commit(Batch::relaxed(vec![used])).await?;
+    }
     Ok(hits.into_iter().map(item_of).collect())
 }
 
-fn item_of(hit: MemoryHit) -> MemoryItem {
+fn item_of(hit: FoundMemory) -> MemoryItem {
     let source =
         Source { origin: "memory".to_owned(), detail: hit.memory.id.to_string(), entry: hit.memory.entry };
+    let why = hit.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let item = hit.memory.item;
+    let text = match item.text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{} […]", &item.text[..end]),
+        None => item.text,
+    };
     MemoryItem {
         id: hit.memory.id,
         kind: item.memory_kind,
-        text: item.text,
+        text,
         label: Label { secret: item.secret, ..Label::from_source(item.taint, source) },
+        why,
     }
 }

@@ -46,11 +46,11 @@ impl fmt::Display for Unsearchable {
     }
 }
 
-/// A query of FTS5 for any of a text's terms. Each is quoted, so nothing in the text is syntax.
+/// The terms of a text. Each is quoted, so nothing in the text is syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// Empty if there is no term, which FTS5 would call a syntax error.
-    pub(crate) expression: String,
+    /// Quoted, as FTS5 takes them.
+    pub(crate) terms: Vec<String>,
     pub(crate) unsearchable: Option<Unsearchable>,
 }
 
@@ -97,7 +97,7 @@ impl Query {
             (false, true) => Some(Unsearchable::TooMany),
             (false, false) => None,
         };
-        Self { expression: terms.join(" OR "), unsearchable }
+        Self { terms, unsearchable }
     }
 }
 
@@ -223,15 +223,15 @@ mod tests {
         assert_eq!(extra_terms("foo_bar-baz"), "foo bar baz");
         assert_eq!(extra_terms("ＴＯＫＹＯ ﾀﾜｰ"), "TOKYO タワ ワー ー");
         assert_eq!(extra_terms("ไทย"), "ไทย ทย ย");
-        assert_eq!(Query::parse("犬").expression, "\"犬\" *");
-        assert_eq!(Query::parse("私の犬 Rex").expression, "\"Rex\" OR \"私の\" OR \"の犬\"");
-        assert_eq!(Query::parse("foo-bar").expression, "\"foo\" OR \"bar\" OR \"foo-bar\"");
+        assert_eq!(Query::parse("犬").terms.join(" OR "), "\"犬\" *");
+        assert_eq!(Query::parse("私の犬 Rex").terms.join(" OR "), "\"Rex\" OR \"私の\" OR \"の犬\"");
+        assert_eq!(Query::parse("foo-bar").terms.join(" OR "), "\"foo\" OR \"bar\" OR \"foo-bar\"");
     }
 
     #[test]
     fn grammar_alone_is_looked_for_only_where_there_is_nothing_else() {
-        assert_eq!(Query::parse("りんご").expression, "\"りん\" OR \"んご\"");
-        assert_eq!(Query::parse("東京です").expression, "\"東京\" OR \"京で\"");
+        assert_eq!(Query::parse("りんご").terms.join(" OR "), "\"りん\" OR \"んご\"");
+        assert_eq!(Query::parse("東京です").terms.join(" OR "), "\"東京\" OR \"京で\"");
     }
 
     #[test]

@@ -11,7 +11,10 @@ use crate::approvals::{self, ApproverKey};
 use crate::batch::{Op, pending_usage};
 use crate::error::StoreError;
 use crate::keys::{self, IssuedKey, OrderRow};
-use crate::memory::{self, Memory, MemoryHit, Secrets};
+use crate::memory::{
+    self, ChangeBatch, Memory, MemoryHit, MemoryStats, MemoryStatus, OpenQuestion, Secrets, StoredCode,
+    StoredVector, VectorSpace,
+};
 use crate::readers::BlockingReads;
 use crate::settings;
 use crate::store::Store;
@@ -58,6 +61,59 @@ reads! {
         /// session is opened.
         fn memories_of_kind(kind: MemoryKind, secrets: Secrets, limit: usize) -> Vec<Memory> =
             |db| memory::memories_of_kind(&db.conn, kind, secrets, limit);
+
+        /// Returns rows that have words of a text, best first, with BM25. Common words are left out where rarer ones
+        /// find enough.
+        fn word_candidates(text: &str, limit: usize) -> Vec<(i64, f64)> =
+            |db| memory::word_candidates(&db.conn, &text, limit);
+
+        /// Returns how many memories have a word, at most `most`.
+        fn count_with_word(word: &str, most: usize) -> usize = |db| memory::count_with_word(&db.conn, &word, most);
+
+        /// Returns the memories of these rows that are there, in the order of the rows.
+        fn memories_at_rows(rows: &[i64]) -> Vec<Memory> = |db| memory::memories_at_rows(&db.conn, &rows);
+
+        /// Returns the memories after a row, oldest first; archived and pending ones too.
+        fn memories_after(row: i64, limit: usize) -> Vec<Memory> = |db| memory::memories_after(&db.conn, row, limit);
+
+        /// Returns the memories of a status, newest first.
+        fn memories_with_status(status: MemoryStatus, limit: usize) -> Vec<Memory> =
+            |db| memory::memories_with_status(&db.conn, status, limit);
+
+        /// Returns the rows of active memories that are of a span of time or happened in it, newest first.
+        fn memory_rows_within(start: Timestamp, end: Timestamp, limit: usize) -> Vec<i64> =
+            |db| memory::rows_within(&db.conn, start, end, limit);
+
+        /// Returns the memories that refer to a name, newest first.
+        fn memories_about(entity: &str, limit: usize) -> Vec<Memory> =
+            |db| memory::memories_about(&db.conn, &entity, limit);
+
+        /// Returns the memories that name one as their cause, oldest first.
+        fn effects_of(memory: MemoryId, limit: usize) -> Vec<Memory> = |db| memory::effects_of(&db.conn, memory, limit);
+
+        /// Returns the models that there are vectors of.
+        fn vector_spaces() -> Vec<VectorSpace> = brief |db| memory::spaces(&db.conn);
+
+        /// Returns codes of vectors after a row.
+        fn codes_after(space: i64, row: i64, limit: usize) -> Vec<StoredCode> =
+            |db| memory::codes_after(&db.conn, space, row, limit);
+
+        /// Returns the vectors of these rows that are there.
+        fn vectors_of_rows(space: i64, rows: &[i64]) -> Vec<StoredVector> =
+            |db| memory::vectors_of_rows(&db.conn, space, &rows);
+
+        /// Returns active memories that have no vector of a model, in the order of rows, and the row up to which all were
+        /// looked at.
+        fn unembedded(space: i64, limit: usize) -> (Vec<Memory>, i64) = |db| memory::unembedded(&db.conn, space, limit);
+
+        /// Returns the questions about memories that wait for the owner, oldest first.
+        fn memory_questions(limit: usize) -> Vec<OpenQuestion> = |db| memory::open_questions(&db.conn, limit);
+
+        /// Returns the changes that can be undone, the last first.
+        fn memory_changes(limit: usize) -> Vec<ChangeBatch> = |db| memory::last_changes(&db.conn, limit);
+
+        /// Returns how many memories, vectors and questions there are.
+        fn memory_stats() -> MemoryStats = |db| memory::memory_stats(&db.conn);
     }
 }
 

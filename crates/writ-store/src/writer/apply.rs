@@ -117,6 +117,7 @@ impl BatchProgress<'_> {
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),
             Op::Remember(memory) => memory::store_memory(conn, memory, self.last_entry()),
             Op::Forget { memory } => memory::delete_memory(conn, *memory),
+            Op::Memory(op) => memory::apply_memory_op(conn, op),
             Op::Jobs(op) => jobs::apply_job(conn, op),
             Op::Outbox(op) => self.outbox(op),
             Op::Operations(op) => operations::apply_operation(conn, op),

@@ -1,0 +1,92 @@
+//! `writ memory`, from the command to the database.
+
+use serde_json::Value;
+
+use super::Home;
+
+fn add(home: &Home, text: &str) -> String {
+    let added = home.json(&["memory", "add", text]);
+    added["id"].as_str().expect("an id").to_owned()
+}
+
+fn found(home: &Home, query: &str) -> Vec<String> {
+    let found = home.json(&["memory", "search", query]);
+    let hits = found["hits"].as_array().expect("hits");
+    hits.iter().map(|hit| hit["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+/// Rows: WIN-200 (in part: an old wording is not found after an update) WIN-205 (in part: search is by words without an embedder)
+#[test]
+fn a_memory_is_edited_undone_and_shown_with_its_causes() {
+    let home = Home::ready();
+    let rain = add(&home, "It rained in Hamburg for three days");
+    let flood = home.json(&["memory", "add", "The cellar of Anna Berg was flooded", "--cause", &rain]);
+    let flood = flood["id"].as_str().expect("an id");
+    let shown = home.json(&["memory", "show", flood]);
+    assert_eq!(shown["causes"][0]["id"], rain.as_str());
+    assert_eq!(shown["entities"], serde_json::json!(["anna", "anna berg", "berg"]));
+    assert_eq!(
+        (&shown["trust"], &shown["source"], &shown["importance"]),
+        (&"verified".into(), &"user".into(), &700.into())
+    );
+    assert_eq!(home.json(&["memory", "show", &rain])["effects"][0]["id"], flood);
+    home.json(&["memory", "edit", flood, "--text", "The garage of Anna Berg was flooded", "--pinned"]);
+    assert_eq!(found(&home, "cellar"), Vec::<String>::new());
+    assert_eq!(found(&home, "garage"), ["The garage of Anna Berg was flooded"]);
+    home.json(&["memory", "undo"]);
+    assert_eq!(found(&home, "cellar"), ["The cellar of Anna Berg was flooded"]);
+    assert_eq!(home.json(&["memory", "show", flood])["pinned"], false);
+    let stats = home.json(&["memory", "stats"]);
+    assert_eq!(stats["counts"], serde_json::json!([{ "status": "active", "kind": "fact", "count": 2 }]));
+    assert_eq!(stats["embedder"], Value::Null);
+}
+
+/// Rows: WIN-331 (in part: two opposing facts are asked about, and none is deleted)
+#[test]
+fn contradictions_are_asked_about_and_the_owners_word_decides() {
+    let home = Home::ready();
+    let old = add(&home, "The staging host is called heron");
+    let new = add(&home, "The staging host is called egret");
+    let pending = home.json(&["memory", "pending"]);
+    assert_eq!(pending["questions"][0]["kind"], "contradiction");
+    assert_eq!(pending["questions"][0]["id"], new.as_str());
+    assert_eq!(pending["questions"][0]["other"]["id"], old.as_str());
+    assert_eq!(found(&home, "staging host").len(), 2, "none is gone before the owner has answered");
+    home.json(&["memory", "confirm", &new]);
+    assert_eq!(found(&home, "staging host"), ["The staging host is called egret"]);
+    assert_eq!(home.json(&["memory", "pending"])["questions"], serde_json::json!([]));
+    home.json(&["memory", "undo"]);
+    assert_eq!(found(&home, "staging host").len(), 2);
+}
+
+/// Rows: SIL-396 SIL-397
+#[test]
+fn a_bundle_is_exported_merged_and_replaces() {
+    let home = Home::ready();
+    let tea = add(&home, "Anna drinks tea");
+    let file = home.dir.path().join("memories.jsonl");
+    let name = file.to_str().expect("a name");
+    home.json(&["memory", "export", name]);
+    let external = format!(
+        "{{\"id\":\"{}\",\"text\":\"a page says so\",\"kind\":\"fact\",\"trust\":\"working\",\"taint\":\"external\",\
+         \"at\":\"2026-01-01T00:00:00Z\",\"status\":\"active\",\"source\":\"agent\",\"importance\":500}}\n",
+        writ_types::id::MemoryId::from_parts(writ_types::unit::Timestamp::from_millis(1), 7)
+    );
+    let exported = std::fs::read_to_string(&file).expect("reads");
+    std::fs::write(&file, format!("{exported}{external}")).expect("writes");
+    home.json(&["memory", "forget", &tea]);
+    let coffee = add(&home, "Boris drinks coffee");
+    let merged = home.json(&["memory", "import", name]);
+    assert_eq!((&merged["added"], &merged["unchanged"]), (&2.into(), &0.into()));
+    assert_eq!(home.json(&["memory", "show", &tea])["trust"], "verified");
+    assert_eq!(found(&home, "page"), ["a page says so"]);
+    assert_eq!(home.json(&["memory", "search", "page"])["hits"][0]["taint"], "external");
+    assert_eq!(home.json(&["memory", "import", name])["unchanged"], 2);
+    let replaced = home.json(&["memory", "import", name, "--mode", "replace"]);
+    assert_eq!((&replaced["replaced"], &replaced["forgotten"]), (&2.into(), &1.into()));
+    assert!(!home.run(&["memory", "show", &coffee]).status.success());
+    std::fs::write(&file, "{\"format\":\"writ-memory\",\"version\":9}\n").expect("writes");
+    let refused = home.run(&["memory", "import", name, "--mode", "replace"]);
+    assert!(!refused.status.success());
+    assert_eq!(found(&home, "tea"), ["Anna drinks tea"], "nothing has changed");
+}

@@ -1,0 +1,425 @@
+//! Prints the figures of `docs/memory.md`: how often the right memory is found, and how fast.
+//!
+//! ```sh
+//! cargo run --release -p writ-memory --example retrieval -- --model FOLDER      # recall over 600 questions
+//! cargo run --release -p writ-memory --example retrieval -- --speed 100000      # time of a search
+//! ```
+
+#![expect(clippy::print_stdout, clippy::expect_used, clippy::unwrap_used, reason = "a program that measures")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ed25519_dalek::SigningKey;
+use writ_memory::codes::{CodeIndex, SharedIndex, code_of};
+use writ_memory::consolidation::{PlanLimits, Planner};
+use writ_memory::embedder::Embedding;
+use writ_memory::local::LocalModel;
+use writ_memory::search::{BeyondWindow, MemorySearch, nearest_rows, search_memories};
+use writ_memory::window::find_window;
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::config::StoreConfig;
+use writ_store::memory::{MemoryOp, MemoryTraits, NewVector, Secrets};
+use writ_store::reads::MemoryReads as _;
+use writ_store::store::Store;
+use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::id::MemoryId;
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+use writ_types::zone::TimeZone;
+
+/// 2026-11-26, noon.
+const NOW: i64 = 1_795_694_400_000;
+const DAY: i64 = 86_400_000;
+
+const PEOPLE: [&str; 24] = [
+    "Anna", "Boris", "Carla", "David", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kira", "Luis",
+    "Mona", "Nils", "Olga", "Pavel", "Rosa", "Sven", "Tara", "Umar", "Vera", "Wanda", "Yusuf", "Zoe",
+];
+
+/// A statement, a question that shares words with it, and one that shares none but the name.
+const SUBJECTS: [(&str, &str, &str); 25] = [
+    ("{p} is allergic to peanuts", "What is {p} allergic to?", "Which food makes {p} ill?"),
+    (
+        "{p} bought a house by the lake",
+        "Where is the house that {p} bought?",
+        "Has {p} acquired real estate?",
+    ),
+    ("{p} plays the violin in an orchestra", "Which instrument does {p} play?", "What music does {p} make?"),
+    ("{p} broke a leg while skiing", "How did {p} break a leg?", "What sporting accident did {p} have?"),
+    (
+        "{p} adopted a grey kitten from the shelter",
+        "Where did {p} adopt the kitten?",
+        "What pet does {p} have?",
+    ),
+    (
+        "{p} works as a nurse at the children's hospital",
+        "Where does {p} work?",
+        "What is the profession of {p}?",
+    ),
+    (
+        "{p} is afraid of flying and takes the train",
+        "Why does {p} take the train?",
+        "How does {p} feel about aeroplanes?",
+    ),
+    (
+        "{p} finished a doctorate in marine biology",
+        "What is {p}'s doctorate in?",
+        "What did {p} study about the sea?",
+    ),
+    ("{p} got married in a small chapel", "Where did {p} get married?", "Tell me about the wedding of {p}"),
+    ("{p} drives an old red pickup truck", "What does {p} drive?", "What vehicle belongs to {p}?"),
+    ("{p} stopped eating meat for the climate", "Why did {p} stop eating meat?", "Is {p} a vegetarian?"),
+    (
+        "{p} is learning Japanese with a tutor",
+        "What is {p} learning with a tutor?",
+        "Which foreign language does {p} practise?",
+    ),
+    (
+        "{p} lost the wallet on the night bus",
+        "Where did {p} lose the wallet?",
+        "What was missing after {p} rode public transport?",
+    ),
+    (
+        "{p} runs ten kilometres before breakfast",
+        "How far does {p} run before breakfast?",
+        "What exercise does {p} do in the morning?",
+    ),
+    (
+        "{p} opened a bakery near the station",
+        "What did {p} open near the station?",
+        "Which shop does {p} own?",
+    ),
+    ("{p} had the wisdom teeth removed", "What did {p} have removed?", "Why was {p} at the dentist?"),
+    (
+        "{p} inherited a clock from grandfather",
+        "From whom did {p} inherit the clock?",
+        "Which antique came to {p} from the family?",
+    ),
+    ("{p} paints landscapes in watercolour", "What does {p} paint?", "What is the artistic hobby of {p}?"),
+    (
+        "{p} moved to Lisbon for a new job",
+        "Why did {p} move to Lisbon?",
+        "In which Portuguese city does {p} live?",
+    ),
+    ("{p} keeps bees on the roof", "Where does {p} keep bees?", "Who of us produces honey, {p}?"),
+    (
+        "{p} cannot sleep because of the noisy neighbours",
+        "Why can {p} not sleep?",
+        "What causes the insomnia of {p}?",
+    ),
+    (
+        "{p} won the chess tournament of the town",
+        "Which tournament did {p} win?",
+        "In which board game is {p} a champion?",
+    ),
+    (
+        "{p} is writing a novel about a lighthouse",
+        "What is the novel of {p} about?",
+        "What book does {p} work on?",
+    ),
+    (
+        "{p} volunteers at the food bank on weekends",
+        "When does {p} volunteer?",
+        "What charity does {p} help?",
+    ),
+    ("{p} repaired the leaking kitchen tap", "What did {p} repair?", "What plumbing work has {p} done?"),
+];
+
+/// Statements that answer nothing: small talk with the same names.
+const DISTRACTORS: [&str; 8] = [
+    "{p} said hello and asked about the weather",
+    "{p} sent a picture of the garden",
+    "{p} will call back later today",
+    "{p} liked the photo of the mountains",
+    "{p} was late for the meeting again",
+    "{p} asked for the password of the printer",
+    "{p} recommended a film about space",
+    "{p} forgot the umbrella in the office",
+];
+
+struct Case {
+    row: i64,
+    question: String,
+    window: Option<&'static str>,
+    /// Shares words with its memory beside the name.
+    literal: bool,
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    if let Some(count) = value("--speed") {
+        runtime.block_on(measure_speed(count.parse().expect("a number")));
+    } else {
+        let model = value("--model").map(|folder| LocalModel::open(Path::new(folder)).expect("a model"));
+        runtime.block_on(measure_recall(model.as_ref()));
+    }
+}
+
+fn open(folder: &Path) -> Store {
+    let config = StoreConfig::new(folder.join("writ.db"));
+    Store::open(&config, Arc::new(SigningKey::from_bytes(&[7; 32]))).expect("opens")
+}
+
+fn memory(n: u64, text: String, at: i64) -> Op {
+    let item = Remember {
+        text,
+        memory_kind: MemoryKind::Fact,
+        trust: MemoryTrust::Working,
+        taint: Taint::Owner,
+        secret: false,
+        session: None,
+    };
+    let at = Timestamp::from_millis(at);
+    let id = MemoryId::from_parts(at, u128::from(n));
+    Op::Remember(Box::new(NewMemory { id, item, at, traits: MemoryTraits::default() }))
+}
+
+/// Dialogues of 24 people over a year: each subject twice a person, at two times, and small talk between.
+fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
+    let (mut memories, mut cases) = (Vec::new(), Vec::new());
+    for (n, person) in PEOPLE.iter().enumerate() {
+        for (m, (statement, literal, paraphrase)) in SUBJECTS.iter().enumerate() {
+            let number = n * SUBJECTS.len() + m;
+            let said = |text: &str| text.replace("{p}", person);
+            // Every fourth was also said by the same person long ago, in other words; the newer one is wanted by its time.
+            let days = 40 + i64::try_from(number * 7 % 320).expect("small");
+            for (d, distractor) in DISTRACTORS.iter().enumerate().filter(|(d, _)| (d + number) % 4 == 0) {
+                memories.push((said(distractor), NOW - (days + i64::try_from(d).expect("small")) * DAY));
+            }
+            let timed = number % 4 == 3;
+            let (at, window) =
+                if timed { (NOW - 9 * DAY, Some("last week")) } else { (NOW - days * DAY, None) };
+            if timed {
+                memories.push((said(statement), NOW - 200 * DAY));
+            }
+            memories.push((said(statement), at));
+            let row = i64::try_from(memories.len()).expect("small");
+            let is_literal = number % 2 == 0;
+            let question = said(if is_literal { literal } else { paraphrase });
+            cases.push(Case { row, question, window, literal: is_literal });
+        }
+    }
+    (memories, cases)
+}
+
+async fn measure_recall(model: Option<&LocalModel>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let (memories, cases) = dialogues();
+    for (part, texts) in memories.chunks(500).enumerate() {
+        let ops = texts
+            .iter()
+            .enumerate()
+            .map(|(n, (text, at))| memory((part * 500 + n) as u64, text.clone(), *at));
+        store.commit(Batch::relaxed(ops.collect())).await.expect("commits");
+    }
+    println!(
+        "{} memories, {} questions, {} of them in other words, {} with a time",
+        memories.len(),
+        cases.len(),
+        cases.iter().filter(|case| !case.literal).count(),
+        cases.iter().filter(|case| case.window.is_some()).count()
+    );
+    let index = model.map(|model| {
+        let vectors: Vec<Embedding> = memories
+            .iter()
+            .map(|(text, _)| Embedding::from_numbers(model.embed_text(text)).expect("a vector"))
+            .collect();
+        let mut codes = CodeIndex::new(vectors[0].dimension());
+        for (n, vector) in vectors.iter().enumerate() {
+            codes.put(n as i64 + 1, &code_of(vector));
+        }
+        (Arc::new(SharedIndex::new(1, codes)), vectors)
+    });
+    if let Some((_, vectors)) = &index {
+        let dimension = vectors[0].dimension() as u32;
+        store
+            .commit(Batch::relaxed(vec![Op::Memory(MemoryOp::OpenSpace {
+                model: "m".to_owned(),
+                dimension,
+            })]))
+            .await
+            .expect("opens");
+        for (part, vectors) in vectors.chunks(500).enumerate() {
+            let vectors = vectors.iter().enumerate().map(|(n, vector)| NewVector {
+                row: (part * 500 + n) as i64 + 1,
+                edits: 0,
+                code: code_of(vector),
+                numbers: vector.numbers().to_vec(),
+            });
+            let put = MemoryOp::PutVectors {
+                space: 1,
+                vectors: vectors.collect(),
+                done_to: 0,
+                skipped: Vec::new(),
+            };
+            store.commit(Batch::relaxed(vec![Op::Memory(put)])).await.expect("commits");
+        }
+    }
+    println!("| ranking | time | recall@5 | recall@10 |\n| --- | --- | ---: | ---: |");
+    for with_time in [false, true] {
+        for ranking in ["words", "vectors", "fused"] {
+            if ranking != "words" && index.is_none() {
+                continue;
+            }
+            let (mut at_5, mut at_10) = (0, 0);
+            for case in &cases {
+                let question = match case.window.filter(|_| with_time) {
+                    Some(window) => format!("{} {window}", case.question),
+                    None => case.question.clone(),
+                };
+                let rows =
+                    ranked(&store, ranking, index.as_ref().map(|(index, _)| index), model, &question).await;
+                at_5 += usize::from(rows.iter().take(5).any(|row| *row == case.row));
+                at_10 += usize::from(rows.iter().take(10).any(|row| *row == case.row));
+            }
+            let share = |hits: usize| hits as f64 * 100.0 / cases.len() as f64;
+            let time = if with_time { "named" } else { "not named" };
+            println!("| {ranking} | {time} | {:.1} % | {:.1} % |", share(at_5), share(at_10));
+        }
+    }
+}
+
+async fn ranked(
+    store: &Store,
+    ranking: &str,
+    index: Option<&Arc<SharedIndex>>,
+    model: Option<&LocalModel>,
+    question: &str,
+) -> Vec<i64> {
+    let now = Timestamp::from_millis(NOW);
+    let found = find_window(question, &TimeZone::UTC, now);
+    let (window, rest) = found.map_or((None, None), |(window, rest)| (Some(window), Some(rest)));
+    let text = rest.as_deref().unwrap_or(question);
+    let meaning = model.map(|model| Embedding::from_numbers(model.embed_text(text)).expect("a vector"));
+    let meaning = index.zip(meaning.as_ref()).filter(|_| ranking != "words");
+    let search = MemorySearch {
+        // Of a text without words only the meaning is left.
+        text: if ranking == "vectors" { "" } else { text },
+        meaning,
+        window: window.as_ref(),
+        beyond: BeyondWindow::LeftOut,
+        session: None,
+        secrets: Secrets::Told,
+        limit: 10,
+        now,
+    };
+    let hits = search_memories(store, &search).await.expect("searches");
+    hits.into_iter().map(|hit| hit.memory.row).collect()
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// A vector near one of a thousand centres, as texts of one subject lie together.
+fn synthetic(state: &mut u64, centre: u64) -> Embedding {
+    let mut of_centre = centre.wrapping_mul(0x1234_5678_9abc_def1);
+    let number =
+        |state: &mut u64| (0..4).map(|_| (next(state) >> 40) as f32 / 16_777_216.0).sum::<f32>() - 2.0;
+    let numbers = (0..384).map(|_| number(&mut of_centre) + 0.8 * number(state)).collect();
+    Embedding::from_numbers(numbers).expect("a vector")
+}
+
+async fn measure_speed(count: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, mut state) = (open(folder.path()), 1);
+    let words: Vec<String> = (0..20_000).map(|n| format!("w{n:x}q")).collect();
+    // Words as people use them: the n-th is used 1/n as often as the first (Zipf).
+    let word = |state: &mut u64| {
+        let share = (next(state) >> 11) as f64 / (1_u64 << 53) as f64;
+        words[((20_000_f64.powf(share)) as usize).min(19_999)].clone()
+    };
+    store
+        .commit(Batch::relaxed(vec![Op::Memory(MemoryOp::OpenSpace {
+            model: "m".to_owned(),
+            dimension: 384,
+        })]))
+        .await
+        .expect("opens");
+    let (mut codes, began) = (CodeIndex::new(384), Instant::now());
+    for part in 0..count.div_ceil(500) {
+        let (mut ops, mut vectors) = (Vec::new(), Vec::new());
+        for n in part * 500..((part + 1) * 500).min(count) {
+            let text: Vec<String> = (0..12).map(|_| word(&mut state)).collect();
+            ops.push(memory(n, text.join(" "), NOW - (n as i64 % 365) * DAY));
+            let vector = synthetic(&mut state, n % 1_000);
+            codes.put(n as i64 + 1, &code_of(&vector));
+            vectors.push(NewVector {
+                row: n as i64 + 1,
+                edits: 0,
+                code: code_of(&vector),
+                numbers: vector.numbers().to_vec(),
+            });
+        }
+        ops.push(Op::Memory(MemoryOp::PutVectors { space: 1, vectors, done_to: 0, skipped: Vec::new() }));
+        store.commit(Batch::relaxed(ops)).await.expect("commits");
+    }
+    println!("{count} memories stored in {:.1} s", began.elapsed().as_secs_f64());
+    let index = Arc::new(SharedIndex::new(1, codes));
+    let (mut times, mut hits, mut wanted) = (Vec::new(), 0, 0);
+    for n in 0..100_u64 {
+        let query = synthetic(&mut state, n * 7 % 1_000);
+        let text: Vec<String> = (0..6).map(|_| word(&mut state)).collect();
+        let search = MemorySearch {
+            text: &text.join(" "),
+            meaning: Some((&index, &query)),
+            window: None,
+            beyond: BeyondWindow::Found,
+            session: None,
+            secrets: Secrets::Told,
+            limit: 10,
+            now: Timestamp::from_millis(NOW),
+        };
+        let began = Instant::now();
+        search_memories(&store, &search).await.expect("searches");
+        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        if n < 20 {
+            let near = nearest_rows(&store, &index, &query, None).await.expect("searches");
+            // All others are compared exactly.
+            let mut exact = Vec::new();
+            let mut row = 0;
+            while row < count as i64 {
+                let rows: Vec<i64> = (row + 1..=row + 10_000).collect();
+                for vector in store.vectors_of_rows(1, &rows).await.expect("reads") {
+                    exact.push((query.cosine(&vector.numbers), vector.row));
+                }
+                row += 10_000;
+            }
+            exact.sort_by(|left, right| right.0.total_cmp(&left.0));
+            let near: Vec<i64> = near.into_iter().take(10).map(|(row, _)| row).collect();
+            wanted += 10;
+            hits += exact[..10].iter().filter(|(_, row)| near.contains(row)).count();
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    println!("hybrid search: p50 {:.1} ms, p95 {:.1} ms", times[50], times[95]);
+    println!(
+        "recall of the quantised passes against exact: {:.3}",
+        f64::from(hits as u32) / f64::from(wanted)
+    );
+    let began = Instant::now();
+    let limits = PlanLimits { stale_after: std::time::Duration::from_secs(60 * 86_400), promote_uses: 5 };
+    let (mut planner, mut row) = (Planner::new(limits, Timestamp::from_millis(NOW)), 0);
+    loop {
+        let memories = store.memories_after(row, 2_000).await.expect("reads");
+        let Some(last) = memories.last() else { break };
+        row = last.row;
+        memories.iter().for_each(|memory| planner.add(memory));
+    }
+    let plan = planner.finish();
+    println!(
+        "consolidation planned in {:.1} s: {} stale, {} merges",
+        began.elapsed().as_secs_f64(),
+        plan.stale.len(),
+        plan.merges.len()
+    );
+}

@@ -1,0 +1,76 @@
+//! The table `[memory]` of the configuration.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The source of the vectors of memories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmbedderKind {
+    /// None: memories are found by their words.
+    #[default]
+    None,
+    /// The model of `models.roles.embedding`, asked over the network.
+    Model,
+    /// A model that is read from a folder of this machine.
+    Local,
+}
+
+/// Settings of the memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemoryConfig {
+    /// The embedder. Default: none.
+    pub embedder: EmbedderKind,
+    /// The folder of the local model, with `config.json`, `model.safetensors` and `tokenizer.json` or `vocab.txt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// The most memories that are put into a context for one message. Default: 8.
+    pub recall_limit: u32,
+    /// The time between two consolidations, in minutes. Default: 30 (SIL-390).
+    pub consolidate_minutes: u32,
+    /// The age from which a memory that nothing used is archived, in days. Default: 60 (WIN-332).
+    pub stale_days: u32,
+    /// The number of uses from which the owner is asked to verify a memory. Default: 5.
+    pub promote_uses: u32,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            embedder: EmbedderKind::None,
+            folder: None,
+            recall_limit: 8,
+            consolidate_minutes: 30,
+            stale_days: 60,
+            promote_uses: 5,
+        }
+    }
+}
+
+/// The reason why the settings do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryConfigError {
+    /// The local embedder has no folder.
+    #[error("'memory.embedder' is \"local\" and 'memory.folder' is not set")]
+    NoFolder,
+    /// There is a folder, and another embedder.
+    #[error("'memory.folder' is set and 'memory.embedder' is not \"local\"")]
+    UnusedFolder,
+}
+
+impl MemoryConfig {
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    ///
+    /// If a local embedder has no folder, or a folder no local embedder.
+    pub fn check_settings(&self) -> Result<(), MemoryConfigError> {
+        match (self.embedder, &self.folder) {
+            (EmbedderKind::Local, None) => Err(MemoryConfigError::NoFolder),
+            (EmbedderKind::None | EmbedderKind::Model, Some(_)) => Err(MemoryConfigError::UnusedFolder),
+            (EmbedderKind::Local, Some(_)) | (EmbedderKind::None | EmbedderKind::Model, None) => Ok(()),
+        }
+    }
+}

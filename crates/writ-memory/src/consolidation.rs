@@ -1,0 +1,182 @@
+//! Consolidation: which memories are merged, put aside, and asked about.
+//!
+//! A plan alone, over the memories that are handed in one by one; the runtime carries it out. It deletes nothing, never
+//! touches what is pinned, and raises nothing by itself: the owner is asked. What is external or secret is never
+//! proposed (SIL-096, SIL-392).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use writ_store::memory::{Memory, MemorySource, MemoryStatus};
+use writ_types::action::{MemoryKind, MemoryTrust};
+use writ_types::id::MemoryId;
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+
+use crate::config::MemoryConfig;
+use crate::words::TextWords;
+
+/// The importance from which a memory is not put aside for its age.
+const IMPORTANT: u16 = 800;
+
+/// The most memories that one plan changes, so that one undo takes back what a person can look through.
+pub const MAX_CHANGED: usize = 2_000;
+
+/// The most questions that one plan asks.
+pub const MAX_QUESTIONS: usize = 20;
+
+/// The limits of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// The age without use from which a memory is put aside.
+    pub stale_after: Duration,
+    /// The uses from which the owner is asked to verify a memory.
+    pub promote_uses: u64,
+}
+
+impl From<&MemoryConfig> for PlanLimits {
+    fn from(config: &MemoryConfig) -> Self {
+        Self {
+            stale_after: Duration::from_secs(u64::from(config.stale_days) * 24 * 60 * 60),
+            promote_uses: u64::from(config.promote_uses),
+        }
+    }
+}
+
+/// Equal memories of which one stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// The one that stays.
+    pub into: MemoryId,
+    /// Those that are put aside, with their uses.
+    pub from: Vec<(MemoryId, u64)>,
+    /// The least trusted label of all, if it is another than that of the one that stays.
+    pub taint: Option<Taint>,
+}
+
+/// The changes that a consolidation makes, and the questions that it asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsolidationPlan {
+    /// Equal memories.
+    pub merges: Vec<Merge>,
+    /// Memories that are put aside because of their age.
+    pub stale: Vec<MemoryId>,
+    /// Memories that the owner is asked to verify, with their uses.
+    pub promote: Vec<(MemoryId, u64)>,
+    /// The memories that were looked at.
+    pub seen: usize,
+}
+
+/// Makes a plan while memories pass by.
+#[derive(Debug)]
+pub struct Planner {
+    limits: PlanLimits,
+    now: Timestamp,
+    plan: ConsolidationPlan,
+    /// The memory that stays, for each identity and scope; with it the place of its merge.
+    first: BTreeMap<(u64, u64), Representative>,
+}
+
+#[derive(Debug)]
+struct Representative {
+    id: MemoryId,
+    trust: MemoryTrust,
+    taint: Taint,
+    merge: Option<usize>,
+}
+
+impl Planner {
+    /// Begins a plan.
+    pub fn new(limits: PlanLimits, now: Timestamp) -> Self {
+        Self { limits, now, plan: ConsolidationPlan::default(), first: BTreeMap::new() }
+    }
+
+    /// Takes a memory into account. Memories come in the order in which they were stored.
+    pub fn add(&mut self, memory: &Memory) {
+        self.plan.seen += 1;
+        if memory.traits.status != MemoryStatus::Active {
+            return;
+        }
+        if self.merge(memory) {
+            return;
+        }
+        if is_stale(memory, self.limits.stale_after, self.now) {
+            if self.plan.stale.len() < MAX_CHANGED {
+                self.plan.stale.push(memory.id);
+            }
+        } else if is_promotable(memory) && memory.traits.uses >= self.limits.promote_uses {
+            self.plan.promote.push((memory.id, memory.traits.uses));
+        }
+    }
+
+    /// Returns the plan; the most used memories are asked about first.
+    pub fn finish(mut self) -> ConsolidationPlan {
+        self.plan.promote.sort_by(|left, right| right.1.cmp(&left.1).then(left.0.cmp(&right.0)));
+        self.plan.promote.truncate(MAX_QUESTIONS);
+        self.plan
+    }
+
+    /// Merges a memory with an equal one; returns true if it is put aside for that.
+    fn merge(&mut self, memory: &Memory) -> bool {
+        let identity = TextWords::of(&memory.item.text).identity();
+        if identity.is_empty() {
+            return false;
+        }
+        let item = &memory.item;
+        // Only what is alike in kind, scope and secrecy is one memory.
+        let scope = (item.memory_kind, item.session, item.secret);
+        let key = hash_pair(&(identity, scope));
+        let new = Representative { id: memory.id, trust: item.trust, taint: item.taint, merge: None };
+        let Some(first) = self.first.get_mut(&key) else {
+            self.first.insert(key, new);
+            return false;
+        };
+        // One that the owner has confirmed stands by itself: an equal text of others changes neither its words nor its label.
+        let joins = memory.item.trust <= first.trust && !memory.traits.pinned;
+        let merged: usize = self.plan.merges.iter().map(|merge| merge.from.len()).sum();
+        if !joins || merged >= MAX_CHANGED {
+            return false;
+        }
+        let at = *first.merge.get_or_insert_with(|| {
+            self.plan.merges.push(Merge { into: first.id, from: Vec::new(), taint: None });
+            self.plan.merges.len() - 1
+        });
+        let merge = &mut self.plan.merges[at];
+        merge.from.push((memory.id, memory.traits.uses));
+        if first.trust == MemoryTrust::Working && item.taint > first.taint {
+            first.taint = item.taint;
+            merge.taint = Some(item.taint);
+        }
+        true
+    }
+}
+
+fn hash_pair(value: &impl std::hash::Hash) -> (u64, u64) {
+    use std::hash::{DefaultHasher, Hasher as _};
+    // Two independent sums of 64 bits: equal ones of different texts are not to be expected among millions.
+    let sum = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(salt);
+        value.hash(&mut hasher);
+        hasher.finish()
+    };
+    (sum(0), sum(1))
+}
+
+/// Returns true if nothing has used a memory for so long that it is put aside.
+fn is_stale(memory: &Memory, after: Duration, now: Timestamp) -> bool {
+    let (item, traits) = (&memory.item, &memory.traits);
+    // The owner's word, rules, and what other memories follow from stay.
+    let stays = traits.pinned
+        || item.trust != MemoryTrust::Working
+        || traits.importance >= IMPORTANT
+        || traits.source == MemorySource::User
+        || matches!(item.memory_kind, MemoryKind::Profile | MemoryKind::Procedure | MemoryKind::Preference);
+    let touched = traits.used_at.map_or(memory.at, |used| used.max(memory.at));
+    !stays && now.time_since(touched) > after
+}
+
+/// Returns true if a memory may become a verified one with the owner's word.
+pub fn is_promotable(memory: &Memory) -> bool {
+    memory.item.trust == MemoryTrust::Working && memory.item.taint != Taint::External && !memory.item.secret
+}

@@ -1,0 +1,126 @@
+//! The memory of the engine: its settings, and the index of vectors that searches use.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use writ_memory::codes::{CodeIndex, SharedIndex};
+use writ_memory::config::MemoryConfig;
+use writ_memory::embedder::SharedEmbedder;
+use writ_store::memory::VectorSpace;
+use writ_store::reads::MemoryReads as _;
+use writ_types::unit::Timestamp;
+
+use crate::error::EngineError;
+use crate::journal::Journal;
+use crate::session::Session;
+
+/// Codes that one read brings from the disk.
+const CODES_AT_ONCE: usize = 10_000;
+
+/// The time for which an embedder that is away is not asked again: a message does not wait for it each time.
+const EMBEDDER_REST: Duration = Duration::from_secs(30);
+
+/// Settings of the memory, and a local model if there is one.
+#[derive(Clone, Debug, Default)]
+pub struct MemorySettings {
+    /// The table of the configuration.
+    pub config: MemoryConfig,
+    /// The model that was read from a folder.
+    pub local: Option<SharedEmbedder>,
+}
+
+/// The memory's state in this process.
+#[derive(Debug)]
+pub(crate) struct Memories {
+    journal: Arc<Journal>,
+    pub(crate) settings: MemorySettings,
+    /// Counts the memories that may want a vector.
+    pub(crate) added: Arc<AtomicU64>,
+    serving: Mutex<Option<(VectorSpace, Arc<SharedIndex>)>>,
+    /// The time until which the embedder is left alone, and why.
+    away: Mutex<Option<(Timestamp, String)>>,
+    /// The session under which vectors are requested.
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value is replaced whole, so a panic elsewhere leaves none half-written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memories {
+    pub(crate) fn new(journal: Arc<Journal>, settings: MemorySettings) -> Self {
+        Self {
+            journal,
+            settings,
+            added: Arc::default(),
+            serving: Mutex::default(),
+            away: Mutex::default(),
+            session: Mutex::default(),
+        }
+    }
+
+    /// Returns the space that searches use and its index; `None`: there are no vectors. The first call reads the codes.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn serving(&self) -> Result<Option<(VectorSpace, Arc<SharedIndex>)>, EngineError> {
+        if let Some(serving) = lock(&self.serving).clone() {
+            return Ok(Some(serving));
+        }
+        let spaces = self.journal.store.vector_spaces().await?;
+        match spaces.into_iter().find(|space| space.serving) {
+            Some(space) => self.load_index(space).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the codes of a space, and lets searches use them.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn load_index(
+        &self,
+        space: VectorSpace,
+    ) -> Result<(VectorSpace, Arc<SharedIndex>), EngineError> {
+        let dimension = usize::try_from(space.dimension).unwrap_or(usize::MAX);
+        let (mut codes, mut row) = (CodeIndex::new(dimension), 0);
+        loop {
+            let read = self.journal.store.codes_after(space.id, row, CODES_AT_ONCE).await?;
+            for stored in &read {
+                codes.put(stored.row, &stored.code);
+                row = stored.row;
+            }
+            if read.len() < CODES_AT_ONCE {
+                break;
+            }
+        }
+        let serving = (space.clone(), Arc::new(SharedIndex::new(space.id, codes)));
+        *lock(&self.serving) = Some(serving.clone());
+        Ok(serving)
+    }
+
+    /// Returns why the embedder is not asked now; `None`: it may be.
+    pub(crate) fn why_away(&self, now: Timestamp) -> Option<String> {
+        let away = lock(&self.away);
+        away.as_ref().filter(|(until, _)| now < *until).map(|(_, why)| why.clone())
+    }
+
+    /// Notes that the embedder did not answer, or (`None`) that it did.
+    pub(crate) fn note_embedder(&self, failed: Option<&str>, now: Timestamp) {
+        *lock(&self.away) = failed.map(|why| (now.plus_duration(EMBEDDER_REST), why.to_owned()));
+    }
+
+    /// Returns the session under which vectors are requested, if one is open.
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
+        lock(&self.session).clone()
+    }
+
+    /// Replaces that session.
+    pub(crate) fn set_session(&self, session: Option<Arc<Session>>) {
+        *lock(&self.session) = session;
+    }
+}

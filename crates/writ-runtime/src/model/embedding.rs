@@ -1,0 +1,122 @@
+//! Vectors of texts: each request passes the door, is counted and is written to the ledger like any other model call.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use writ_inspect::prepared::Prepared;
+use writ_memory::embedder::EmbedError;
+use writ_models::error::ModelError;
+use writ_models::provider::Route;
+use writ_policy::budget::Spent;
+use writ_policy::door::Mode;
+use writ_store::batch::{Op, UsageDelta};
+use writ_types::chat::Usage;
+use writ_types::entry::Fact;
+use writ_types::error::ToReport as _;
+use writ_types::taint::Label;
+use writ_types::unit::MicroUsd;
+
+use crate::door::{Passage, RequestContext};
+use crate::error::EngineError;
+use crate::pending::Pending;
+use crate::place::CallPlace;
+use crate::services::Services;
+use crate::session::Surface;
+use crate::{budget, opening, place};
+
+/// Asks the model of a route for the vectors of texts with a label.
+///
+/// # Errors
+///
+/// If the store cannot be used. The inner error says why there are no vectors.
+pub(crate) async fn embed_texts(
+    services: &Arc<Services>,
+    route: &Route,
+    (texts, label): (Vec<String>, Label),
+    cancel: &CancellationToken,
+) -> Result<Result<Vec<Vec<f32>>, EmbedError>, EngineError> {
+    let Some(models) = &services.outside.models else {
+        return Ok(Err(EmbedError::Away("no model is configured".to_owned())));
+    };
+    if label.clearance() > route.provider.clearance {
+        return Ok(Err(EmbedError::Away("the provider is not cleared for this text".to_owned())));
+    }
+    let (now, place) = (services.journal.clock.now(), embedding_place(services).await?);
+    let planned = match models.plan_embedding(route, texts, now) {
+        Ok(planned) => planned,
+        Err(error) => return Ok(Err(EmbedError::Away(error.report().outside))),
+    };
+    let prepared = Prepared {
+        action: planned.action(),
+        agent: place.profile.agent.clone(),
+        session: Some(place.session.id),
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: "model".to_owned(),
+        sinks: Vec::new(),
+        label,
+        bindings: Default::default(),
+        idempotent: true,
+        intent: format!("embed with {}", planned.requested_model()),
+    };
+    let standing = RequestContext {
+        authority: &place.authority,
+        spent: place.spent,
+        approval: None,
+        task: false,
+        mode: Mode::Execute,
+        origins: None,
+        request: None,
+    };
+    let permit = match services.door.pass_ungated(Pending::new(), prepared, standing).await? {
+        Passage::Permit(permit) => permit,
+        Passage::Denied(denial) => {
+            // A session that has used up its tokens is replaced by another.
+            services.memories.set_session(None);
+            return Ok(Err(EmbedError::Away(denial.text.clone())));
+        }
+        Passage::Ask(_) | Passage::Simulated(_) => {
+            return Ok(Err(EmbedError::Away("the rules want to be asked before each model call".to_owned())));
+        }
+    };
+    let attempt = permit.attempt();
+    let answer = models.embed(*permit, &planned, cancel, now).await;
+    let (usage, actual, error) = match &answer {
+        Ok(reply) => (reply.usage, reply.model.clone(), String::new()),
+        Err(error) => (Usage::default(), String::new(), super::recorded_error(services, error)),
+    };
+    let cost = models.embedding_cost(&planned, &usage, now);
+    let requested = planned.requested_model();
+    let fact =
+        Fact::ModelCalled { attempt, requested, actual, stop: None, usage, cost, error, sealed_reply: None };
+    let mut ops = Pending::new();
+    ops.push(services.journal.entry(place.session.id, None, fact));
+    ops.push(Op::AddUsage(UsageDelta {
+        session: Some(place.session.id),
+        at: services.journal.budget_day(now),
+        usage,
+        cost: cost.unwrap_or_default(),
+        tool_calls: 0,
+        model_calls: 1,
+    }));
+    place.commit(ops).await?;
+    Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
+        EmbedError::Away(services.journal.redactor.mask_report(error.report()).outside)
+    }))
+}
+
+/// Returns the place under which vectors are requested: a session of its own for each run of the engine.
+async fn embedding_place(services: &Arc<Services>) -> Result<CallPlace, EngineError> {
+    let session = match services.memories.session() {
+        Some(session) => session,
+        None => {
+            let session = opening::open_session(services, None, false, false, Surface::Local).await?;
+            services.memories.set_session(Some(Arc::clone(&session)));
+            session
+        }
+    };
+    let spent: Spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
+    let place = place::outside_turn(services, session).await?;
+    Ok(CallPlace { spent, ..place })
+}

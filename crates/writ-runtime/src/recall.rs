@@ -1,0 +1,171 @@
+//! Searches the memory: by words always, by meaning where there are vectors and their model answers in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use writ_memory::config::EmbedderKind;
+use writ_memory::embedder::{EmbedError, Embedding, bounded_text, check_answer};
+use writ_memory::search::{BeyondWindow, FoundMemory, MemorySearch, search_memories};
+use writ_memory::window::find_window;
+use writ_models::provider::Route;
+use writ_store::memory::Secrets;
+use writ_store::store::Store;
+use writ_types::id::SessionId;
+use writ_types::taint::{Clearance, Label, Taint};
+
+use crate::error::EngineError;
+use crate::model;
+use crate::services::Services;
+
+/// The longest time that a search waits for the meaning of its text: then it is made by words alone.
+const QUERY_WAIT: Duration = Duration::from_secs(2);
+
+/// A text to search memories for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryQuestionText<'a> {
+    /// The text.
+    pub(crate) text: &'a str,
+    /// True if it rests on what is secret.
+    pub(crate) secret: bool,
+    /// The session whose own memories are found too.
+    pub(crate) session: Option<SessionId>,
+    /// The treatment of secret memories.
+    pub(crate) secrets: Secrets,
+    /// The treatment of memories of another time than the text names.
+    pub(crate) beyond: BeyondWindow,
+    /// The most hits.
+    pub(crate) limit: usize,
+}
+
+/// The result of a search.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecallResult {
+    /// The hits, best first.
+    pub(crate) hits: Vec<FoundMemory>,
+    /// Limits of the search, for people.
+    pub(crate) note: Option<String>,
+}
+
+/// Searches the memories.
+///
+/// # Errors
+///
+/// If the store cannot be used. An embedder that does not answer is none: the note says so.
+pub(crate) async fn find_memories(
+    services: &Arc<Services>,
+    question: MemoryQuestionText<'_>,
+) -> Result<RecallResult, EngineError> {
+    let now = services.journal.clock.now();
+    let found = find_window(question.text, &services.config.time_zone, now);
+    let (window, rest) = found.map_or((None, None), |(window, rest)| (Some(window), Some(rest)));
+    let text = rest.as_deref().unwrap_or(question.text);
+    let mut notes = Vec::new();
+    let mut meaning = None;
+    if let Some((space, index)) = services.memories.serving().await?
+        && !index.read().is_empty()
+        && !text.trim().is_empty()
+    {
+        match embed_query(services, &space.model, text, question.secret).await? {
+            Ok(embedding) => meaning = Some((index, embedding)),
+            Err(error) => {
+                tracing::debug!(%error, "memories are searched by words alone");
+                notes.push(format!("searched by words alone: {error}"));
+            }
+        }
+    }
+    let search = MemorySearch {
+        text,
+        meaning: meaning.as_ref().map(|(index, embedding)| (index, embedding)),
+        window: window.as_ref(),
+        beyond: question.beyond,
+        session: question.session,
+        secrets: question.secrets,
+        limit: question.limit,
+        now,
+    };
+    let hits = search_memories(&services.journal.store, &search).await?;
+    if let Some(window) = window.filter(|_| question.beyond == BeyondWindow::LeftOut) {
+        notes.push(format!(
+            "only memories of {} were looked for ({} to {})",
+            window.words, window.start, window.end
+        ));
+    } else if let Some(reason) = Store::explain_search(text)
+        && meaning.is_none()
+    {
+        notes.push(reason.to_string());
+    }
+    services.life.metrics.memory("search");
+    Ok(RecallResult { hits, note: (!notes.is_empty()).then(|| notes.join("; ")) })
+}
+
+/// Returns the vector of a query by the model of a space, if that model answers in time.
+async fn embed_query(
+    services: &Arc<Services>,
+    model: &str,
+    text: &str,
+    secret: bool,
+) -> Result<Result<Embedding, EmbedError>, EngineError> {
+    let now = services.journal.clock.now();
+    if let Some(why) = services.memories.why_away(now) {
+        return Ok(Err(EmbedError::Away(why)));
+    }
+    let texts = vec![bounded_text(text).to_owned()];
+    let label = Label { secret, ..Label::new(Taint::Owner) };
+    let asking = embed_with(services, model, texts, label);
+    let answer = match tokio::time::timeout(QUERY_WAIT, asking).await {
+        Ok(answer) => answer?,
+        Err(_) => Err(EmbedError::Away(format!("nothing came for {QUERY_WAIT:?}"))),
+    };
+    let checked = answer.and_then(|vectors| check_answer(1, vectors));
+    let failed = checked.as_ref().err().map(ToString::to_string);
+    services.memories.note_embedder(failed.as_deref(), services.journal.clock.now());
+    Ok(checked.and_then(|mut vectors| vectors.pop().ok_or(EmbedError::Count { sent: 1, found: 0 })))
+}
+
+/// Asks the model of this name for vectors.
+///
+/// # Errors
+///
+/// If the store cannot be used. The inner error says why there are none.
+pub(crate) async fn embed_with(
+    services: &Arc<Services>,
+    name: &str,
+    texts: Vec<String>,
+    label: Label,
+) -> Result<Result<Vec<Vec<f32>>, EmbedError>, EngineError> {
+    if let Some(local) = services.memories.settings.local.as_ref().filter(|local| local.model() == name) {
+        return Ok(local.embed(texts).await);
+    }
+    let route = services.outside.models.as_ref().and_then(|models| models.routes().find(name).ok());
+    let Some(route) = route.filter(|_| !name.starts_with("local/")) else {
+        return Ok(Err(EmbedError::Away(format!("the model {name} is no longer here"))));
+    };
+    let cancel = services.life.stop_now.child_token();
+    model::embed_texts(services, &route, (texts, label), &cancel).await
+}
+
+/// The configured embedder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfiguredEmbedder {
+    /// The name of its model.
+    pub(crate) name: String,
+    /// The most sensitive content that it may be sent.
+    pub(crate) clearance: Clearance,
+}
+
+/// Returns the embedder of the configuration; `None`: there is none.
+pub(crate) fn configured_embedder(services: &Services) -> Option<ConfiguredEmbedder> {
+    let settings = &services.memories.settings;
+    match settings.config.embedder {
+        EmbedderKind::None => None,
+        EmbedderKind::Local => settings
+            .local
+            .as_ref()
+            .map(|local| ConfiguredEmbedder { name: local.model(), clearance: local.clearance() }),
+        EmbedderKind::Model => {
+            let Route { provider, model } = services.outside.models.as_ref()?.embedding_route()?;
+            let name = format!("{}/{model}", provider.name);
+            Some(ConfiguredEmbedder { name, clearance: provider.clearance })
+        }
+    }
+}

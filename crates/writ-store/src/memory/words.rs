@@ -1,0 +1,107 @@
+//! Candidates by words, at a bounded cost.
+//!
+//! A word that half of all memories have costs a pass over half a million rows and tells nothing. Words are therefore
+//! counted first, up to a bound, and the rarest are looked for until enough rows are in sight.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+
+use super::terms::Query;
+use crate::codec;
+use crate::error::StoreError;
+
+/// The most rows of one word that are counted: reading so many entries of an index takes half a millisecond.
+const MAX_COUNTED: usize = 3_000;
+
+/// The rows that the words of a search may have together; each costs some microseconds to score.
+const ENOUGH_ROWS: usize = 4_000;
+
+/// The most common words that are looked for together, where all are common.
+const COMMON_WORDS: usize = 3;
+
+/// The two indexes: words, and pieces of words.
+const INDEXES: [&str; 2] = ["memory_fts", "memory_terms"];
+
+/// Returns rows with their score by BM25, larger is better; best first.
+pub(crate) fn word_candidates(
+    conn: &Connection,
+    text: &str,
+    limit: usize,
+) -> Result<Vec<(i64, f64)>, StoreError> {
+    let terms = Query::parse(text).terms;
+    let mut found: BTreeMap<i64, f64> = BTreeMap::new();
+    for index in INDEXES {
+        let mut counted = Vec::new();
+        for term in &terms {
+            let count = count_rows(conn, index, term, MAX_COUNTED)?;
+            if count > 0 {
+                counted.push((count, term.as_str()));
+            }
+        }
+        counted.sort_unstable();
+        // Of what both indexes find the scores are added.
+        for (row, score) in rows_of_terms(conn, index, &counted)? {
+            *found.entry(row).or_default() += score;
+        }
+    }
+    let mut found: Vec<(i64, f64)> = found.into_iter().collect();
+    found.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Returns how many rows have a word, at most `most`.
+pub(crate) fn count_with_word(conn: &Connection, word: &str, most: usize) -> Result<usize, StoreError> {
+    let Some(term) = Query::parse(word).terms.into_iter().next() else { return Ok(0) };
+    count_rows(conn, INDEXES[0], &term, most)
+}
+
+fn count_rows(conn: &Connection, index: &str, term: &str, most: usize) -> Result<usize, StoreError> {
+    let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {index} WHERE {index} MATCH ?1 LIMIT ?2)");
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let count: i64 = conn.prepare_cached(&sql)?.query_row((term, limit), |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// `counted` is ascending.
+fn rows_of_terms(
+    conn: &Connection,
+    index: &str,
+    counted: &[(usize, &str)],
+) -> Result<Vec<(i64, f64)>, StoreError> {
+    let Some((fewest, _)) = counted.first() else { return Ok(Vec::new()) };
+    if *fewest >= MAX_COUNTED {
+        return newest_rows(conn, index, counted);
+    }
+    let mut sum = 0_usize;
+    let chosen = counted.iter().take_while(|(count, _)| {
+        let is_first = sum == 0;
+        sum = sum.saturating_add(*count);
+        *count < MAX_COUNTED && (is_first || sum <= ENOUGH_ROWS)
+    });
+    let expression = chosen.map(|(_, term)| *term).collect::<Vec<_>>().join(" OR ");
+    // SQLite's bm25 is negative, and smaller is better.
+    let sql = format!("SELECT rowid, -bm25({index}) FROM {index} WHERE {index} MATCH ?1");
+    codec::query(conn, &sql, [expression], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Where every word is common: the newest memories that have the rarest of them together, all alike. BM25 would read
+/// the whole list of each word.
+fn newest_rows(
+    conn: &Connection,
+    index: &str,
+    counted: &[(usize, &str)],
+) -> Result<Vec<(i64, f64)>, StoreError> {
+    let terms: Vec<&str> = counted.iter().take(COMMON_WORDS).map(|(_, term)| *term).collect();
+    let sql =
+        format!("SELECT rowid FROM {index} WHERE {index} MATCH ?1 ORDER BY rowid DESC LIMIT {MAX_COUNTED}");
+    for words in (1..=terms.len()).rev() {
+        let rows: Vec<i64> = codec::query(conn, &sql, [terms[..words].join(" AND ")], |row| Ok(row.get(0)?))?;
+        if !rows.is_empty() {
+            // A hair less for each older one, so that the newest are first.
+            return Ok(rows.into_iter().enumerate().map(|(n, row)| (row, 1.0 - n as f64 * 1e-6)).collect());
+        }
+    }
+    Ok(Vec::new())
+}
