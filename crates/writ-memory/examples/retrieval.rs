@@ -5,7 +5,13 @@
 //! cargo run --release -p writ-memory --example retrieval -- --speed 100000      # time of a search
 //! ```
 
-#![expect(clippy::print_stdout, clippy::expect_used, clippy::unwrap_used, reason = "a program that measures")]
+#![expect(
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    reason = "a program that measures: its numbers are small"
+)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -187,7 +193,9 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
             let said = |text: &str| text.replace("{p}", person);
             // Every fourth was also said by the same person long ago, in other words; the newer one is wanted by its time.
             let days = 40 + i64::try_from(number * 7 % 320).expect("small");
-            for (d, distractor) in DISTRACTORS.iter().enumerate().filter(|(d, _)| (d + number) % 4 == 0) {
+            for (d, distractor) in
+                DISTRACTORS.iter().enumerate().filter(|(d, _)| (d + number).is_multiple_of(4))
+            {
                 memories.push((said(distractor), NOW - (days + i64::try_from(d).expect("small")) * DAY));
             }
             let timed = number % 4 == 3;
@@ -198,7 +206,7 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
             }
             memories.push((said(statement), at));
             let row = i64::try_from(memories.len()).expect("small");
-            let is_literal = number % 2 == 0;
+            let is_literal = number.is_multiple_of(2);
             let question = said(if is_literal { literal } else { paraphrase });
             cases.push(Case { row, question, window, literal: is_literal });
         }

@@ -140,6 +140,7 @@ impl Models {
             failure,
             usage: Usage::default(),
             begun: false,
+            limits: None,
         };
         // A permit for one request must not carry another one.
         if *permit.action() != planned.action() {

@@ -32,8 +32,8 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
-use crate::{closing, opening, passage, place, secrets, budget};
 use crate::work::people;
+use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
 
 mod agents;
@@ -51,7 +51,6 @@ mod cassette;
 mod context;
 
 mod files;
-
 
 mod fleet;
 

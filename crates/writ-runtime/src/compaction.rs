@@ -20,6 +20,7 @@ use writ_policy::budget::Spent;
 use writ_store::approvals::AskState;
 use writ_store::batch::{NewMemory, Op};
 use writ_store::compaction::{Compaction, MAX_KEPT_ROWS};
+use writ_store::memory::MemoryTraits;
 use writ_store::reads::{AskReads as _, SessionReads as _};
 use writ_types::action::{ActionKind, MemoryKind, MemoryTrust, Remember};
 use writ_types::chat::{CHARS_PER_TOKEN, ChatMessage, ModelRequest, Part, Role, ToolSpecs, estimate_tokens};
@@ -204,6 +205,8 @@ fn request(
         tools: ToolSpecs::default(),
         // Room for the lists, and for models that think aloud.
         max_output_tokens: Tokens::new(wanted.saturating_mul(2).saturating_add(512)),
+        form: None,
+        effort: None,
     }
 }
 
@@ -376,7 +379,7 @@ fn remembered(place: &CallPlace, old: &[Arc<ChatMessage>], at: Timestamp) -> Pen
             text: Digest::of_bytes(item.text.as_bytes()),
         };
         ops.push(journal.entry(session.id, place.at(), fact));
-        ops.push(Op::Remember(Box::new(NewMemory { id, item, at })));
+        ops.push(Op::Remember(Box::new(NewMemory { id, item, at, traits: MemoryTraits::default() })));
     }
     ops
 }

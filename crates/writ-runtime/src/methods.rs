@@ -12,8 +12,8 @@ use writ_types::api::approval::{
     ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskCadence, AskFilter, AskList, AskName,
     AskReview, EnrolmentPermission, HostList, PasskeyList,
 };
-use writ_types::api::cassette::{CassettePage, CassetteQuery, ReplayPage};
 use writ_types::api::budget::{self as money, BudgetQuery, SessionBudgetState};
+use writ_types::api::cassette::{CassettePage, CassetteQuery, ReplayPage};
 use writ_types::api::context::{self as shown, CompactionOutcome, ContextPins, ContextView};
 use writ_types::api::file::{NewFile, StoredFile};
 use writ_types::api::fleet::{
@@ -517,7 +517,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 34] = [
+    const READS: [&str; 37] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",

@@ -14,7 +14,6 @@ mod files;
 
 mod form;
 
-
 mod shown;
 
 mod trial;
@@ -34,8 +33,8 @@ use writ_policy::budget::Spent;
 use writ_policy::door::Mode;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
-use writ_types::chat::{ModelReply, ModelRequest, Usage, Effort};
-use writ_types::entry::{Fact, DenyReason};
+use writ_types::chat::{Effort, ModelReply, ModelRequest, Usage};
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;

@@ -39,6 +39,8 @@ pub(crate) async fn answer(
         messages: vec![Arc::new(ChatMessage { role: Role::User, parts, label: label.clone() })],
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(MAX_ANSWER_TOKENS),
+        form: None,
+        effort: None,
     };
     let asked = model::ask(place, ModelRole::Oracle, (Arc::new(request), label), cancel).await?;
     let (text, outcome) = match asked.reply {

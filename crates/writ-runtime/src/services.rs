@@ -295,8 +295,12 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            profiles: Profiles::new(AgentProfile::executor(&config), agents_of(&config, agents), lanes(&config))?
-                .with_named(&config.named),
+            profiles: Profiles::new(
+                AgentProfile::executor(&config),
+                agents_of(&config, agents),
+                lanes(&config),
+            )?
+            .with_named(&config.named),
             config,
             journal,
             keys,

@@ -70,6 +70,8 @@ async fn name_session(services: &Arc<Services>, session: &Arc<Session>) -> Resul
         messages: vec![Arc::new(message)],
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(MAX_TITLE_TOKENS),
+        form: None,
+        effort: None,
     };
     let place = place::outside_turn(services, Arc::clone(session)).await?;
     let cancel = services.life.stop_now.child_token();

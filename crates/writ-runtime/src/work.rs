@@ -307,9 +307,9 @@ async fn out_of_order(services: &Services, course: &Course) -> Result<Option<Str
         return Ok(Some("the approval of its plan has ended or was taken back".to_owned()));
     };
     let asked = services.journal.store.ask(&plan.ask).await?;
-    let approved = asked.as_ref().and_then(|ask| match &ask.prepared.action {
-        Action::Plan(Plan { work: Some(work), .. }) => Some(&work.document),
-        _ => None,
+    let approved = asked.as_ref().and_then(|ask| {
+        let Action::Plan(Plan { work: Some(work), .. }) = &ask.prepared.action else { return None };
+        Some(&work.document)
     });
     // A task that a goal starts is part of what was approved for the goal.
     let is_same = match course.item.goal {

@@ -95,7 +95,7 @@ mod tests {
     use crate::testing::*;
 
     fn image(of: u128, n: u8) -> MessageFile {
-        let content = [b"GIF89a".as_slice(), &[n], &vec![0; 100], b";"].concat();
+        let content = [b"GIF89a".as_slice(), &[n], &[0; 100], b";"].concat();
         let file = FileRef::describe_file("a.gif", &content).expect("an image");
         MessageFile { session: session(of), at: at(i64::from(n)), file, content }
     }

@@ -43,7 +43,7 @@ mod web;
 mod web_search;
 
 /// Every tool that needs no configuration, sorted by name.
-pub(crate) static CORE: [&ToolDef; 16] = [
+pub(crate) static CORE: [&ToolDef; 17] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,

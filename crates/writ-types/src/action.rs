@@ -23,7 +23,6 @@ mod result;
 
 mod slot;
 
-
 pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;

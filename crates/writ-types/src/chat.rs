@@ -227,7 +227,7 @@ impl ChatMessage {
     pub fn said_text(&self) -> String {
         let said = self.parts.iter().filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
-            Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
+            Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
         });
         said.collect::<Vec<_>>().join("\n")
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
 use crate::chat::{StopReason, ToolOutcome, Usage};
 use crate::digest::Digest;
-use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, SessionId, TurnId, ItemId, MessageId};
+use crate::id::{AskId, AttemptId, EntrySeq, ItemId, KeyId, MemoryId, SessionId, TurnId};
 use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 

@@ -237,7 +237,9 @@ pub fn exchanges(history: &[Arc<ChatMessage>]) -> Vec<Exchange> {
         let texts = messages.iter().filter(|message| !old::is_trivial(message)).filter_map(|message| {
             let text = message.parts.iter().find_map(|part| match part {
                 Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
-                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
+                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => {
+                    None
+                }
             })?;
             let who = if message.role == Role::User { "The person" } else { "The agent" };
             Some(format!("{who}: {text}"))

@@ -190,7 +190,7 @@ pub(crate) fn id(random: u128) -> MessageId {
 }
 
 pub(crate) fn message(n: u128, text: &str, taint: Taint) -> TurnMessage {
-    TurnMessage { id: id(n), text: text.to_owned(), label: Label::new(taint), why: String::new() }
+    TurnMessage { id: id(n), text: text.to_owned(), label: Label::new(taint) }
 }
 
 pub(crate) fn opened(messages: Vec<TurnMessage>, seed: ContextSeed, config: AgentConfig) -> Event {
@@ -229,7 +229,8 @@ pub(crate) fn seed() -> ContextSeed {
 
 pub(crate) fn memory(n: u128, text: &str, taint: Taint) -> MemoryItem {
     let id = MemoryId::from_parts(START, n);
-    MemoryItem { id, kind: MemoryKind::Fact, text: text.to_owned(), label: Label::new(taint) }
+    let (text, label) = (text.to_owned(), Label::new(taint));
+    MemoryItem { id, kind: MemoryKind::Fact, text, label, why: String::new() }
 }
 
 pub(crate) fn reply(stop: StopReason, text: &str, calls: Vec<ToolCall>) -> ModelReply {

@@ -65,7 +65,6 @@ pub(crate) enum BudgetCommand {
 
 /// What spending is summed up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "each is a variant of `BudgetBy`, which is documented there")]
 pub(crate) enum By {
     Day,
     Month,

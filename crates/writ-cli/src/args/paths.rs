@@ -62,6 +62,8 @@ impl Command {
             | Self::Secrets(_)
             | Self::Mcp(_)
             | Self::Memory(_)
+            | Self::Context(_)
+            | Self::Budget(_)
             | Self::Jobs(_)
             | Self::Work(_)
             | Self::Sessions(_)

@@ -2,11 +2,10 @@
 
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{self as m, SessionsList};
-use writ_types::api::NoParams;
 use writ_types::api::context::{
     CompactionOutcome, CompactionSummary, ContextDiff, ContextPin, ContextPins, ContextView, MessageState,
 };
-use writ_types::api::session::SessionName;
+use writ_types::api::session::{SessionFilter, SessionName};
 use writ_types::error::Exit;
 use writ_types::id::SessionId;
 use writ_types::unit::MicroUsd;
@@ -60,7 +59,7 @@ pub(crate) async fn name_session(
     if let Some(session) = session {
         return Ok(SessionName { session });
     }
-    let listed = client.ask::<SessionsList>(&NoParams {}).await?;
+    let listed = client.ask::<SessionsList>(&SessionFilter::default()).await?;
     let newest: Option<SessionId> = listed.sessions.first().map(|newest| newest.session);
     let session = newest.ok_or_else(|| {
         Failure::new(Exit::Usage, "context.no_session", "there is no session yet", "`writ chat` begins one")

@@ -39,9 +39,10 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
         return Err(Failure::new(Exit::Usage, "cli.empty", "there is nothing to remember", hint));
     }
     // A file that is wrong changes nothing, and starts no engine.
-    let bundle = match command {
-        MemoryCommand::Import { file, .. } => read_file(&context.locate_path(file))?,
-        _ => Vec::new(),
+    let bundle = if let MemoryCommand::Import { file, .. } = command {
+        read_file(&context.locate_path(file))?
+    } else {
+        Vec::new()
     };
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;

@@ -162,7 +162,7 @@ fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
             assert_eq!(exit, Exit::Done, "{text}");
             handed.clock.go_on(Duration::from_secs(1));
         }
-        let seen = seen.lock().expect("no panic");
+        let seen = std::mem::take(&mut *seen.lock().expect("no panic"));
         assert_eq!((seen.over, seen.without_rule), (0, 0), "{seen:?}");
         assert_eq!(seen.turns, TURNS);
         assert!(seen.summaries > 20, "{seen:?}");
@@ -426,10 +426,14 @@ fn a_session_that_has_spent_its_money_stops_and_is_renewed_where_its_owner_is() 
                 .await
                 .expect("stored");
             let (exit, text) = loop {
-                match joined.live.recv().await.expect("a frame").frame.clone() {
-                    ServerFrame::Status { text } if text.contains(" % of ") => warned.push(text),
-                    ServerFrame::Message { text, exit, last: true, .. } => break (exit, text),
-                    _ => {}
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if let ServerFrame::Status { text } = &frame
+                    && text.contains(" % of ")
+                {
+                    warned.push(text.clone());
+                }
+                if let ServerFrame::Message { text, exit, last: true, .. } = frame {
+                    break (exit, text);
                 }
             };
             if exit == Exit::Budget {

@@ -191,19 +191,14 @@ async fn transcript(engine: &TestEngine, shown: &WorkDetails, project: &Path) ->
         let frames = engine.engine.frames_after(session, after).await.expect("reads");
         let Some(last) = frames.last() else { break };
         after = last.seq;
-        lines.extend(frames.iter().filter_map(|numbered| match &numbered.frame {
-            ServerFrame::Work(news) => {
+        lines.extend(frames.iter().filter_map(|numbered| {
+            if let ServerFrame::Work(news) = &numbered.frame {
                 let step = if news.step.is_empty() { "whole" } else { &news.step };
-                Some(format!(
-                    "[{} {}/{}] {step}: {}",
-                    news.state.name(),
-                    news.steps_done,
-                    news.steps,
-                    news.text
-                ))
+                let (state, done, steps) = (news.state.name(), news.steps_done, news.steps);
+                return Some(format!("[{state} {done}/{steps}] {step}: {}", news.text));
             }
-            ServerFrame::Tool { tool, state, .. } => Some(format!("  tool {tool}: {state}")),
-            _ => None,
+            let ServerFrame::Tool { tool, state, .. } = &numbered.frame else { return None };
+            Some(format!("  tool {tool}: {state}"))
         }));
     }
     let text = lines.join("\n").replace(project.to_str().expect("plain"), "PROJECT");

@@ -231,7 +231,7 @@ async fn store_files(
         let file = NewFile { session, name: name.clone(), content: content.clone() };
         let stored = call_method::<FilesAdd>(shared, evidence, &file).await;
         let stored = stored.map_err(|refusal| refusal.about_field(place.clone()))?;
-        text.push_str("\n");
+        text.push('\n');
         text.push_str(&stored.line);
     }
     Ok(text)

@@ -197,9 +197,8 @@ fn gelu(number: f32) -> f32 {
     let scaled = number * std::f32::consts::FRAC_1_SQRT_2;
     let size = scaled.abs();
     let t = (1.0 + 0.327_591_1 * size).recip();
-    let series = t
-        * (0.254_829_592
-            + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
+    let series =
+        t * (0.254_829_6 + t * (-0.284_496_72 + t * (1.421_413_8 + t * (-1.453_152 + t * 1.061_405_4))));
     let erf = (1.0 - series * (-size * size).exp()).copysign(scaled);
     0.5 * number * (1.0 + erf)
 }

@@ -23,9 +23,6 @@ const ANSWER: &str = "one two three";
 /// The table's place, from this crate.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/resilience.md");
 
-/// The comment before the table, and the one after it.
-const MARKS: [&str; 2] = ["<!-- table: begin -->", "<!-- table: end -->"];
-
 /// The frames of the longest answer, and one more.
 const POINTS: std::ops::Range<usize> = 0..18;
 
@@ -211,13 +208,5 @@ async fn every_fault_at_every_point_ends_in_a_whole_answer_or_an_error_that_says
         write_rows(&mut table, fault.name, &ends);
     }
     let page = std::fs::read_to_string(PAGE).expect("docs/reference/resilience.md");
-    // The page gets its table with the marks.
-    let Some((before, rest)) = page.split_once(MARKS[0]) else { return };
-    let (written, after) = rest.split_once(MARKS[1]).expect("the second mark");
-    if std::env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
-        let page = format!("{before}{}\n\n{table}\n{}{after}", MARKS[0], MARKS[1]);
-        std::fs::write(PAGE, page).expect("the page is written");
-        return;
-    }
-    assert_eq!(written.trim(), table.trim(), "INSTA_UPDATE=always writes the page anew");
+    assert!(page.contains(table.trim()), "the page has another table than this one:\n{table}");
 }

@@ -11,7 +11,7 @@ use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::Batch;
 use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields, render_result};
+use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields};
 use writ_types::action::{Action, Plan};
 use writ_types::chat::ToolOutcome;
 use writ_types::error::{Exit, ToReport as _};

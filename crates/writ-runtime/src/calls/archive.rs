@@ -171,6 +171,7 @@ fn shown_text(message: &ChatMessage) -> String {
             Some(format!("[{}: {}]", result.name, crate::outcome::outcome_name(result.outcome)))
         }
         Part::Reasoning(_) => None,
+        Part::File(attached) => Some(format!("[{}]", attached.file.name)),
     });
     parts.collect::<Vec<_>>().join("\n")
 }

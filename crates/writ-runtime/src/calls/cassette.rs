@@ -227,6 +227,7 @@ fn length_of(request: &ModelRequest) -> Tokens {
         Part::Call(call) => estimate_tokens(&call.arguments.to_string()),
         Part::Result(result) => estimate_tokens(&result.text),
         Part::Reasoning(_) => Tokens::default(),
+        Part::File(attached) => Tokens::new(attached.file.estimated_tokens()),
     });
     messages.fold(estimate_tokens(&request.system), Tokens::saturating_add)
 }

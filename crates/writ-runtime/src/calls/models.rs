@@ -110,7 +110,7 @@ pub(super) fn list_prices(services: &Services) -> Result<PriceList, EngineError>
             since: Some(price.since).filter(|_| !is_own),
             source: price.source.clone(),
             own: is_own,
-            configured: routes.iter().any(|route| is_named(route)),
+            configured: routes.iter().any(is_named),
         }
     });
     Ok(PriceList { prices: listed.collect() })

@@ -7,7 +7,7 @@ use writ_agent::event::{Event, StoredEvent};
 use writ_agent::turn::Turn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_store::reads::{LedgerReads as _, SessionReads as _, TurnReads as _};
+use writ_store::reads::LedgerReads as _;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Taint};

@@ -74,6 +74,7 @@ pub(crate) fn planned_steps(
             times: call.times,
             free: call.free.unwrap_or(if is_overlay { Free::Content } else { Free::Nothing }),
             external: Default::default(),
+            slots: Default::default(),
         })
     });
     planned.collect()

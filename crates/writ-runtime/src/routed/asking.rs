@@ -418,7 +418,7 @@ fn beginning_of(request: &ModelRequest) -> ModelRequest {
         let texts = message.parts.iter().filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
             Part::Result(result) => Some(result.text.as_str()),
-            Part::Call(_) | Part::Reasoning(_) => None,
+            Part::Call(_) | Part::Reasoning(_) | Part::File(_) => None,
         });
         let text = texts.flat_map(str::chars).take(REFUSED_CHARS).collect();
         let (role, label) = (message.role, message.label.clone());
@@ -429,5 +429,7 @@ fn beginning_of(request: &ModelRequest) -> ModelRequest {
         messages: newest.into_iter().collect(),
         tools: Vec::new().into(),
         max_output_tokens: request.max_output_tokens,
+        form: None,
+        effort: None,
     }
 }

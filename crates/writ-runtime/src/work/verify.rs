@@ -119,11 +119,13 @@ fn verdict_of(
 ) -> Verdict {
     let joined = Verdict::join_all(judgements.iter().map(|(_, judgement, _)| judgement.verdict));
     let is_ended_well = attempt.exit == Some(Exit::Done.code());
-    match joined {
-        _ if !notices.is_empty() => Verdict::Fail,
-        _ if plan.checks.is_empty() && is_ended_well => Verdict::Pass,
-        _ if plan.checks.is_empty() => Verdict::Fail,
-        joined => joined,
+    if !notices.is_empty() {
+        return Verdict::Fail;
+    }
+    match (plan.checks.is_empty(), is_ended_well) {
+        (true, true) => Verdict::Pass,
+        (true, false) => Verdict::Fail,
+        (false, _) => joined,
     }
 }
 

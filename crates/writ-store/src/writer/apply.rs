@@ -11,7 +11,8 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, compaction, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings, turns, undo, usage, work, files,
+    approvals, compaction, files, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore,
+    sessions, settings, turns, undo, usage, work,
 };
 
 /// A batch on its way: what it has got so far.

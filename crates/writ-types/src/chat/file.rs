@@ -256,7 +256,7 @@ mod tests {
     fn a_line_names_its_file_and_no_other_text_does() {
         let file = FileRef::describe_file("a, b.png", PNG).expect("an image");
         let text = format!("look\n{}\nand\n  {}\nagain", file.to_line(), file.to_line());
-        assert_eq!(FileRef::files_in(&text), [file.clone()]);
+        assert_eq!(FileRef::files_in(&text), std::slice::from_ref(&file));
         for line in [
             "[attached file: x]".to_owned(),
             file.to_line().replace("image/png", "text/html"),

@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 27] = [
+    pub const EVENTS: [&'static str; 28] = [
         "received",
         "gated",
         "hooked",

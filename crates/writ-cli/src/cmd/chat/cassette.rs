@@ -77,7 +77,7 @@ pub(super) fn play_cassette(context: &Context, args: &ChatArgs, file: &Path) -> 
 fn read_cassette(path: &Path) -> Result<VecDeque<ModelReply>, Failure> {
     let wrong = |text: String| {
         let hint = "`writ sessions export ID -o FILE` makes one";
-        Failure::new(Exit::Usage, "chat.cassette", &format!("{}: {text}", path.display()), hint)
+        Failure::new(Exit::Usage, "chat.cassette", format!("{}: {text}", path.display()), hint)
     };
     let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
     if usize::try_from(size).map_or(true, |size| size > MAX_CASSETTE_BYTES) {
@@ -236,26 +236,10 @@ mod tests {
         );
         let newer = head.replace(r#""version":1"#, r#""version":9"#);
         for (text, wanted) in [
-            (
-                format!(
-                    "{model}
-"
-                ),
-                "no head",
-            ),
+            (format!("{model}\n"), "no head"),
             (head.to_owned(), "no model has answered"),
-            (
-                format!(
-                    "{newer}
-{model}"
-                ),
-                "version 9",
-            ),
-            (
-                format!("{head}
-{{"track":"nonsense"}}"),
-                "line 2",
-            ),
+            (format!("{newer}\n{model}"), "version 9"),
+            (format!("{head}\n{{\"track\":\"nonsense\"}}"), "line 2"),
             (String::new(), "no model has answered"),
         ] {
             let Err(Failure::Report(report)) = read(&text) else { panic!("read: {text}") };

@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 10;
 const USUAL_AGENT: &str = "usual";
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 10] = [
+const COMMANDS: [(&str, ChatCommand, &str); 13] = [
     ("help", ChatCommand::Help, "show these commands"),
     ("model", ChatCommand::Model, "show which models are used"),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),

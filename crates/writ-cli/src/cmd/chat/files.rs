@@ -35,7 +35,7 @@ impl Conversation<'_> {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let stored =
                 self.client.ask::<FilesAdd>(&NewFile { session: self.session, name, content }).await?;
-            text.push_str("\n");
+            text.push('\n');
             text.push_str(&stored.line);
         }
         Ok(text)

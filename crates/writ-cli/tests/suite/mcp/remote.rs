@@ -368,6 +368,7 @@ fn needs_userns_a_question_of_a_server_at_a_url_is_moot_when_it_does_not_wait() 
             | ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
             | ServerFrame::Text { .. }
+            | ServerFrame::Reasoning { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
