@@ -26,7 +26,7 @@ use crate::answers::in_force;
 use crate::door::{Passage, RequestContext};
 use crate::engine::Surface;
 use crate::error::EngineError;
-use crate::methods::{self as m, CallAccess, EngineMethod, Method, MethodCall};
+use crate::methods::{self as m, CallAccess, EngineMethod, Method, MethodCall as Call};
 use crate::outcome::outcome_entry;
 use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
@@ -124,7 +124,7 @@ pub(crate) async fn call_method(
         }
         (Caller::Elsewhere, CallAccess::Read | CallAccess::Change(_)) | (Caller::Terminal, _) => {}
     }
-    dispatch_call(services, calling, MethodCall::read(method, params)?).await
+    dispatch_call(services, calling, Call::read(method, params)?).await
 }
 
 /// Waits for the answer of a method, and writes it as JSON.
@@ -135,180 +135,116 @@ macro_rules! answer {
 }
 
 /// Performs a call.
+// The variants are one line each, so that the table stays one `match` without `_`: a new method is an error of the
+// compiler until it stands here.
 // tidy: table
 async fn dispatch_call(
     services: &Arc<Services>,
     Calling { who, session, .. }: Calling<'_>,
-    call: MethodCall,
+    call: Call,
 ) -> Result<Value, EngineError> {
     match call {
-        MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
-        MethodCall::Status(NoParams {}) => as_json::<m::Status>(status::engine_status(services).await),
-        MethodCall::SessionsList(filter) => {
-            as_json::<m::SessionsList>(sessions::list_sessions(services, filter).await)
-        }
-        MethodCall::SessionsShow(name) => {
-            as_json::<m::SessionsShow>(sessions::show_session(services, name).await)
-        }
-        MethodCall::SessionsClose(name) => {
-            as_json::<m::SessionsClose>(sessions::close_session(services, name).await)
-        }
-        MethodCall::SessionsSearch(query) => {
-            as_json::<m::SessionsSearch>(archive::search_sessions(services, query).await)
-        }
-        MethodCall::SessionsHistory(query) => {
-            as_json::<m::SessionsHistory>(archive::show_history(services, query).await)
-        }
-        MethodCall::SessionsUsage(name) => {
-            as_json::<m::SessionsUsage>(archive::show_usage(services, name).await)
-        }
-        MethodCall::SessionsRename(title) => {
-            as_json::<m::SessionsRename>(archive::rename_session(services, title).await)
-        }
-        MethodCall::SessionsFork(fork) => {
-            as_json::<m::SessionsFork>(archive::fork_session(services, fork).await)
-        }
-        MethodCall::SessionsAgent(agent) => {
-            as_json::<m::SessionsAgent>(archive::choose_agent(services, agent).await)
-        }
-        MethodCall::SessionsDelete(name) => {
-            as_json::<m::SessionsDelete>(archive::delete_session(services, name).await)
-        }
-        MethodCall::SessionsRestore(name) => {
-            as_json::<m::SessionsRestore>(archive::restore_session(services, name).await)
-        }
-        MethodCall::SessionsErase(name) => {
-            as_json::<m::SessionsErase>(archive::erase_session(services, name).await)
-        }
-        MethodCall::SessionsCassette(query) => {
-            as_json::<m::SessionsCassette>(cassette::read_cassette(services, query).await)
-        }
-        MethodCall::SessionsReplay(query) => {
-            as_json::<m::SessionsReplay>(replay::replay_session(services, query).await)
-        }
-        MethodCall::AgentsNamed(NoParams {}) => as_json::<m::AgentsNamed>(Ok(archive::list_named(services))),
-        MethodCall::Diff(which) => as_json::<m::Diff>(show_diff(services, session, &which).await),
-        MethodCall::Apply(which) => as_json::<m::Apply>(apply_changes(services, session, &which).await),
-        MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services).await),
-        MethodCall::UndoLast(which) => {
-            as_json::<m::UndoLast>(approvals::latest_undo(services, session, &which).await)
-        }
-        MethodCall::Undo(name) => as_json::<m::Undo>(approvals::undo_attempt(services, who, name).await),
-        MethodCall::SandboxExec(command) => as_json::<m::SandboxExec>(sandbox_exec(services, command).await),
-        MethodCall::ApprovalsList(filter) => answer!(ApprovalsList, approvals::list_asks(services, filter)),
-        MethodCall::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),
-        MethodCall::ApprovalsReview(NoParams {}) => {
-            answer!(ApprovalsReview, approvals::review_asks(services))
-        }
-        MethodCall::ApprovalsCadence(NoParams {}) => {
-            as_json::<m::ApprovalsCadence>(cadence::measure_cadence(services).await)
-        }
-        MethodCall::ApprovalsRestsOn(name) => {
-            answer!(ApprovalsRestsOn, ledger::ask_rests_on(services, name.ask))
-        }
-        MethodCall::ApprovalsInForce(NoParams {}) => {
+        Call::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
+        Call::Status(NoParams {}) => answer!(Status, status::engine_status(services)),
+        Call::SessionsList(filter) => answer!(SessionsList, sessions::list_sessions(services, filter)),
+        Call::SessionsShow(name) => answer!(SessionsShow, sessions::show_session(services, name)),
+        Call::SessionsClose(name) => answer!(SessionsClose, sessions::close_session(services, name)),
+        Call::SessionsSearch(query) => answer!(SessionsSearch, archive::search_sessions(services, query)),
+        Call::SessionsHistory(query) => answer!(SessionsHistory, archive::show_history(services, query)),
+        Call::SessionsUsage(name) => answer!(SessionsUsage, archive::show_usage(services, name)),
+        Call::SessionsRename(title) => answer!(SessionsRename, archive::rename_session(services, title)),
+        Call::SessionsFork(fork) => answer!(SessionsFork, archive::fork_session(services, fork)),
+        Call::SessionsAgent(agent) => answer!(SessionsAgent, archive::choose_agent(services, agent)),
+        Call::SessionsDelete(name) => answer!(SessionsDelete, archive::delete_session(services, name)),
+        Call::SessionsRestore(name) => answer!(SessionsRestore, archive::restore_session(services, name)),
+        Call::SessionsErase(name) => answer!(SessionsErase, archive::erase_session(services, name)),
+        Call::SessionsCassette(query) => answer!(SessionsCassette, cassette::read_cassette(services, query)),
+        Call::SessionsReplay(query) => answer!(SessionsReplay, replay::replay_session(services, query)),
+        Call::AgentsNamed(NoParams {}) => as_json::<m::AgentsNamed>(Ok(archive::list_named(services))),
+        Call::Diff(which) => answer!(Diff, show_diff(services, session, &which)),
+        Call::Apply(which) => answer!(Apply, apply_changes(services, session, &which)),
+        Call::UndoList(NoParams {}) => answer!(UndoList, approvals::list_undos(services)),
+        Call::UndoLast(which) => answer!(UndoLast, approvals::latest_undo(services, session, &which)),
+        Call::Undo(name) => answer!(Undo, approvals::undo_attempt(services, who, name)),
+        Call::SandboxExec(command) => answer!(SandboxExec, sandbox_exec(services, command)),
+        Call::ApprovalsList(filter) => answer!(ApprovalsList, approvals::list_asks(services, filter)),
+        Call::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),
+        Call::ApprovalsReview(NoParams {}) => answer!(ApprovalsReview, approvals::review_asks(services)),
+        Call::ApprovalsCadence(NoParams {}) => answer!(ApprovalsCadence, cadence::measure_cadence(services)),
+        Call::ApprovalsRestsOn(name) => answer!(ApprovalsRestsOn, ledger::ask_rests_on(services, name.ask)),
+        Call::ApprovalsInForce(NoParams {}) => {
             answer!(ApprovalsInForce, in_force::approvals_in_force(services))
         }
-        MethodCall::ApprovalsHosts(NoParams {}) => as_json::<m::ApprovalsHosts>(services.reach.hosts().await),
-        MethodCall::ApprovalsRevoke(name) => {
-            as_json::<m::ApprovalsRevoke>(in_force::revoke_approval(services, who, &name.ask).await)
+        Call::ApprovalsHosts(NoParams {}) => answer!(ApprovalsHosts, services.reach.hosts()),
+        Call::ApprovalsRevoke(name) => {
+            answer!(ApprovalsRevoke, in_force::revoke_approval(services, who, &name.ask))
         }
-        MethodCall::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
-        MethodCall::GatesAnswer(decision) => {
-            as_json::<m::GatesAnswer>(gates::answer_gate(services, decision))
+        Call::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
+        Call::GatesAnswer(decision) => as_json::<m::GatesAnswer>(gates::answer_gate(services, decision)),
+        Call::GatesJudge(case) => answer!(GatesJudge, gates::judge_case(services, case)),
+        Call::ApproversList(NoParams {}) => answer!(ApproversList, services.passkeys.list_passkeys()),
+        Call::ApproversPermit(request) => {
+            answer!(ApproversPermit, services.passkeys.permit_enrolment(&request.grant))
         }
-        MethodCall::GatesJudge(case) => as_json::<m::GatesJudge>(gates::judge_case(services, case).await),
-        MethodCall::ApproversList(NoParams {}) => {
-            as_json::<m::ApproversList>(services.passkeys.list_passkeys().await)
-        }
-        MethodCall::ApproversPermit(request) => {
-            as_json::<m::ApproversPermit>(services.passkeys.permit_enrolment(&request.grant).await)
-        }
-        MethodCall::ApproversRemove(name) => {
-            as_json::<m::ApproversRemove>(services.passkeys.remove_approver(name.key).await)
-        }
-        MethodCall::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
-        MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name).await),
-        MethodCall::LedgerRestsOn(name) => answer!(LedgerRestsOn, ledger::rests_on(services, name)),
-        MethodCall::LedgerErase(request) => answer!(LedgerErase, ledger::erase_payloads(services, request)),
-        MethodCall::KeysList(NoParams {}) => as_json::<m::KeysList>(keys::list_keys(services).await),
-        MethodCall::KeysRevoke(request) => answer!(KeysRevoke, keys::revoke_key(services, who, request)),
-        MethodCall::KeysIssued(note) => as_json::<m::KeysIssued>(issued::note_base_key(services, note).await),
-        MethodCall::KeysMint(request) => as_json::<m::KeysMint>(issued::mint_key(services, request).await),
-        MethodCall::KeysNarrow(request) => answer!(KeysNarrow, issued::narrow_key(services, request)),
-        MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
-        MethodCall::AgentsBless(key) => as_json::<m::AgentsBless>(bless_agent(services, who, key).await),
-        MethodCall::AgentsDeploy(key) => as_json::<m::AgentsDeploy>(deploy_agent(services, who, key).await),
-        MethodCall::AgentsRetire(end) => as_json::<m::AgentsRetire>(retire_agent(services, who, end).await),
-        MethodCall::OrdersIssue(request) => answer!(OrdersIssue, orders::store_order(services, request)),
-        MethodCall::OrdersOpen(name) => as_json::<m::OrdersOpen>(orders::open_order(services, name).await),
-        MethodCall::OrdersList(NoParams {}) => as_json::<m::OrdersList>(orders::list_orders(services).await),
-        MethodCall::MemorySearch(query) => {
-            as_json::<m::MemorySearch>(memory::search_memories(services, &query).await)
-        }
-        MethodCall::MemoryAdd(fact) => as_json::<m::MemoryAdd>(memory::add_memory(services, fact).await),
-        MethodCall::MemoryForget(name) => {
-            as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
-        }
-        MethodCall::ContextShow(name) => answer!(ContextShow, context::show_context(services, name)),
-        MethodCall::ContextDiff(name) => answer!(ContextDiff, context::diff_context(services, name)),
-        MethodCall::ContextPin(pin) => answer!(ContextPin, context::pin_message(services, pin)),
-        MethodCall::ContextUnpin(pin) => answer!(ContextUnpin, context::unpin_message(services, pin)),
-        MethodCall::ContextCompact(name) => answer!(ContextCompact, context::compact_context(services, name)),
-        MethodCall::BudgetReport(query) => answer!(BudgetReport, budget::report_budget(services, query)),
-        MethodCall::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),
-        MethodCall::BudgetRenew(name) => answer!(BudgetRenew, budget::renew_session(services, name)),
-        MethodCall::MemoryDrop(names) => {
-            as_json::<m::MemoryDrop>(memory::drop_memories(services, names).await)
-        }
-        MethodCall::MemoryShow(name) => as_json::<m::MemoryShow>(memory::show_memory(services, name).await),
-        MethodCall::MemoryEdit(edit) => as_json::<m::MemoryEdit>(memory::edit_memory(services, edit).await),
-        MethodCall::MemoryPending(NoParams {}) => {
-            as_json::<m::MemoryPending>(memory::pending_memories(services).await)
-        }
-        MethodCall::MemoryConfirm(answer) => {
-            as_json::<m::MemoryConfirm>(memory::answer_memory(services, answer).await)
-        }
-        MethodCall::MemoryUndo(none) => as_json::<m::MemoryUndo>(memory::undo_memories(services, none).await),
-        MethodCall::MemoryExport(page) => {
-            as_json::<m::MemoryExport>(memory::export_memories(services, page).await)
-        }
-        MethodCall::MemoryImport(import) => {
-            as_json::<m::MemoryImport>(memory::import_memories(services, import).await)
-        }
-        MethodCall::MemoryStats(NoParams {}) => {
-            as_json::<m::MemoryStats>(memory::memory_figures(services).await)
-        }
-        MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
-        MethodCall::WorkList(NoParams {}) => as_json::<m::WorkList>(people::list_work(services).await),
-        MethodCall::WorkShow(name) => as_json::<m::WorkShow>(people::show_work(services, &name).await),
-        MethodCall::WorkPropose(plan) => {
-            as_json::<m::WorkPropose>(people::propose_work(services, plan).await)
-        }
-        MethodCall::WorkPause(name) => as_json::<m::WorkPause>(people::pause_work(services, &name).await),
-        MethodCall::WorkResume(name) => as_json::<m::WorkResume>(people::resume_work(services, &name).await),
-        MethodCall::WorkCancel(name) => as_json::<m::WorkCancel>(people::cancel_work(services, &name).await),
-        MethodCall::WorkRetry(name) => as_json::<m::WorkRetry>(people::retry_work(services, &name).await),
-        MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
-        MethodCall::FleetMessages(query) => {
-            as_json::<m::FleetMessages>(fleet::list_said(services, query).await)
-        }
-        MethodCall::FleetAccess(case) => as_json::<m::FleetAccess>(fleet::list_holders(services, case).await),
-        MethodCall::FleetTake(case) => as_json::<m::FleetTake>(fleet::take_case(services, who, case).await),
-        MethodCall::FleetAnswer(said) => {
-            as_json::<m::FleetAnswer>(fleet::answer_guest(services, who, said).await)
-        }
-        MethodCall::FleetBack(back) => as_json::<m::FleetBack>(fleet::return_case(services, who, back).await),
-        MethodCall::FleetClose(end) => as_json::<m::FleetClose>(fleet::close_case(services, who, end).await),
-        MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
-        MethodCall::FilesAdd(file) => as_json::<m::FilesAdd>(files::add_file(services, file).await),
-        MethodCall::ModelsPrices(NoParams {}) => as_json::<m::ModelsPrices>(models::list_prices(services)),
-        MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
-        MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),
-        MethodCall::McpReload(request) => {
-            as_json::<m::McpReload>(mcp::reload_servers(services, &request).await)
-        }
-        MethodCall::SecretsChanged(NoParams {}) => {
+        Call::ApproversRemove(name) => answer!(ApproversRemove, services.passkeys.remove_approver(name.key)),
+        Call::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
+        Call::LedgerProof(name) => answer!(LedgerProof, ledger::prove_entry(services, name)),
+        Call::LedgerRestsOn(name) => answer!(LedgerRestsOn, ledger::rests_on(services, name)),
+        Call::LedgerErase(request) => answer!(LedgerErase, ledger::erase_payloads(services, request)),
+        Call::KeysList(NoParams {}) => answer!(KeysList, keys::list_keys(services)),
+        Call::KeysRevoke(request) => answer!(KeysRevoke, keys::revoke_key(services, who, request)),
+        Call::KeysIssued(note) => answer!(KeysIssued, issued::note_base_key(services, note)),
+        Call::KeysMint(request) => answer!(KeysMint, issued::mint_key(services, request)),
+        Call::KeysNarrow(request) => answer!(KeysNarrow, issued::narrow_key(services, request)),
+        Call::KeysRenew(pair) => answer!(KeysRenew, issued::renew_key(services, pair)),
+        Call::AgentsBless(key) => answer!(AgentsBless, bless_agent(services, who, key)),
+        Call::AgentsDeploy(key) => answer!(AgentsDeploy, deploy_agent(services, who, key)),
+        Call::AgentsRetire(end) => answer!(AgentsRetire, retire_agent(services, who, end)),
+        Call::OrdersIssue(request) => answer!(OrdersIssue, orders::store_order(services, request)),
+        Call::OrdersOpen(name) => answer!(OrdersOpen, orders::open_order(services, name)),
+        Call::OrdersList(NoParams {}) => answer!(OrdersList, orders::list_orders(services)),
+        Call::MemorySearch(query) => answer!(MemorySearch, memory::search_memories(services, &query)),
+        Call::MemoryAdd(fact) => answer!(MemoryAdd, memory::add_memory(services, fact)),
+        Call::MemoryForget(name) => answer!(MemoryForget, memory::forget_memory(services, name)),
+        Call::ContextShow(name) => answer!(ContextShow, context::show_context(services, name)),
+        Call::ContextDiff(name) => answer!(ContextDiff, context::diff_context(services, name)),
+        Call::ContextPin(pin) => answer!(ContextPin, context::pin_message(services, pin)),
+        Call::ContextUnpin(pin) => answer!(ContextUnpin, context::unpin_message(services, pin)),
+        Call::ContextCompact(name) => answer!(ContextCompact, context::compact_context(services, name)),
+        Call::BudgetReport(query) => answer!(BudgetReport, budget::report_budget(services, query)),
+        Call::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),
+        Call::BudgetRenew(name) => answer!(BudgetRenew, budget::renew_session(services, name)),
+        Call::MemoryDrop(names) => answer!(MemoryDrop, memory::drop_memories(services, names)),
+        Call::MemoryShow(name) => answer!(MemoryShow, memory::show_memory(services, name)),
+        Call::MemoryEdit(edit) => answer!(MemoryEdit, memory::edit_memory(services, edit)),
+        Call::MemoryPending(NoParams {}) => answer!(MemoryPending, memory::pending_memories(services)),
+        Call::MemoryConfirm(answer) => answer!(MemoryConfirm, memory::answer_memory(services, answer)),
+        Call::MemoryUndo(none) => answer!(MemoryUndo, memory::undo_memories(services, none)),
+        Call::MemoryExport(page) => answer!(MemoryExport, memory::export_memories(services, page)),
+        Call::MemoryImport(import) => answer!(MemoryImport, memory::import_memories(services, import)),
+        Call::MemoryStats(NoParams {}) => answer!(MemoryStats, memory::memory_figures(services)),
+        Call::JobsList(NoParams {}) => answer!(JobsList, jobs::list_jobs(services)),
+        Call::WorkList(NoParams {}) => answer!(WorkList, people::list_work(services)),
+        Call::WorkShow(name) => answer!(WorkShow, people::show_work(services, &name)),
+        Call::WorkPropose(plan) => answer!(WorkPropose, people::propose_work(services, plan)),
+        Call::WorkPause(name) => answer!(WorkPause, people::pause_work(services, &name)),
+        Call::WorkResume(name) => answer!(WorkResume, people::resume_work(services, &name)),
+        Call::WorkCancel(name) => answer!(WorkCancel, people::cancel_work(services, &name)),
+        Call::WorkRetry(name) => answer!(WorkRetry, people::retry_work(services, &name)),
+        Call::FleetStatus(NoParams {}) => answer!(FleetStatus, fleet::show_fleet(services)),
+        Call::FleetMessages(query) => answer!(FleetMessages, fleet::list_said(services, query)),
+        Call::FleetAccess(case) => answer!(FleetAccess, fleet::list_holders(services, case)),
+        Call::FleetTake(case) => answer!(FleetTake, fleet::take_case(services, who, case)),
+        Call::FleetAnswer(said) => answer!(FleetAnswer, fleet::answer_guest(services, who, said)),
+        Call::FleetBack(back) => answer!(FleetBack, fleet::return_case(services, who, back)),
+        Call::FleetClose(end) => answer!(FleetClose, fleet::close_case(services, who, end)),
+        Call::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
+        Call::FilesAdd(file) => answer!(FilesAdd, files::add_file(services, file)),
+        Call::ModelsPrices(NoParams {}) => as_json::<m::ModelsPrices>(models::list_prices(services)),
+        Call::ModelsTest(name) => answer!(ModelsTest, models::test_model(services, name)),
+        Call::McpProbe(request) => answer!(McpProbe, mcp::probe_server(services, request)),
+        Call::McpReload(request) => answer!(McpReload, mcp::reload_servers(services, &request)),
+        Call::SecretsChanged(NoParams {}) => {
             let learned = secrets::learn_secrets(services).await;
             as_json::<m::SecretsChanged>(learned.map(|()| Acknowledgement {}))
         }

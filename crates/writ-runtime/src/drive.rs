@@ -96,7 +96,7 @@ impl TurnTally {
     }
 }
 
-/// What is known of how a turn ends.
+/// The facts about the end of a turn that are known so far.
 #[derive(Debug, Default)]
 pub(crate) struct TurnEnding {
     /// The answer that waits for the last commit.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use writ_agent::event::TurnMessage;
 use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
 use writ_store::batch::{Batch, NewMessageRow, Op};
@@ -124,7 +125,7 @@ impl Engine {
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.
     pub async fn metrics(&self, format: MetricsFormat) -> String {
         let fleet = match self.services.life.fleet.get() {
-            // What cannot be read is left out: a series that stands still would say that all is well.
+            // What cannot be read is left out: a series that stands still would look as if all were well.
             Some(desk) => desk.show_fleet().await.ok(),
             None => None,
         };
@@ -166,7 +167,7 @@ impl Engine {
     }
 
     /// Stops: no new messages and turns; running turns get until `deadline` to end, then they stop at
-    /// their next step and are taken up again at the next start. Says whether all ended in time.
+    /// their next step and are taken up again at the next start. Returns true if all ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.services.life.draining.cancel();
         let dispatcher = self.services.life.dispatcher().take();
@@ -275,7 +276,7 @@ impl Engine {
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
     /// A known `client_id` returns the entry of the first.
     ///
-    /// The text is trusted as its sender is, or as `text_taint` says where that is less: a sender may quote others.
+    /// The text is trusted as its sender is, or has `text_taint` where that is less: a sender may quote others.
     ///
     /// # Errors
     ///
@@ -299,32 +300,18 @@ impl Engine {
         along: Along,
         (consumer, arrival): (&str, Arrival),
     ) -> Result<EntrySeq, EngineError> {
-        let profile = self.services.profiles.find_consumer(consumer)?;
-        // Only the harness sends to the planner: agents and items ask it for plans (SIL-214).
-        if profile.is_planner() {
-            return Err(DirectoryError::NoAgent(consumer.to_owned()).into());
-        }
-        let consumer = profile.consumer.as_str();
-        if self.services.life.draining.is_cancelled() {
-            return Err(EngineError::Stopping);
-        }
+        let consumer = self.receiving_consumer(consumer)?;
         let directory = Directory { home_uid: self.services.config.home_uid };
         let now = self.services.journal.clock.now();
-        // What an image or a PDF file says was not written by its sender.
+        // The text of an image or a PDF file was not written by its sender.
         let has_files = !FileRef::files_in(&inbound.text).is_empty();
         let text_taint = if has_files { Taint::External } else { along.text_taint };
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
         let session = self.services.sessions.open_one(inbound.get_value().session).await?;
         let (inbound, seen) = self.services.keys.under_order((&session, consumer), inbound).await?;
         let record = record(&self.services, (&session, consumer), &inbound, text_taint).await?;
-        let signature = principal::sign_record(&record, &self.services.keys.held.harness)?;
         let text = inbound.get_value().text.clone();
-        let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
-        let turn_number = record.turn_number;
-        let mut entry = self.services.journal.entry(session.id, None, fact);
-        if let Op::Append(entry) = &mut entry {
-            entry.turn_number = turn_number;
-        }
+        let entry = received_entry(&self.services, &record, &text)?;
         let message = NewMessageRow {
             record: record.clone(),
             client_id: inbound.get_value().client_id.clone(),
@@ -366,17 +353,26 @@ impl Engine {
         }
         if !begins {
             if arrival == Arrival::JoinsTurn {
-                let arrived = writ_agent::event::TurnMessage {
-                    id: record.message,
-                    text,
-                    label: Label::new(record.taint),
-                };
+                let arrived = TurnMessage { id: record.message, text, label: Label::new(record.taint) };
                 // A running turn may take it in; if not, it gets a turn of its own.
                 let _ = session.hand_message(consumer, arrived);
             }
             self.services.life.wake.notify_one();
         }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
+    }
+
+    /// Returns the consumer of an agent that people may write to now.
+    fn receiving_consumer(&self, consumer: &str) -> Result<&str, EngineError> {
+        let profile = self.services.profiles.find_consumer(consumer)?;
+        // Only the harness sends to the planner: agents and items ask it for plans (SIL-214).
+        if profile.is_planner() {
+            return Err(DirectoryError::NoAgent(consumer.to_owned()).into());
+        }
+        if self.services.life.draining.is_cancelled() {
+            return Err(EngineError::Stopping);
+        }
+        Ok(profile.consumer.as_str())
     }
 
     /// Reads anew which secrets must stand in no text: one was stored.
@@ -447,7 +443,19 @@ impl Engine {
     }
 }
 
-/// Returns the signed record of a message: with taint, and the number of the turn that it opens or joins.
+/// Signs the record of a message, and makes the entry with its text.
+fn received_entry(services: &Services, record: &InboundRecord, text: &str) -> Result<Op, EngineError> {
+    let signature = principal::sign_record(record, &services.keys.held.harness)?;
+    let fact = Fact::Received { record: record.clone(), text: text.to_owned(), signature };
+    let mut entry = services.journal.entry(record.session, None, fact);
+    // The message is in no turn yet, but it counts to the turn that it opens or joins.
+    if let Op::Append(entry) = &mut entry {
+        entry.turn_number = record.turn_number;
+    }
+    Ok(entry)
+}
+
+/// Returns the record of a message, to be signed: with taint, and the number of the turn that it opens or joins.
 async fn record(
     services: &Services,
     (session, consumer): (&Session, &str),

@@ -202,11 +202,7 @@ impl ToReport for EngineError {
             Self::Key(_) => told(Exit::Denied, "key.invalid", "see `writ keys inspect FILE`"),
             Self::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
             Self::Machine(_) => told(Exit::Bug, "turn.illegal", Exit::Bug.advice()),
-            Self::Embedder(_) => told(
-                Exit::Model,
-                "memory.embedder",
-                "memories are found by their words meanwhile; see [memory] in config.toml",
-            ),
+            Self::Embedder(why) => no_vectors(why),
             Self::Bundle(_) => told(Exit::Usage, "memory.bundle", "nothing of this part was imported"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
                 .with_hint("`writ audit verify` shows whether the store was changed"),
@@ -256,10 +252,7 @@ impl ToReport for EngineError {
             Self::Server(report) | Self::Context(report) | Self::Model(report) => report.as_ref().clone(),
             Self::Channel(report) | Self::Fleet(report) => report.as_ref().clone(),
             Self::NoFleet => told(Exit::Usage, "fleet.none", "set `[fleet] cases = true` in config.toml"),
-            Self::NoModel => plain(Exit::Model, "model.none").with_hint(
-                "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
-                 and store its key with 'writ secrets set'",
-            ),
+            Self::NoModel => no_model(self.to_string()),
             Self::Stopping => told(Exit::Blocked, "engine.stopping", "try again in a moment"),
             Self::NoMethod(_) => plain(Exit::Usage, "call.unknown")
                 .with_hint("`writ --help` names what there is; engine and client should be of one version"),
@@ -327,7 +320,7 @@ pub enum WorkError {
         item: ItemId,
         /// Its state.
         state: String,
-        /// What was asked for.
+        /// The change that was asked for.
         wanted: &'static str,
     },
     /// The plan cannot be shown completely.
@@ -449,6 +442,18 @@ impl ToReport for KeysError {
         };
         Report::new(exit, code, self.to_string()).with_hint(hint)
     }
+}
+
+fn no_vectors(why: &str) -> Report {
+    Report::new(Exit::Model, "memory.embedder", why)
+        .with_hint("memories are found by their words meanwhile; see [memory] in config.toml")
+}
+
+fn no_model(text: String) -> Report {
+    Report::new(Exit::Model, "model.none", text).with_hint(
+        "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
+         and store its key with 'writ secrets set'",
+    )
 }
 
 fn unwritable(why: &str) -> Report {

@@ -115,22 +115,12 @@ pub(crate) async fn call(
             }
         };
         let turn_cost = spent_in_turn.saturating_add(account.cost);
-        if let Some(report) = &last {
-            // The next try is decided on what this one has really taken; other turns went on spending meanwhile.
-            place.commit(std::mem::take(&mut account.ops)).await?;
-            say(&place, report, &planned, &step);
-            if !slept(step.wait, &cancel).await {
-                return Ok(account.failed(report));
-            }
-            renew(&mut place, turn_cost).await?;
-        } else {
-            note_window(&place, &planned);
-            if !step.wait.is_zero() {
-                place.commit(std::mem::take(&mut account.ops)).await?;
-            }
-            if !slept(step.wait, &cancel).await {
-                return Ok(account.cancelled());
-            }
+        let next = (&planned, &step);
+        if !await_attempt(&mut place, &mut account, next, (last.as_ref(), turn_cost), &cancel).await? {
+            return Ok(match &last {
+                Some(report) => account.failed(report),
+                None => account.cancelled(),
+            });
         }
         place.spent = Spent { turn_cost, ..place.spent };
         match attempt(&place, models, (&planned, role), &cleared, &cancel, &mut account).await? {
@@ -154,6 +144,33 @@ pub(crate) async fn call(
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
     Ok(account.ended(unanswered(&report, room, noted)))
+}
+
+/// Waits until the next attempt may begin; `false`: the call was cancelled meanwhile. `last` is the failure of the attempt
+/// before, if there was one.
+async fn await_attempt(
+    place: &mut CallPlace,
+    account: &mut Account,
+    (planned, step): (&PlannedCall, &NextAttempt),
+    (last, turn_cost): (Option<&Report>, MicroUsd),
+    cancel: &CancellationToken,
+) -> Result<bool, EngineError> {
+    let Some(report) = last else {
+        note_window(place, planned);
+        if !step.wait.is_zero() {
+            // What was done so far is not to wait as long as the call does.
+            place.commit(std::mem::take(&mut account.ops)).await?;
+        }
+        return Ok(slept(step.wait, cancel).await);
+    };
+    // The next try is decided on what this one has really taken; other turns went on spending meanwhile.
+    place.commit(std::mem::take(&mut account.ops)).await?;
+    announce_retry(place, report, planned, step);
+    if !slept(step.wait, cancel).await {
+        return Ok(false);
+    }
+    renew(place, turn_cost).await?;
+    Ok(true)
 }
 
 /// Masks a request, and adds the files of its messages and the effort of its role.
@@ -318,8 +335,8 @@ fn understand(place: &CallPlace, reply: &mut ModelReply, request: &ModelRequest)
     }
 }
 
-/// Says what went wrong and what is tried next.
-fn say(place: &CallPlace, report: &Report, planned: &PlannedCall, step: &NextAttempt) {
+/// Shows what went wrong and what is tried next.
+fn announce_retry(place: &CallPlace, report: &Report, planned: &PlannedCall, step: &NextAttempt) {
     let next = planned.requested_model();
     trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
@@ -358,7 +375,7 @@ fn prepared(place: &CallPlace, planned: &PlannedCall, label: &Label) -> Prepared
     }
 }
 
-/// Says once when a request comes to nearly fill what the model can take.
+/// Notes once in a session when a request comes to nearly fill what the model can take.
 fn note_window(place: &CallPlace, planned: &PlannedCall) {
     let (input, window) = (planned.model_call().input_tokens, planned.model_info().context_window);
     let full = nearly_full(input, window);
@@ -374,7 +391,7 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
     place.session.hub.pass(ServerFrame::Status { text });
 }
 
-/// Notes how many tokens a request really had. Says once in a session that the model has read only a part of what it was sent.
+/// Notes how many tokens a request really had. Shows once in a session that the model has read only a part of what it was sent.
 fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
     let Some(read) = planned.cut_to(usage) else {
         let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);

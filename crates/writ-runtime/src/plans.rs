@@ -8,7 +8,7 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, TaskClaims};
 use writ_policy::permit::Permit;
 use writ_policy::plan;
-use writ_store::approvals::NewPlan;
+use writ_store::approvals::{NewPlan, StoredApproval};
 use writ_store::batch::Op;
 use writ_store::reads::{ApprovalReads as _, PlanReads as _, UsageReads as _, WorkReads as _};
 use writ_store::work::{ItemMove, WorkOp};
@@ -17,6 +17,7 @@ use writ_types::action::{Action, ActionKind, Plan, WorkOrder};
 use writ_types::api::approval::ApprovalInForce;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::unit::Timestamp;
 
 use crate::error::{EngineError, WorkError};
 use crate::pending::Pending;
@@ -46,7 +47,6 @@ pub(crate) async fn mint(
     };
     let unapproved = || EngineError::Machine("a plan without a stored approval".to_owned());
     let approved = services.journal.store.approval(&ask).await?.ok_or_else(unapproved)?;
-    let task = place.authority.task();
     // The plan of a work item is run in a session of its own.
     let own = match &plan.work {
         Some(work) => services.sessions.open_one(work.session).await?,
@@ -62,22 +62,7 @@ pub(crate) async fn mint(
             Err(error) => return Err(error),
         },
     };
-    let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));
-    let claims = TaskClaims {
-        key: services.journal.ids.key(now),
-        base: services.keys.held.base_claims.key,
-        session: own.id,
-        not_before: now,
-        expires_at: match &plan.work {
-            // Its card says how long; what one approval of a step may take is another matter.
-            Some(_) => now.plus_duration(minutes),
-            None => now.plus_duration(minutes).min(approved.expires_at),
-        },
-        grants: granted(plan, &own),
-        case: None,
-        under: task.under.clone(),
-        plan: Some(approved.prepared),
-    };
+    let claims = task_claims(place, plan, &own, &approved, now);
     let held = Grants { preapproved: claims.grants.preapproved.clone(), ..own.grants() };
     if !claims.grants.is_within(&held) {
         let text = "a session does not grant all that the plan names".to_owned();
@@ -107,7 +92,7 @@ pub(crate) async fn mint(
         session: own.id,
         key: claims.key,
         token: token.into(),
-        // As the clock says: the store compares it with that.
+        // By the clock, since the store compares it with that.
         begins_at: services.journal.clock.now(),
         ends_at: claims.expires_at,
         cost_before: services.journal.store.session_usage(own.id).await?.cost,
@@ -116,6 +101,33 @@ pub(crate) async fn mint(
     })));
     ops.extend(begun);
     Ok(PerformedOutcome::Planned { steps: plan.steps.len(), until: claims.expires_at })
+}
+
+/// Returns the claims of a plan's key, which is for the session in which the plan runs.
+fn task_claims(
+    place: &CallPlace,
+    plan: &Plan,
+    own: &Session,
+    approved: &StoredApproval,
+    now: Timestamp,
+) -> TaskClaims {
+    let services = &place.services;
+    let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));
+    TaskClaims {
+        key: services.journal.ids.key(now),
+        base: services.keys.held.base_claims.key,
+        session: own.id,
+        not_before: now,
+        expires_at: match &plan.work {
+            // Its card shows how long; what one approval of a step may take is another matter.
+            Some(_) => now.plus_duration(minutes),
+            None => now.plus_duration(minutes).min(approved.expires_at),
+        },
+        grants: granted(plan, own),
+        case: None,
+        under: place.authority.task().under.clone(),
+        plan: Some(approved.prepared),
+    }
 }
 
 /// Returns the grants of a plan's key: what its exact steps touch, and for a work item what a session may do, but for
@@ -137,11 +149,11 @@ fn granted(plan: &Plan, own: &Session) -> Grants {
             grants.kinds.entry(kind).or_default().extend(scopes);
         }
     }
-    // The card says that verified changes are put into the folder.
+    // By its card, verified changes are put into the folder.
     if work.project.is_some() { grants.preapprove_kind(ActionKind::WriteFile) } else { grants }
 }
 
-/// The operations that begin an item whose plan was approved, in the commit that makes its key known.
+/// The operations that begin an item after its plan was approved, in the commit that makes its key known.
 async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, EngineError> {
     let item = services.journal.store.work_item(work.item).await?;
     let item = item.ok_or_else(|| WorkError::Unknown(work.item.to_string()))?;

@@ -10,7 +10,7 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance,
     ProvenanceStep,
 };
-use writ_types::entry::Fact;
+use writ_types::entry::{Decision, Fact};
 use writ_types::id::{AskId, EntrySeq};
 
 use super::{MAX_LISTED_BYTES, to_json};
@@ -158,11 +158,7 @@ fn summarise_fact(fact: &Fact) -> String {
         Fact::Outcome { summary, .. } => summary.clone(),
         Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", describe_action(action)),
         Fact::Answered { ask, decision, by, reason, .. } => {
-            let decision = match decision {
-                writ_types::entry::Decision::Approve => "approved",
-                writ_types::entry::Decision::Deny => "denied",
-            };
-            format!("{ask}: {decision} by {by} {reason}")
+            format!("{ask}: {} by {by} {reason}", decision_word(*decision))
         }
         Fact::Denied { kind, rule, text, .. } => format!("{}: {text} ({rule})", kind.as_str()),
         Fact::ModelCalled { requested, error, usage, .. } => match error.as_str() {
@@ -215,6 +211,13 @@ fn summarise_fact(fact: &Fact) -> String {
             each.collect::<Vec<_>>().join(", ")
         }
         Fact::Replied { from, to, .. } => format!("rests on entries {from} to {to}"),
+    }
+}
+
+const fn decision_word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Approve => "approved",
+        Decision::Deny => "denied",
     }
 }
 

@@ -16,7 +16,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::MessageId;
 use writ_types::taint::Label;
 
-use super::{Drive, Watched};
+use super::{Drive, Watched, planned};
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::session::{Interrupt, MAX_INTERRUPTS};
@@ -24,7 +24,7 @@ use crate::{project, subscriptions};
 
 impl Drive {
     /// Applies what a step has changed; a person may stop the turn while that waits for others who use the folder.
-    /// Says whether the turn goes on: not when the engine stops.
+    /// Returns true if the turn goes on: not when the engine stops.
     pub(super) async fn apply_as_it_goes(&mut self) -> Result<bool, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let work = project::apply_as_it_goes(&place, &cancel);
@@ -68,26 +68,29 @@ impl Drive {
         }
     }
 
+    /// Brings out what the turn has changed, unless it works on a step. `None`: the engine stops.
+    async fn bring_out_touched(
+        &mut self,
+        finish: &FinishedTurn,
+    ) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
+        if !self.tally.touched || self.profile.is_step {
+            return Ok(Some((finish.exit, Vec::new())));
+        }
+        self.write_held().await?;
+        self.bring_out(finish).await
+    }
+
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     pub(super) async fn finish(&mut self, finish: FinishedTurn) -> Result<(), EngineError> {
-        let (mut exit, said) = match self.tally.touched && !self.profile.is_step {
-            true => {
-                self.write_held().await?;
-                match self.bring_out(&finish).await? {
-                    Some(brought) => brought,
-                    // The engine stops: the next start brings the changes out.
-                    None => return Ok(()),
-                }
-            }
-            false => (finish.exit, Vec::new()),
-        };
+        // Where the engine stops meanwhile, the next start brings the changes out.
+        let Some((mut exit, notices)) = self.bring_out_touched(&finish).await? else { return Ok(()) };
         let now = self.services.journal.clock.now();
         let (mut text, label) =
             self.ending.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
         let mut transcript = finish.transcript.clone();
         if self.profile.is_planner() {
             let mut ops = Pending::new();
-            let end = self.end_planning(&finish, (&text, &label), &mut ops).await?;
+            let end = planned::end_planning(self, &finish, (&text, &label), &mut ops).await?;
             self.held.extend(ops);
             (text, exit, transcript) = (end.text, end.exit, end.transcript);
         }
@@ -100,7 +103,7 @@ impl Drive {
         }
         let held = std::mem::take(&mut self.held);
         let mut ops = held.clone();
-        ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
+        ops.extend(notices.into_iter().map(|text| project::status(self.session.id, text)));
         let referring = [self.lease.message.text.as_str(), &text];
         let session = Arc::clone(&self.session);
         let renewal = subscriptions::renewal(&session, self.number, &referring);
@@ -144,7 +147,7 @@ impl Drive {
         Ok(())
     }
 
-    /// The end of the attempt at a step whose turn this is, in the commit that ends the turn.
+    /// The end of the attempt at the step that this turn works on, in the commit that ends the turn.
     fn step_ended(&self, exit: Exit, said: &str) -> Op {
         Op::Work(WorkOp::EndTurn {
             message: self.lease.message.record.message,

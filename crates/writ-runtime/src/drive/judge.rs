@@ -12,7 +12,7 @@ use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::AskId;
 use writ_types::unit::MicroUsd;
 
-use super::{Drive, Watched};
+use super::{Drive, Watched, planned};
 use crate::error::EngineError;
 use crate::judging::{self, JudgementRecord};
 use crate::pending::Pending;
@@ -32,10 +32,10 @@ enum GateOutcome {
 }
 
 impl Drive {
-    /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
+    /// Lets the gates judge a text. Returns true if the turn goes on: not when the engine stops.
     pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
         if !self.profile.is_judged_at(point) {
-            let verdict = self.judge_plan(point, &text);
+            let verdict = planned::judge_plan(self, point, &text);
             let event = match point {
                 GatePoint::Output => Event::OutputJudged { verdict },
                 GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
@@ -172,7 +172,7 @@ impl Drive {
         };
         self.tell(frame.clone());
         let (answer, receiver) = oneshot::channel();
-        // Before anybody can read of it.
+        // Before a client can read of it.
         self.session.state().gates.insert(ask.clone(), WaitingGate { frame, answer });
         let done = self.wait_for(receiver).await;
         self.session.state().gates.remove(&ask);

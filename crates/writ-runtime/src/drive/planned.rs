@@ -1,4 +1,4 @@
-//! The end of a planner's turn: its plan becomes a card, its guidance reaches who waits for it.
+//! The end of a planner's turn: its plan becomes a card, its guidance reaches the one that waits for it.
 
 use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_agent::event::TextVerdict;
@@ -14,7 +14,7 @@ use crate::pending::Pending;
 use crate::planner::card::{self, Handed};
 use crate::planner::{self, PlannerMessage};
 
-/// What people read at the end of a planner's turn, and what later turns do.
+/// The end of a planner's turn, as people read it and as later turns do.
 pub(super) struct PlannedEnd {
     pub(super) text: String,
     pub(super) exit: Exit,
@@ -22,64 +22,62 @@ pub(super) struct PlannedEnd {
     pub(super) transcript: Vec<ChatMessage>,
 }
 
-impl Drive {
-    /// Judges the answer of a planner; that of other agents passes.
-    pub(super) fn judge_plan(&mut self, point: GatePoint, text: &str) -> TextVerdict {
-        if point != GatePoint::Output || !self.profile.is_planner() {
-            return TextVerdict::Pass;
-        }
-        let message = &self.lease.message;
-        let verdict = planner::judge_answer(&message.client_id, &message.text, text, self.ending.plan_tries);
-        if matches!(verdict, TextVerdict::Again { .. }) {
-            self.ending.plan_tries = self.ending.plan_tries.saturating_add(1);
-        }
-        verdict
+/// Judges the answer of a planner; that of other agents passes.
+pub(super) fn judge_plan(drive: &mut Drive, point: GatePoint, text: &str) -> TextVerdict {
+    if point != GatePoint::Output || !drive.profile.is_planner() {
+        return TextVerdict::Pass;
     }
+    let message = &drive.lease.message;
+    let verdict = planner::judge_answer(&message.client_id, &message.text, text, drive.ending.plan_tries);
+    if matches!(verdict, TextVerdict::Again { .. }) {
+        drive.ending.plan_tries = drive.ending.plan_tries.saturating_add(1);
+    }
+    verdict
+}
 
-    /// Ends the turn of a planner. A crash before the turn's last commit does this again; the same plan in the same turn is
-    /// the same question.
-    pub(super) async fn end_planning(
-        &mut self,
-        finish: &FinishedTurn,
-        (text, label): (&str, &Label),
-        ops: &mut Pending,
-    ) -> Result<PlannedEnd, EngineError> {
-        let id = self.lease.message.client_id.clone();
-        let is_done = matches!(finish.status, TurnStatus::Done | TurnStatus::Waiting | TurnStatus::Denied);
-        let said = |text: &str| ChatMessage {
-            role: Role::Assistant,
-            parts: vec![Part::Text { text: text.to_owned() }],
-            label: label.clone(),
-        };
-        let unfinished = |text: &str| PlannedEnd {
-            text: format!("The planner has made no plan: {text}"),
-            exit: finish.exit,
-            transcript: vec![said(&format!("The planner has made no plan: {text}"))],
-        };
-        if let Some(key) = planner::guidance_key(self.session.id, &id) {
-            let waiting = self.services.life.guidance().remove(&key);
-            // Who waited may have given up.
-            if let Some(waiting) = waiting.filter(|_| is_done) {
-                let _ = waiting.send(text.to_owned());
-            }
-            return Ok(PlannedEnd { text: text.to_owned(), exit: finish.exit, transcript: Vec::new() });
+/// Ends the turn of a planner. A crash before the turn's last commit does this again; the same plan in the same turn is
+/// the same question.
+pub(super) async fn end_planning(
+    drive: &mut Drive,
+    finish: &FinishedTurn,
+    (text, label): (&str, &Label),
+    ops: &mut Pending,
+) -> Result<PlannedEnd, EngineError> {
+    let id = drive.lease.message.client_id.clone();
+    let is_done = matches!(finish.status, TurnStatus::Done | TurnStatus::Waiting | TurnStatus::Denied);
+    let said = |text: &str| ChatMessage {
+        role: Role::Assistant,
+        parts: vec![Part::Text { text: text.to_owned() }],
+        label: label.clone(),
+    };
+    let unfinished = |text: &str| PlannedEnd {
+        text: format!("The planner has made no plan: {text}"),
+        exit: finish.exit,
+        transcript: vec![said(&format!("The planner has made no plan: {text}"))],
+    };
+    if let Some(key) = planner::guidance_key(drive.session.id, &id) {
+        let waiting = drive.services.life.guidance().remove(&key);
+        // The one that waited may have given up.
+        if let Some(waiting) = waiting.filter(|_| is_done) {
+            let _ = waiting.send(text.to_owned());
         }
-        let plan = match read_plan(text) {
-            Ok(plan) if is_done => plan,
-            Ok(_) | Err(_) => return Ok(unfinished(text)),
-        };
-        let place = self.place().await?;
-        let handed = card::hand_over(&place, &plan, label, ops).await?;
-        let (end, exit) = match handed {
-            Handed::Asked(ask) => (format!("waits for your approval (ask {ask})."), Exit::Waiting),
-            Handed::NothingAsks => {
-                ("needs no approval: nothing in it leaves the sandbox.".to_owned(), finish.exit)
-            }
-            Handed::Refused(why) => (format!("cannot be asked about: {why}"), Exit::Denied),
-        };
-        let kind = PlannerMessage::read_id(&id).map_or("plan_result", |(kind, _)| kind.name());
-        tracing::info!(kind, plan = plan.id, "the planner has answered");
-        let text = format!("The plan '{}' {end}\n\n{text}", plan.title);
-        Ok(PlannedEnd { transcript: vec![said(&text)], text, exit })
+        return Ok(PlannedEnd { text: text.to_owned(), exit: finish.exit, transcript: Vec::new() });
     }
+    let plan = match read_plan(text) {
+        Ok(plan) if is_done => plan,
+        Ok(_) | Err(_) => return Ok(unfinished(text)),
+    };
+    let place = drive.place().await?;
+    let handed = card::hand_over(&place, &plan, label, ops).await?;
+    let (end, exit) = match handed {
+        Handed::Asked(ask) => (format!("waits for your approval (ask {ask})."), Exit::Waiting),
+        Handed::NothingAsks => {
+            ("needs no approval: nothing in it leaves the sandbox.".to_owned(), finish.exit)
+        }
+        Handed::Refused(why) => (format!("cannot be asked about: {why}"), Exit::Denied),
+    };
+    let kind = PlannerMessage::read_id(&id).map_or("plan_result", |(kind, _)| kind.name());
+    tracing::info!(kind, plan = plan.id, "the planner has answered");
+    let text = format!("The plan '{}' {end}\n\n{text}", plan.title);
+    Ok(PlannedEnd { transcript: vec![said(&text)], text, exit })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
+use writ_models::embedding::PlannedEmbedding;
 use writ_models::error::ModelError;
 use writ_models::provider::Route;
 use writ_policy::budget::Spent;
@@ -28,7 +29,7 @@ use crate::{budget, opening, place};
 ///
 /// # Errors
 ///
-/// If the store cannot be used. The inner error says why there are no vectors.
+/// If the store cannot be used. The inner error is the reason for which there are no vectors.
 pub(crate) async fn embed_texts(
     services: &Arc<Services>,
     route: &Route,
@@ -46,20 +47,7 @@ pub(crate) async fn embed_texts(
         Ok(planned) => planned,
         Err(error) => return Ok(Err(EmbedError::Away(error.report().outside))),
     };
-    let prepared = Prepared {
-        action: planned.action(),
-        agent: place.profile.agent.clone(),
-        session: Some(place.session.id),
-        turn: None,
-        turn_number: 0,
-        call: None,
-        tool: "model".to_owned(),
-        sinks: Vec::new(),
-        label,
-        bindings: Default::default(),
-        idempotent: true,
-        intent: format!("embed with {}", planned.requested_model()),
-    };
+    let prepared = prepared_embedding(&place, &planned, label);
     let standing = RequestContext {
         authority: &place.authority,
         spent: place.spent,
@@ -104,6 +92,23 @@ pub(crate) async fn embed_texts(
     Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
         EmbedError::Away(services.journal.redactor.mask_report(error.report()).outside)
     }))
+}
+
+fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Label) -> Prepared {
+    Prepared {
+        action: planned.action(),
+        agent: place.profile.agent.clone(),
+        session: Some(place.session.id),
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: "model".to_owned(),
+        sinks: Vec::new(),
+        label,
+        bindings: Default::default(),
+        idempotent: true,
+        intent: format!("embed with {}", planned.requested_model()),
+    }
 }
 
 /// Returns the place under which vectors are requested: a session of its own for each run of the engine.
