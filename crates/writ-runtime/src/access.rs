@@ -30,10 +30,10 @@ impl Gates {
     ) -> Pending {
         let Some(access) = &self.config.access else { return Pending::new() };
         let mut state = session.state();
-        let before = state.access.clone();
+        let before = state.gates.access.clone();
         let transitions =
-            access.raise_level(&mut state.access, judged.passed_gates(), self.journal.valid_now());
-        let after = state.access.clone();
+            access.raise_level(&mut state.gates.access, judged.passed_gates(), self.journal.valid_now());
+        let after = state.gates.access.clone();
         drop(state);
         self.moved(session, at, (&before, &after), transitions)
     }
@@ -51,9 +51,9 @@ impl Gates {
             return (None, Pending::new());
         };
         let mut state = session.state();
-        let before = state.access.clone();
-        let transitions = access.expire_level(&mut state.access, self.journal.valid_now());
-        let after = state.access.clone();
+        let before = state.gates.access.clone();
+        let transitions = access.expire_level(&mut state.gates.access, self.journal.valid_now());
+        let after = state.gates.access.clone();
         let who = state.speaker_of(at.map(|(turn, _)| turn)).cloned().unwrap_or(Principal::Owner);
         drop(state);
         let mut ops = self.moved(session, at, (&before, &after), transitions);
@@ -76,7 +76,7 @@ impl Gates {
         if state.speaker_of(Some(turn)).is_none_or(|who| *who == Principal::Owner) {
             return allow;
         }
-        let mut level = state.access.clone();
+        let mut level = state.gates.access.clone();
         drop(state);
         let _fallen = access.expire_level(&mut level, self.journal.valid_now());
         let tools = access.tools_at(&level).into_iter().map(str::to_owned);

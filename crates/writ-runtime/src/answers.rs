@@ -259,16 +259,16 @@ pub(crate) fn answer_gate(
     let GateSaid { decision, reason, answers } = said;
     let sessions = services.sessions.loaded();
     let Some(mut state) =
-        sessions.values().map(|session| session.state()).find(|state| state.gates.contains_key(ask))
+        sessions.values().map(|session| session.state()).find(|state| state.gates.waiting.contains_key(ask))
     else {
         return Ok(false);
     };
-    let content = match (decision, state.gates.get(ask).map(|waiting| &waiting.frame)) {
+    let content = match (decision, state.gates.waiting.get(ask).map(|waiting| &waiting.frame)) {
         (Decision::Approve, Some(ServerFrame::GateApproval { fields, .. })) => filled_in(fields, &answers)?,
         (Decision::Approve | Decision::Deny, _) => Default::default(),
     };
     let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-    let waiting = state.gates.remove(ask);
+    let waiting = state.gates.waiting.remove(ask);
     // Who does not wait any more is not asked any more.
     let answer = GateAnswer { decision, by, reason, content };
     Ok(waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok()))

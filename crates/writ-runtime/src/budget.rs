@@ -13,7 +13,7 @@ use crate::session::Session;
 const WARNED_AT: [u64; 3] = [70, 85, 95];
 
 /// Returns a warning for each limit of which a call has used more than one of the shares in [`WARNED_AT`]; the highest alone
-/// counts. The session's tokens are not among them: its model is told, and the owner's next message renews them.
+/// counts. The session's tokens are not among them: its model gets a note, and the owner's next message renews them.
 pub(crate) fn warnings(
     limits: &BudgetConfig,
     before: &Spent,

@@ -72,7 +72,7 @@ async fn list_ended(services: &Services, session: &Session) -> Result<Vec<AskRow
 pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(), EngineError> {
     for ask in list_ended(services, session).await? {
         // The task that performs it finds the session closed, and ends it.
-        if !services.approved.is_performing(&ask.card.ask_id) {
+        if !services.life.approved.is_performing(&ask.card.ask_id) {
             end_closed_ask(services, &ask).await?;
         }
     }

@@ -51,7 +51,7 @@ const SUMMARY_TOKENS: (u64, u64) = (150, 2_000);
 /// The share of the scorer's window that the text to summarise may fill.
 const TEXT_SHARE: Share = Share::of_percent(50);
 
-/// The most characters of the text to summarise, whatever its window is.
+/// The most characters of the text to summarise, however large the scorer's window is.
 const MAX_TEXT_CHARS: usize = 400_000;
 
 /// The most memories that one compaction makes; the newest exchanges come first.
@@ -155,7 +155,7 @@ pub(crate) async fn compact(
 }
 
 fn lock(services: &Services) -> std::sync::MutexGuard<'_, ScorerBreaker> {
-    services.life.scorer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    services.life.experience.scorer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Returns true if a model is to write the summary.

@@ -9,13 +9,14 @@ use writ_agent::event::SystemText;
 use writ_egress::proxy::ProxyConfig;
 use writ_inspect::egress::EgressScope;
 use writ_inspect::egress::credential::Binding;
+use writ_memory::config::MemoryConfig;
+use writ_memory::embedder::SharedEmbedder;
 use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
-use crate::memories::MemorySettings;
 use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
@@ -65,6 +66,15 @@ pub struct LedgerConfig {
     /// A git repository, used for nothing else, in which they are committed. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads_repository: Option<PathBuf>,
+}
+
+/// Settings of the memory, and a local model if there is one.
+#[derive(Clone, Debug, Default)]
+pub struct MemorySettings {
+    /// The table of the configuration.
+    pub config: MemoryConfig,
+    /// The model that was read from a folder.
+    pub local: Option<SharedEmbedder>,
 }
 
 // tidy: plain state

@@ -51,7 +51,7 @@ pub(crate) async fn run(services: Arc<Services>) {
         let woken = services.life.wake.notified();
         let place = tokio::select! {
             () = services.life.draining.cancelled() => return,
-            place = Arc::clone(&services.life.room).acquire_owned() => place,
+            place = Arc::clone(&services.life.intake.room).acquire_owned() => place,
         };
         let Ok(place) = place else { return };
         let wait = match take_up(&services).await {
@@ -118,7 +118,7 @@ pub(crate) fn at_once(
     if session.state().turn_for(consumer).is_some() {
         return None;
     }
-    let place = Arc::clone(&services.life.room).try_acquire_owned().ok()?;
+    let place = Arc::clone(&services.life.intake.room).try_acquire_owned().ok()?;
     let (now, owner) = (services.journal.clock.now(), OWNER.to_owned());
     let ttl_ms = u64::try_from(LEASE_TTL.as_millis()).unwrap_or(u64::MAX);
     Some((place, Op::LeaseFor { consumer: consumer.to_owned(), now, owner, ttl_ms }))
@@ -363,7 +363,7 @@ async fn open_turn(
         services.journal.entry(session.id, Some((turn, number)), started()),
         event,
     ]);
-    session.state().rehydrated = false;
+    session.state().recovery.rehydrated = false;
     let places = (Arc::clone(services), Arc::clone(session), interrupts);
     let drive = Drive::new(profile, places, lease, (turn, number), (machine, due), authority);
     Ok(Drive { events: 1, unheard, held, tally: TurnTally { cost, ..TurnTally::default() }, ..drive })

@@ -461,7 +461,7 @@ fn redeem_denial((hash, kind): (Digest, ActionKind), refused: &RedeemError) -> D
         RedeemError::ApprovalSpent(_) => (DenyReason::Approval, "single use"),
         RedeemError::UsedUp(_) => (DenyReason::UsedUp, "day"),
         RedeemError::Repeated(_) => (DenyReason::Repeated, "name"),
-        // An error of its own at the caller; a refusal all the same.
+        // An error of its own at the caller; to the door it is a refusal like the others.
         RedeemError::Unwritable(_) => (DenyReason::Rule, "ledger"),
     };
     Denial { prepared: Some(hash), kind, reason, rule: rule.to_owned(), text: refused.to_string() }

@@ -1,6 +1,6 @@
 //! The case router of a fleet, as people reach it through the engine's methods.
 //!
-//! The router lies above this crate: whoever starts the engine hands it in.
+//! The router lies above this crate: the program that starts the engine hands it in.
 
 use std::fmt;
 use std::pin::Pin;

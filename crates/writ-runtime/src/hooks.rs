@@ -30,7 +30,7 @@ impl Gates {
     pub(crate) async fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Pending {
         let Ok(held) = self.sessions.get(session).await else { return Pending::new() };
         let keep = |(hook, state): &(String, Value)| {
-            held.state().hooks.insert(hook.clone(), state.clone());
+            held.state().gates.hooks.insert(hook.clone(), state.clone());
             let (key, value) =
                 (format!("{HOOK_STATE}{hook}"), Some(state.clone()).filter(|state| !state.is_null()));
             Op::SetSessionMetadata { session, key, value }
@@ -57,7 +57,7 @@ impl Gates {
         input.insert("turn_number".to_owned(), number.into());
         input.insert("at".to_owned(), self.journal.clock.now().to_string().into());
         if hook.config.permissions.contains(&Permission::Write) {
-            let state = self.sessions.get(wanted.session).await?.state().hooks.get(&due.gate).cloned();
+            let state = self.sessions.get(wanted.session).await?.state().gates.hooks.get(&due.gate).cloned();
             input.insert("state".to_owned(), state.unwrap_or_default());
         }
         Ok(Some(Value::Object(input).to_string()))

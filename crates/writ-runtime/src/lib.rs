@@ -63,7 +63,7 @@ mod heads;
 mod estimates;
 
 mod history;
-pub mod memories;
+mod memories;
 pub mod servers;
 pub mod services;
 

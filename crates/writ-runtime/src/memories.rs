@@ -1,16 +1,15 @@
-//! The memory of the engine: its settings, and the index of vectors that searches use.
+//! The memory of the engine: the index of vectors that searches use, and the state of the embedder.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use writ_memory::codes::{CodeIndex, SharedIndex};
-use writ_memory::config::MemoryConfig;
-use writ_memory::embedder::SharedEmbedder;
 use writ_store::memory::VectorSpace;
 use writ_store::reads::MemoryReads as _;
 use writ_types::unit::Timestamp;
 
+use crate::config::MemorySettings;
 use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::session::Session;
@@ -20,15 +19,6 @@ const CODES_AT_ONCE: usize = 10_000;
 
 /// The time for which an embedder that is away is not asked again: a message does not wait for it each time.
 const EMBEDDER_REST: Duration = Duration::from_secs(30);
-
-/// Settings of the memory, and a local model if there is one.
-#[derive(Clone, Debug, Default)]
-pub struct MemorySettings {
-    /// The table of the configuration.
-    pub config: MemoryConfig,
-    /// The model that was read from a folder.
-    pub local: Option<SharedEmbedder>,
-}
 
 /// The memory's state in this process.
 #[derive(Debug)]

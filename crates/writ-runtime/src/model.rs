@@ -395,7 +395,7 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
 fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
     let Some(read) = planned.cut_to(usage) else {
         let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);
-        return place.services.life.estimates.note_usage(&model, estimated, usage.input);
+        return place.services.life.experience.estimates.note_usage(&model, estimated, usage.input);
     };
     if !place.session.state().notices.note_cut() {
         return;

@@ -87,7 +87,7 @@ pub enum OwnerMessage {
         /// The end of the question.
         expires_at: Timestamp,
     },
-    /// The agent said something in the middle of its work.
+    /// The agent wrote to its person in the middle of its work.
     Said {
         /// The turn.
         turn: TurnId,

@@ -53,7 +53,7 @@ pub(crate) async fn pass_after(
     }
 }
 
-/// As [`pass_after`], for a call of a model whose gates read `wording`.
+/// As [`pass_after`], for a call of a model; its gates read `wording`.
 ///
 /// # Errors
 ///

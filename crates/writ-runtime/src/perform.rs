@@ -69,7 +69,7 @@ pub(crate) async fn perform(
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
     let begun = match permit.approval() {
-        Some(ask) => Some(place.services.approved.begin_on(ask, cancel).await?),
+        Some(ask) => Some(place.services.life.approved.begin_on(ask, cancel).await?),
         None => None,
     };
     // Stops the action also when its approval is withdrawn; it is then cancelled as when the turn is stopped.
@@ -291,7 +291,7 @@ async fn apply(
                 *undo = way_back::keep(place, attempt, write, applied, ops);
                 ops.extend(applied_ops(place, write, "applied", undo.clone()));
             }
-            let left_behind = place.session.state().left_behind;
+            let left_behind = place.session.state().recovery.left_behind;
             if left_behind && workspace.read_changes().await?.changes.is_empty() {
                 place.services.sessions.set_left_behind(&place.session, false).await?;
             }

@@ -48,7 +48,7 @@ pub(crate) enum PlannerMessage {
     PlanRequest,
     /// An item is stuck; the answer is guidance for its next attempt.
     ConsultPlanner,
-    /// An item has failed for good; the answer is another plan for it.
+    /// An item has failed and is not tried again; the answer is another plan for it.
     ReplanRequest,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct PlannerRequest {
     pub(crate) trace: String,
     pub(crate) text: String,
     pub(crate) taint: Taint,
-    /// The person for whom it is.
+    /// The person that it is for.
     pub(crate) principal: Principal,
 }
 

@@ -29,7 +29,7 @@ const PLANNER_TEXT: &str = include_str!("planner/system.md");
 /// The most named agents of one home.
 pub const MAX_NAMED: usize = 100;
 
-/// An agent that its owner has described: it answers in a session in place of the usual one, and may do no more than that.
+/// An agent that its owner has described: it answers in a session in place of the usual one, and may do at most as much as that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAgent {
     /// Its name: the file's.
@@ -77,7 +77,7 @@ pub struct AgentProfile {
     pub context: String,
     /// Set if a person reads its answers while they are written.
     pub is_shown: bool,
-    /// Set if its turns are steps of work items: they know nothing of what was said before, and what they change waits in
+    /// Set if its turns are steps of work items: they know nothing of earlier messages, and what they change waits in
     /// the work folder until the checks have passed.
     pub is_step: bool,
     /// The model that is asked first, as `provider/name`; `None`: that of the role.
@@ -249,7 +249,7 @@ impl Profiles {
         agent: Option<&str>,
     ) -> Result<&Arc<AgentProfile>, DirectoryError> {
         match agent {
-            // One that is gone has no stand-in: the usual agent may do more than it might.
+            // A removed one has no stand-in: the usual agent may do more than it might.
             Some(name) if consumer == self.executor.consumer => {
                 self.named.get(name).ok_or_else(|| DirectoryError::NoAgent(name.to_owned()))
             }

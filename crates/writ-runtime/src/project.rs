@@ -191,7 +191,7 @@ fn standing(place: &CallPlace) -> RequestContext<'_> {
         spent: Spent::default(),
         approval: None,
         // What an interrupted step has left is not what anybody wanted applied without a look.
-        task: !place.session.state().left_behind,
+        task: !place.session.state().recovery.left_behind,
         mode: place.session.mode(),
         origins: None,
         request: None,

@@ -1,4 +1,4 @@
-//! Plans of work items: stored, asked about as one card, and told about.
+//! Plans of work items: stored, asked about as one card, and announced.
 //!
 //! The card holds the whole plan, so what is approved is every step, check and limit of it. The approval mints the key
 //! under which the item's session works ([`crate::plans`]).
@@ -88,7 +88,7 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
         worked(&services.journal, &item, "", WorkState::Proposed.name(), "a plan was proposed"),
         Op::Work(WorkOp::Propose(Box::new((item.clone(), steps)))),
     ];
-    // Until its question is noted, nobody else asks it.
+    // Until its question is noted, no other task asks it.
     let asking = services.life.work.begin_asking(id);
     services.journal.store.commit(Batch::relaxed(ops)).await?;
     let asked = ask_about(services, &item).await;
@@ -145,7 +145,7 @@ pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Resu
     Ok(ask)
 }
 
-/// Proposes an item again, with what is done of it kept.
+/// Proposes an item again; the steps that are done stay done.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ pub(crate) struct MemoryQuestionText<'a> {
     pub(crate) text: &'a str,
     /// True if it rests on what is secret.
     pub(crate) secret: bool,
-    /// The session whose own memories are found too.
+    /// The session of which the own memories are found too.
     pub(crate) session: Option<SessionId>,
     /// The treatment of secret memories.
     pub(crate) secrets: Secrets,

@@ -43,7 +43,7 @@ pub struct ModelRouter {
     observer: Option<mpsc::Sender<CallReport>>,
 }
 
-/// An agent whose keys are genuine. Whether they are in force is decided anew for each attempt.
+/// An agent with genuine keys. Whether they are in force is decided anew for each attempt.
 #[derive(Debug)]
 pub struct ProvenAgent {
     authority: Authority,
@@ -139,7 +139,7 @@ impl ModelRouter {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Returns the models that can be asked for, as `provider/name`, to an agent whose keys are in force.
+    /// Returns the models that can be asked for, as `provider/name`, to an agent with keys in force.
     ///
     /// # Errors
     ///

@@ -35,7 +35,6 @@ use crate::estimates::Estimates;
 use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
-use crate::history::Histories;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
@@ -120,7 +119,6 @@ pub(crate) struct Services {
     pub(crate) reach: Arc<Hosts>,
     pub(crate) door: Arc<SessionDoor>,
     pub(crate) gates: Gates,
-    pub(crate) approved: Approved,
     pub(crate) heads: Heads,
     pub(crate) memories: Memories,
     /// The tools: our own, and those of the owner's servers.
@@ -144,68 +142,87 @@ pub(crate) struct Outside {
     pub(crate) seal: ContentKey,
 }
 
+/// The intake of messages: the places for their turns, and the task that fills them.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    /// Places for turns that run.
+    pub(crate) room: Arc<Semaphore>,
+    /// The task that takes messages from the queue, until the engine drains.
+    dispatcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Intake {
+    fn new() -> Self {
+        Self { room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)), dispatcher: Mutex::default() }
+    }
+}
+
+/// The experience with models since the start of the engine.
+#[derive(Debug, Default)]
+pub(crate) struct ModelExperience {
+    /// How far estimates of tokens are off.
+    pub(crate) estimates: Estimates,
+    /// Stops asking a scorer that fails.
+    pub(crate) scorer: Mutex<ScorerBreaker>,
+    /// The change of the experience with routes that was stored last.
+    pub(crate) stored: AtomicU64,
+}
+
 /// The life of an engine: its turns, its jobs, its clients and its end.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) started_at: Timestamp,
     /// Wakes the dispatcher: something was enqueued, or a turn has ended.
     pub(crate) wake: Notify,
-    /// Places for turns that run.
-    pub(crate) room: Arc<Semaphore>,
     /// Ends the intake of turns and messages.
     pub(crate) draining: CancellationToken,
     /// Stops running turns at their next step; the next start takes them up again.
     pub(crate) stop_now: CancellationToken,
     pub(crate) turns: TaskTracker,
     pub(crate) turns_finished: AtomicU64,
-    /// The task that takes messages from the queue, until the engine drains.
-    dispatcher: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) intake: Intake,
     /// What is done again and again.
     pub(crate) jobs: Arc<Jobs>,
     /// Connected clients; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
-    /// Histories of sessions that are in use.
-    pub(crate) histories: Mutex<Histories>,
-    /// How far estimates of tokens are off.
-    pub(crate) estimates: Estimates,
-    /// Stops asking a scorer that fails.
-    pub(crate) scorer: Mutex<ScorerBreaker>,
+    pub(crate) experience: ModelExperience,
     pub(crate) metrics: Arc<Metrics>,
     /// The work items that are to be looked at.
     pub(crate) work: WorkCalls,
-    /// Who waits for guidance of the planner, by session and message.
+    /// What was approved and is being performed.
+    pub(crate) approved: Approved,
+    /// The turns that wait for guidance of the planner, by session and message.
     guidance: Mutex<BTreeMap<(SessionId, String), oneshot::Sender<String>>>,
-    /// The change of the experience with models that was stored last.
-    pub(crate) stored_experience: AtomicU64,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
 
 impl Life {
-    fn new(now: Timestamp, (stop_now, metrics): (CancellationToken, Arc<Metrics>), jobs: Jobs) -> Self {
+    fn new(
+        journal: &Arc<Journal>,
+        now: Timestamp,
+        (stop_now, metrics): (CancellationToken, Arc<Metrics>),
+    ) -> Self {
         Self {
             started_at: now,
             wake: Notify::new(),
-            room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)),
             draining: CancellationToken::new(),
             stop_now,
             turns: TaskTracker::new(),
             turns_finished: AtomicU64::new(0),
-            dispatcher: Mutex::default(),
-            jobs: Arc::new(jobs),
+            intake: Intake::new(),
+            jobs: Arc::new(Jobs::new(Arc::clone(journal))),
             guests: watch::Sender::new(0),
-            histories: Mutex::default(),
-            estimates: Estimates::default(),
-            scorer: Mutex::default(),
+            experience: ModelExperience::default(),
             metrics,
             work: WorkCalls::default(),
+            approved: Approved::new(Arc::clone(journal)),
             guidance: Mutex::default(),
-            stored_experience: AtomicU64::new(0),
             fleet: OnceLock::new(),
         }
     }
 
-    /// The requests for guidance that somebody waits for.
+    /// The requests for guidance that a turn waits for.
     pub(crate) fn guidance(&self) -> MutexGuard<'_, BTreeMap<(SessionId, String), oneshot::Sender<String>>> {
         self.guidance.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,7 +230,7 @@ impl Life {
     /// The place of the task that takes messages from the queue.
     pub(crate) fn dispatcher(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         // A panic elsewhere cannot leave it half-written.
-        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+        self.intake.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,6 +242,23 @@ fn lanes(config: &RuntimeConfig) -> Vec<AgentProfile> {
 /// The agents of an engine besides the one that answers people: the planner, and those that were handed in.
 fn agents_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Vec<AgentProfile> {
     [AgentProfile::planner(config)].into_iter().chain(handed).collect()
+}
+
+/// Our own tools, with those that need a part which is there.
+fn offered_tools(
+    tools: Registry,
+    config: &RuntimeConfig,
+    (search, models): (Option<&SearchClient>, Option<&Models>),
+) -> Registry {
+    let tools = if search.is_some() { tools.with_search() } else { tools };
+    // Without a model of its own the oracle would be the one that is at a loss.
+    let has_oracle = models.is_some_and(|models| models.has_own_route(ModelRole::Oracle));
+    let tools = if has_oracle { tools.with_oracle() } else { tools };
+    tools.with_quarantine(config.quarantine.clone())
+}
+
+fn gates_config(config: &RuntimeConfig) -> GatesConfig {
+    GatesConfig { access: config.access.clone(), folder: config.gates.clone(), agent: config.agent.clone() }
 }
 
 impl Services {
@@ -239,11 +273,7 @@ impl Services {
             parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
-        let tools = if search.is_some() { tools.with_search() } else { tools };
-        // Without a model of its own the oracle would be the one that is at a loss.
-        let has_oracle = models.as_ref().is_some_and(|models| models.has_own_route(ModelRole::Oracle));
-        let tools = if has_oracle { tools.with_oracle() } else { tools };
-        let tools = tools.with_quarantine(config.quarantine.clone());
+        let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
         let started_at = clock.now();
@@ -273,11 +303,7 @@ impl Services {
         });
         let gates = Gates {
             set: gates,
-            config: GatesConfig {
-                access: config.access.clone(),
-                folder: config.gates.clone(),
-                agent: config.agent.clone(),
-            },
+            config: gates_config(&config),
             journal: Arc::clone(&journal),
             keys: Arc::clone(&keys),
             sessions: Arc::clone(&sessions),
@@ -290,11 +316,10 @@ impl Services {
         let proxy = proxy.with_authority(egress.get_authority()).with_routes(egress.proxy_routes());
         Ok(Self {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
-            approved: Approved::new(Arc::clone(&journal)),
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
-            life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
+            life: Life::new(&journal, started_at, (stop_now, metrics)),
             profiles: Profiles::new(
                 AgentProfile::executor(&config),
                 agents_of(&config, agents),

@@ -2,7 +2,6 @@
 
 mod parts;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::scope::{ANY, Dimension, WORK};
-use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
@@ -35,8 +33,8 @@ use crate::error::EngineError;
 use crate::hub::Hub;
 
 pub(crate) use parts::{
-    SessionBudget, SessionContext, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy,
-    SessionSubscriptions, TitleAuthor, TitleRecord,
+    SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices, SessionRecovery,
+    SessionSecrecy, SessionSubscriptions, TitleAuthor, TitleRecord,
 };
 
 /// The key of a session's metadata that says when it was closed.
@@ -69,7 +67,7 @@ pub(crate) const SURFACE: &str = "surface";
 /// The key of a session's metadata with the order that it works under.
 pub(crate) const ORDER: &str = "order";
 
-/// The key of a session's metadata with the work item whose steps run in it.
+/// The key of a session's metadata with the work item that has its steps run in it.
 pub(crate) const WORK_ITEM: &str = "work_item";
 /// The key of a session's metadata with its title.
 pub(crate) const TITLE: &str = "title";
@@ -204,7 +202,7 @@ pub(crate) struct SessionTerms {
     pub(crate) relayed: bool,
     /// The standing order that it works under.
     pub(crate) order: Option<Ordered>,
-    /// The work item whose steps run in it.
+    /// The work item that has its steps run in it.
     pub(crate) work: Option<WorkTerms>,
 }
 
@@ -238,8 +236,6 @@ pub(crate) struct Session {
 /// The part of a session that changes from turn to turn.
 #[derive(Debug, Default)]
 pub(crate) struct SessionState {
-    /// The next turn is the first after a restart.
-    pub(crate) rehydrated: bool,
     /// The turns that run, at most one for each consumer.
     pub(crate) turns: Vec<ActiveTurn>,
     pub(crate) keys: SessionKeys,
@@ -248,17 +244,10 @@ pub(crate) struct SessionState {
     pub(crate) budget: SessionBudget,
     pub(crate) context: SessionContext,
     pub(crate) notices: SessionNotices,
-    /// An interrupted step has left changes behind in a session with preapproved changes; the preapproval
-    /// does not cover them.
-    pub(crate) left_behind: bool,
+    pub(crate) recovery: SessionRecovery,
     pub(crate) hosts: SessionHosts,
     pub(crate) subscriptions: SessionSubscriptions,
-    /// Gates that ask, and who waits for the answer.
-    pub(crate) gates: BTreeMap<AskId, WaitingGate>,
-    /// The session's state in the levels of access.
-    pub(crate) access: AccessState,
-    /// The state that hooks store for their next run, by their names among the gates.
-    pub(crate) hooks: BTreeMap<String, serde_json::Value>,
+    pub(crate) gates: SessionGates,
     pub(crate) secrecy: SessionSecrecy,
     /// The session's title, once it has one.
     pub(crate) title: Option<TitleRecord>,
@@ -275,7 +264,7 @@ pub(crate) struct SessionState {
 pub(crate) struct ActiveTurn {
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
-    /// The consumer whose message it answers.
+    /// The consumer of the message that it answers.
     pub(crate) consumer: String,
     /// The sender of the message that it answers.
     speaker: Principal,
@@ -446,7 +435,7 @@ impl Session {
         let state = self.state();
         if let Some(ordered) = &self.terms.order {
             grants = ordered.grants(&grants);
-        } else if self.terms.write && !state.left_behind {
+        } else if self.terms.write && !state.recovery.left_behind {
             grants = grants.preapprove_kind(ActionKind::WriteFile);
         }
         if state.closed {
@@ -569,9 +558,9 @@ mod tests {
         let session = Session::new(SessionId::from_parts(at, 1), terms, SessionState::default());
         let is_granted = || session.grants().preapproved.contains(&ActionKind::WriteFile);
         assert!(is_granted(), "twin");
-        session.state().left_behind = true;
+        session.state().recovery.left_behind = true;
         assert!(!is_granted());
-        session.state().left_behind = false;
+        session.state().recovery.left_behind = false;
         session.state().closed = true;
         assert!(!is_granted());
     }

@@ -16,14 +16,15 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::{LEFT_BEHIND, MAX_LOADED_SESSIONS};
 use crate::error::EngineError;
+use crate::history::Histories;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
     ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM,
     GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget,
-    SessionContext, SessionHosts, SessionState, SessionSubscriptions, SessionTerms, Surface, TITLE,
-    TitleRecord, WORK_ITEM,
+    SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState, SessionSubscriptions,
+    SessionTerms, Surface, TITLE, TitleRecord, WORK_ITEM,
 };
 use crate::subscription;
 
@@ -44,6 +45,8 @@ pub(crate) struct Sessions {
     overlays: PathBuf,
     stop_now: CancellationToken,
     map: Mutex<BTreeMap<SessionId, Arc<Session>>>,
+    /// Histories of sessions that are in use.
+    pub(crate) histories: Mutex<Histories>,
     /// Held while a session that several clients may mean is looked for or opened: they meet in one.
     pub(crate) opening: tokio::sync::Mutex<()>,
 }
@@ -54,8 +57,9 @@ impl Sessions {
         (sandbox, overlays): (Arc<Sandbox>, PathBuf),
         stop_now: CancellationToken,
     ) -> Self {
-        let (map, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { journal, keys, rules, sandbox, overlays, stop_now, map, opening }
+        let (map, histories) = (Mutex::default(), Mutex::default());
+        let opening = tokio::sync::Mutex::default();
+        Self { journal, keys, rules, sandbox, overlays, stop_now, map, histories, opening }
     }
 
     /// The newest open session whose state has this value under this key.
@@ -185,13 +189,15 @@ impl Sessions {
         };
         let pins = row.metadata.get(CONTEXT_PINS).and_then(|rows| serde_json::from_value(rows.clone()).ok());
         let state = SessionState {
-            rehydrated: row.turn_number > 0,
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
             title: TitleRecord::of_metadata(&row.metadata),
             agent: agent.map(str::to_owned),
             over: self.stop_now.child_token(),
-            left_behind: row.metadata.contains_key(LEFT_BEHIND),
+            recovery: SessionRecovery {
+                rehydrated: row.turn_number > 0,
+                left_behind: row.metadata.contains_key(LEFT_BEHIND),
+            },
             hosts: SessionHosts {
                 granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
                 unlisted: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
@@ -200,16 +206,7 @@ impl Sessions {
                 list: row.metadata.get(SUBSCRIPTIONS).map(subscription::read_all).unwrap_or_default(),
                 ..SessionSubscriptions::default()
             },
-            access: row
-                .metadata
-                .get(ACCESS)
-                .and_then(|v| serde_json::from_value(v.clone()).ok())
-                .unwrap_or_default(),
-            hooks: row
-                .metadata
-                .iter()
-                .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
-                .collect(),
+            gates: gates_of(&row.metadata),
             budget,
             context: SessionContext { pins: pins.unwrap_or_default() },
             ..SessionState::default()
@@ -235,20 +232,32 @@ impl Sessions {
     ///
     /// If the store cannot be written.
     pub(crate) async fn set_left_behind(&self, session: &Session, left: bool) -> Result<(), EngineError> {
-        if session.state().left_behind == left {
+        if session.state().recovery.left_behind == left {
             return Ok(());
         }
         let value = left.then(|| serde_json::Value::Bool(true));
         let (session_id, key) = (session.id, LEFT_BEHIND.to_owned());
         let op = Op::SetSessionMetadata { session: session_id, key, value };
         self.journal.store.commit(Batch::relaxed(vec![op])).await?;
-        session.state().left_behind = left;
+        session.state().recovery.left_behind = left;
         Ok(())
     }
 
     /// The sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.
     pub(crate) fn loaded(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Session>>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state among gates and hooks that a session's metadata holds; a gate that asks does not outlast a restart.
+fn gates_of(metadata: &BTreeMap<String, Value>) -> SessionGates {
+    SessionGates {
+        access: metadata.get(ACCESS).and_then(|v| serde_json::from_value(v.clone()).ok()).unwrap_or_default(),
+        hooks: metadata
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
+            .collect(),
+        ..SessionGates::default()
     }
 }
 

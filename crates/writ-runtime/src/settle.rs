@@ -154,7 +154,7 @@ pub(crate) async fn settle_abandoned(services: &Services) -> Result<(), EngineEr
 /// If the store cannot be read or written.
 pub(crate) async fn settle_turn(services: &Services, turn: TurnId) -> Result<(), EngineError> {
     let runs = |lost: &UnfinishedAttempt| {
-        lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask))
+        lost.approval.as_ref().is_some_and(|ask| services.life.approved.is_performing(ask))
     };
     settle_those(services, |lost| lost.turn == Some(turn) && !runs(lost)).await
 }

@@ -59,7 +59,7 @@ fn away(error: &EmbedError) -> EngineError {
     EngineError::Embedder(error.to_string())
 }
 
-/// Returns the space of an embedder. A new one is found by asking for one vector, whose dimension it has.
+/// Returns the space of an embedder. A new one is found by asking for one vector, which has its dimension.
 async fn space_of(
     services: &Arc<Services>,
     embedder: &ConfiguredEmbedder,

@@ -42,7 +42,7 @@ pub(crate) mod people;
 pub(crate) mod report;
 pub(crate) mod verify;
 
-/// The longest wait before all open items are looked at without a call: for approvals that expire, and for whatever a
+/// The longest wait before all open items are looked at without a call: for approvals that expire, and for work that a
 /// crash has cut off between a commit and its call.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
@@ -119,7 +119,7 @@ async fn drive(services: &Arc<Services>, item: ItemId) {
         match drive_once(services, item).await {
             Ok(true) => {}
             Ok(false) => return,
-            // Somebody else has changed the item since it was read: it is read again.
+            // Another task has changed the item since it was read: it is read again.
             Err(EngineError::Store(StoreError::Conflict(conflict))) if is_race(&conflict) => {
                 tracing::debug!(%item, ?conflict, "a work item was changed meanwhile");
             }
@@ -278,7 +278,7 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     Ok(is_moved)
 }
 
-/// Looks after an item whose plan waits for an answer.
+/// Looks after an item with a plan that waits for an answer.
 async fn settle_proposal(services: &Arc<Services>, course: &Course) -> Result<bool, EngineError> {
     let Some(ask) = &course.item.ask else {
         // The engine ended before the question was asked.
@@ -333,7 +333,7 @@ pub(crate) async fn stop_waiting(services: &Services, course: &Course) -> Result
             }),
         ];
         match services.journal.store.commit(Batch::relaxed(ops)).await {
-            // It was leased in between: its turn ends by itself.
+            // It was leased in between: its turn ends without our help.
             Ok(_) | Err(StoreError::Conflict(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Calls for a look at work items: a turn of a step has ended, or a person has said something.
+//! Calls for a look at work items: a turn of a step has ended, or a person has written something.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,14 @@ pub(crate) struct WorkCalls {
     /// At most as many as there are open items; one that is called twice stands once.
     called: Mutex<BTreeSet<ItemId>>,
     pub(crate) wake: Notify,
-    /// The items whose question is being asked now.
+    /// The items about which a question is being asked now.
     asking: Arc<Mutex<BTreeSet<ItemId>>>,
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
 }
 
 impl WorkCalls {
-    /// Calls for a look at the item whose steps run in a session; others have none.
+    /// Calls for a look at the item that has its steps run in a session; other sessions have none.
     pub(crate) fn call(&self, session: &Session) {
         if let Some(work) = session.terms.work {
             self.call_item(work.item);

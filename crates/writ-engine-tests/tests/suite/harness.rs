@@ -158,7 +158,7 @@ pub(crate) fn parts(
         home_uid: 4_242,
         overlays: dir.join("overlays"),
         sent: dir.join("sent"),
-        memory: writ_runtime::memories::MemorySettings::default(),
+        memory: writ_runtime::config::MemorySettings::default(),
         credentials: Vec::new(),
         approval_ttl: APPROVAL_TTL,
         continue_after_answer: false,

@@ -51,7 +51,7 @@ pub(crate) async fn revoke_approval(
     let is_left =
         lasts && stored.executions_used < stored.max_uses && services.journal.valid_now() < stored.expires_at;
     // An approval stays in force while its last use runs, for instance a server that was started on it.
-    let in_force = is_left || services.approved.acting.is_on(id);
+    let in_force = is_left || services.life.approved.acting.is_on(id);
     // What was called the owner's is so for as long as its conversation.
     let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
     let plan = services.journal.store.plan_of(id, services.journal.valid_now()).await?;
@@ -87,7 +87,7 @@ pub(crate) async fn revoke_approval(
     }));
     services.journal.store.commit(Batch::synced(ops)).await?;
     // The store is written first: later uses are refused, and running ones are then stopped.
-    let stopped = services.approved.acting.stop(id);
+    let stopped = services.life.approved.acting.stop(id);
     Ok(ApprovalRevocation { ask_id: id.clone(), state: "revoked".to_owned(), stopped })
 }
 

@@ -76,7 +76,7 @@ pub(crate) async fn perform_ask(
     let id = &ask.card.ask_id;
     // A stopping engine waits for it as for a turn.
     let _running = services.life.turns.token();
-    services.approved.performing().insert(id.clone());
+    services.life.approved.performing().insert(id.clone());
     let done = match ask.card.session {
         Some(session) => {
             let span = trace::approved(id, session, ask.prepared.turn);
@@ -89,7 +89,7 @@ pub(crate) async fn perform_ask(
     {
         tracing::error!(%error, "what was approved and has failed is settled at the next start");
     }
-    services.approved.performing().remove(id);
+    services.life.approved.performing().remove(id);
     call_for_work(services, ask);
     if let Err(EngineError::SessionClosed(_)) = &done
         && let Some(ask) = services.journal.store.ask(id).await?

@@ -21,7 +21,8 @@ pub(crate) async fn open_cards(
     services: &Services,
     session: &Session,
 ) -> Result<Vec<(AskId, ServerFrame)>, EngineError> {
-    let gates = session.state().gates.iter().map(|(id, gate)| (id.clone(), gate.frame.clone())).collect();
+    let gates =
+        session.state().gates.waiting.iter().map(|(id, gate)| (id.clone(), gate.frame.clone())).collect();
     let mut open: Vec<_> = gates;
     let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
     let asks = asks.into_iter().filter(|ask| ask.state == AskState::Open);
@@ -44,7 +45,7 @@ pub(crate) async fn others_wait(
     let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
     Ok(asks.iter().any(|ask| {
         let id = &ask.card.ask_id;
-        let waits = ask.state == AskState::Open || services.approved.is_performing(id);
+        let waits = ask.state == AskState::Open || services.life.approved.is_performing(id);
         id != answered && waits && ask.prepared.turn == Some(turn) && ask.prepared.call.is_some()
     }))
 }

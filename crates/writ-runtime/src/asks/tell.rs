@@ -48,7 +48,7 @@ pub(crate) async fn expire_asks(services: &Services) -> Result<(), EngineError> 
     for ask in services.journal.store.overdue_asks(now, MAX_EXPIRED).await? {
         let id = &ask.card.ask_id;
         let why = match ask.state {
-            AskState::Approved if services.approved.is_performing(id) => continue,
+            AskState::Approved if services.life.approved.is_performing(id) => continue,
             // Clients were notified when the approval was revoked.
             // Read now and not with the list: it may have been revoked while those before it were ended.
             AskState::Approved if is_revoked(services, id).await? => {

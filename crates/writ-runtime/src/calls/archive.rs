@@ -36,7 +36,7 @@ const BEFORE: usize = 60;
 const MAX_EXCERPT: usize = 240;
 /// The usual number of messages of one part of a history.
 const USUAL_MESSAGES: usize = 200;
-/// The most turns whose usage is listed, and the most model calls that are added up for it.
+/// The most turns with their usage in the list, and the most model calls that are added up for it.
 const MAX_TURNS: usize = 100;
 const MAX_CALLS: usize = 2_000;
 

@@ -38,7 +38,7 @@ pub(super) enum StoredStep {
     Call(ToolCall, Label, ToolResult, Option<AskId>),
     /// An ask was answered.
     Answer(AskId, ToolResult),
-    /// Nothing that anyone outside has said.
+    /// Nothing that came from outside.
     Inner,
 }
 

@@ -80,7 +80,7 @@ pub(super) async fn show_context(services: &Services, name: SessionName) -> Resu
     let route = models.map(|models| models.routes().route(profile.model));
     let model = route.map(|route| format!("{}/{}", route.provider.name, route.model));
     let real_per_1000 =
-        model.as_deref().map_or(NO_CORRECTION, |model| services.life.estimates.correction(model));
+        model.as_deref().map_or(NO_CORRECTION, |model| services.life.experience.estimates.correction(model));
     let now = services.journal.clock.now();
     let cost = |tokens: Tokens| {
         let input =
@@ -160,7 +160,7 @@ fn summary_of(compaction: Compaction) -> CompactionSummary {
     }
 }
 
-/// Shows what of a session's history is not in its context as it was said.
+/// Shows what of a session's history is not in its context word for word.
 pub(super) async fn diff_context(services: &Services, name: SessionName) -> Result<ContextDiff, EngineError> {
     let next = next_context(services, name).await?;
     let store = &services.journal.store;
@@ -202,7 +202,7 @@ pub(super) async fn diff_context(services: &Services, name: SessionName) -> Resu
     Ok(ContextDiff { session: next.session.id, messages, whole, changed, more })
 }
 
-/// Returns the rows of the history that are in the context, each with whether it is there as it was said.
+/// Returns the rows of the history that are in the context, each with whether it is there word for word.
 fn shown_rows(next: &NextContext) -> BTreeMap<u64, bool> {
     let mut messages = next.assembled.request.messages.as_slice();
     let mut shown = BTreeMap::new();

@@ -19,7 +19,7 @@ pub(super) fn show_gate(services: &Services, name: &AskName) -> Option<ServerFra
     let sessions = services.sessions.loaded();
     sessions.values().find_map(|session| {
         let state = session.state();
-        state.gates.get(&name.ask).map(|waiting| waiting.frame.clone())
+        state.gates.waiting.get(&name.ask).map(|waiting| waiting.frame.clone())
     })
 }
 
@@ -27,7 +27,7 @@ pub(super) fn show_gate(services: &Services, name: &AskName) -> Option<ServerFra
 pub(super) fn waiting_gates(services: &Services) -> Vec<GateAsk> {
     let mut waiting = Vec::new();
     for session in services.sessions.loaded().values() {
-        for one in session.state().gates.values() {
+        for one in session.state().gates.waiting.values() {
             if let ServerFrame::GateApproval { ask_id, gate, point, reason, .. } = &one.frame {
                 waiting.push(GateAsk {
                     ask_id: ask_id.clone(),

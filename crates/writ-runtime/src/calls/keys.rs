@@ -53,7 +53,7 @@ pub(super) async fn list_keys(services: &Services) -> Result<KeyList, EngineErro
             session: plan.session,
             expires_at: plan.ends_at,
             grants: format!("the steps of plan {}", plan.ask),
-            running: services.approved.acting.is_on(&plan.ask),
+            running: services.life.approved.acting.is_on(&plan.ask),
         });
     }
     let revoked = services.journal.store.is_revoked(&base.key.to_string()).await?;
@@ -105,7 +105,7 @@ pub(super) async fn revoke_key(
     services.journal.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // The revocation is written first, so that new actions are refused before running ones are stopped.
     if let Some(plan) = &plan {
-        services.approved.acting.stop(&plan.ask);
+        services.life.approved.acting.stop(&plan.ask);
     }
     let affected = affected(self::held_keys(services));
     let stopped = affected.iter().filter(|session| session.cancel_turns());

@@ -88,7 +88,7 @@ async fn existing(services: &Services, method: &str, id: MemoryId) -> Result<Mem
     found.ok_or_else(|| wrong(method, &format!("there is no memory {id}")))
 }
 
-/// Returns the fact that a memory is as it is, or gone.
+/// Returns the fact that a memory is as it is, or is forgotten.
 fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
     Fact::Remembered {
         memory: id,
@@ -269,7 +269,7 @@ pub(super) async fn answer_memory(
     let (mut ops, mut item) = (Vec::new(), memory.item.clone());
     let state = if answer.confirm { QuestionState::Confirmed } else { QuestionState::Dismissed };
     if answer.confirm {
-        // The owner's word is about what was said, and an external text may say more than was read (SIL-096).
+        // The owner confirms the text that was shown, and an external text may say more than was read (SIL-096).
         if !is_promotable(&memory) && item.trust == MemoryTrust::Working {
             let why = "what is external or secret is never verified; add what you know in your own words: writ memory add";
             return Err(wrong("memory.confirm", why));

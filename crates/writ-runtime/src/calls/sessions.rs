@@ -73,7 +73,7 @@ async fn close_now(services: &Services, id: SessionId) -> Result<SessionClosing,
     let over = session.state().over.clone();
     over.cancel();
     for plan in &plans {
-        services.approved.acting.stop(&plan.ask);
+        services.life.approved.acting.stop(&plan.ask);
     }
     session.stop_turns().await;
     closing::end_rest(services, &session).await?;

@@ -112,7 +112,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     let mut lost_step = false;
     for open in services.journal.store.open_intents().await? {
         let lost = UnfinishedAttempt::new(open.attempt, open.entry);
-        let alive = lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask));
+        let alive = lost.approval.as_ref().is_some_and(|ask| services.life.approved.is_performing(ask));
         if lost.turn != Some(drive.turn) || alive {
             continue;
         }

@@ -40,7 +40,7 @@ pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &Conte
     let config = &services.config.agent_config;
     let correction = services.outside.models.as_ref().map_or(NO_CORRECTION, |models| {
         let route = models.routes().route(profile.model);
-        services.life.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
+        services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
     });
     // Rooms are in real tokens, budgets in estimated ones.
     let estimated = |room: Tokens| {
@@ -162,7 +162,7 @@ pub(crate) async fn seed(
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
-    let store = (&services.journal.store, &services.life.histories);
+    let store = (&services.journal.store, &services.sessions.histories);
     // A step knows what its message says, and nothing of the steps before it.
     let mut history = if profile.is_step {
         TurnHistory::default()
@@ -172,7 +172,7 @@ pub(crate) async fn seed(
     let known = std::mem::take(&mut history.pinned);
     let (rehydrated, given) = {
         let state = session.state();
-        (state.rehydrated, state.budget.note)
+        (state.recovery.rehydrated, state.budget.note)
     };
     let mut seed = ContextSeed {
         system: profile.system.clone(),

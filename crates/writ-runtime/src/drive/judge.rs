@@ -173,9 +173,9 @@ impl Drive {
         self.tell(frame.clone());
         let (answer, receiver) = oneshot::channel();
         // Before a client can read of it.
-        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, answer });
+        self.session.state().gates.waiting.insert(ask.clone(), WaitingGate { frame, answer });
         let done = self.wait_for(receiver).await;
-        self.session.state().gates.remove(&ask);
+        self.session.state().gates.waiting.remove(&ask);
         let asked = done?;
         match &asked {
             GateOutcome::Answered(GateAnswer { decision, by, reason, .. }) => {

@@ -66,7 +66,7 @@ pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -
         let latest = now.plus_duration(chore.interval);
         let next_run = match rows.iter().find(|row| row.name == chore.name) {
             Some(row) if row.schedule == schedule => return None,
-            // A row without a next run does not run, by whatever schedule.
+            // A row without a next run does not run, also under a new schedule.
             Some(row) => row.next_run.map(|next| next.min(latest)),
             None => Some(latest),
         };

@@ -1,4 +1,4 @@
-//! Runs of jobs that their rows do not name: those of short intervals, and those whose result could not be written.
+//! Runs of jobs that their rows do not name: those of short intervals, and those that ended without their result being written.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

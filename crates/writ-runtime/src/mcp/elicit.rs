@@ -49,7 +49,7 @@ pub(crate) async fn elicit(
     let (answer, receiver) = oneshot::channel();
     // Before anybody can read of it.
     let waiting = WaitingGate { frame: frame.clone(), answer };
-    place.session.state().gates.insert(ask.clone(), waiting);
+    place.session.state().gates.waiting.insert(ask.clone(), waiting);
     let _gone = QuestionGuard { place, ask: &ask };
     show(place, Pending::new(), frame).await?;
     let answered = tokio::select! {
@@ -93,7 +93,7 @@ struct QuestionGuard<'a> {
 
 impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
-        self.place.session.state().gates.remove(self.ask);
+        self.place.session.state().gates.waiting.remove(self.ask);
     }
 }
 

@@ -209,7 +209,7 @@ async fn launch(
     let stop = place.session.state().over.child_token();
     let approval = permit.approval().cloned();
     let begun = match approval {
-        Some(ask) => Some(services.approved.begin_on(&ask, &stop).await?),
+        Some(ask) => Some(services.life.approved.begin_on(&ask, &stop).await?),
         None => None,
     };
     let network = if server.spec.hosts.is_empty() { None } else { Some(way_out(services, place, server)) };

@@ -16,7 +16,7 @@ const SETTING: &str = "model_routes";
 
 /// Returns the operation that stores the experience, if it has changed since the last one.
 pub(super) fn store_changes(services: &Services, models: &Models) -> Option<Op> {
-    let stored = &services.life.stored_experience;
+    let stored = &services.life.experience.stored;
     let (changes, routes) = models.changed_experience(stored.load(Ordering::Relaxed))?;
     // Two calls may both store the same state, which does no harm.
     stored.store(changes, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A question of the harness whose answer has one form: asked in the provider's own way, checked, asked once more with the
+//! A question of the harness with an answer of one form: asked in the provider's own way, checked, asked once more with the
 //! error, then answered by the role's fallback.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::place::CallPlace;
 
 /// A question, and how its answer is read.
 pub(crate) struct FormQuestion<'a, T> {
-    /// The role whose model is asked.
+    /// The role of the model that is asked.
     pub(crate) role: ModelRole,
     /// The request; its form is set from `form`.
     pub(crate) request: ModelRequest,
@@ -27,7 +27,7 @@ pub(crate) struct FormQuestion<'a, T> {
     pub(crate) label: &'a Label,
     /// The form of the answer.
     pub(crate) form: AnswerForm,
-    /// Returns an error, for the model, about a value that reads and is wrong all the same.
+    /// Returns an error, for the model, about a value that can be read and is wrong.
     pub(crate) check: &'a (dyn Fn(&T) -> Result<(), String> + Sync),
     /// The value where no answer had the form, or none came: the same for every run.
     pub(crate) fallback: &'a (dyn Fn() -> T + Sync),
@@ -40,7 +40,7 @@ pub(crate) struct FormAnswer<T> {
     pub(crate) value: T,
     /// The model's request that gave it, or the fallback.
     pub(crate) origin: Origin,
-    /// The reason why no model could be asked; none: one answered, in whatever form.
+    /// The reason why no model could be asked; none: one answered, in its form or another.
     pub(crate) unasked: Option<String>,
     /// The cost of the requests.
     pub(crate) cost: MicroUsd,

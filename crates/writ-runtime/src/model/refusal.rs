@@ -1,4 +1,4 @@
-//! What a turn is told of a model call that the door has refused.
+//! The note that a turn gets about a model call that the door has refused.
 
 use writ_agent::event::{Event, ModelFailure};
 use writ_policy::budget::Exhausted;

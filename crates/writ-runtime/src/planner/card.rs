@@ -20,7 +20,7 @@ use crate::passage;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
-/// The tool whose form the calls of a plan have.
+/// The tool that gives the calls of a plan their form.
 const PROPOSE: &str = "plan_propose";
 /// Millionths of a dollar in a cent.
 const CENT: u64 = 10_000;
@@ -36,7 +36,7 @@ pub(crate) enum Handed {
     Refused(String),
 }
 
-/// Asks a person about a plan: one card, whose approval mints the key of its calls.
+/// Asks a person about a plan: one card; its approval mints the key of the calls.
 ///
 /// # Errors
 ///

@@ -9,10 +9,12 @@ use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::show::escape_line;
 use writ_inspect::withhold::Withheld;
+use writ_policy::access::AccessState;
 use writ_policy::keys::Authority;
+use writ_types::id::AskId;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::TITLE;
+use super::{TITLE, WaitingGate};
 use crate::subscription::Subscription;
 
 /// The authorities of a session apart from those of the turns that run.
@@ -49,6 +51,27 @@ impl SessionKeys {
     pub(super) fn outliving(&self) -> impl Iterator<Item = Arc<Authority>> {
         self.outliving.iter().filter_map(Weak::upgrade)
     }
+}
+
+/// The traces of a restart of the engine and of an interrupted step.
+#[derive(Debug, Default)]
+pub(crate) struct SessionRecovery {
+    /// The next turn is the first after a restart.
+    pub(crate) rehydrated: bool,
+    /// An interrupted step has left changes behind in a session with preapproved changes; the preapproval
+    /// does not cover them.
+    pub(crate) left_behind: bool,
+}
+
+/// The state of a session among gates, hooks and levels of access.
+#[derive(Debug, Default)]
+pub(crate) struct SessionGates {
+    /// Gates that ask, each with the way back for its answer.
+    pub(crate) waiting: BTreeMap<AskId, WaitingGate>,
+    /// The session's state in the levels of access.
+    pub(crate) access: AccessState,
+    /// The state that hooks store for their next run, by their names among the gates.
+    pub(crate) hooks: BTreeMap<String, Value>,
 }
 
 /// The tokens from which a session's use is counted, and the last note about them.

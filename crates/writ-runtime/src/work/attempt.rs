@@ -86,7 +86,7 @@ pub(super) async fn begin(services: &Arc<Services>, course: &Course, step: usize
     Ok(())
 }
 
-/// Ends the attempts whose messages were set aside without a turn, such as after too many tries.
+/// Ends the attempts with messages that were set aside without a turn, such as after too many tries.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub(super) async fn end_dead(services: &Services, course: &Course) -> Result<(),
     Ok(())
 }
 
-/// Writes what the executor of a step is told: its instructions, what is checked, and what earlier attempts have shown.
+/// Writes the message for the executor of a step: its instructions, what is checked, and what earlier attempts have shown.
 /// Nothing of other steps and of any conversation is in it.
 fn instructions(course: &Course, step: usize) -> String {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else {

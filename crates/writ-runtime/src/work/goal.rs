@@ -23,7 +23,7 @@ use crate::proposals::{commit_news, news, steps::step_rows};
 use crate::services::Services;
 use crate::work_calls::{GOAL_PREFIX, worked};
 
-/// The most runs of a goal's checks whose evidence is stored.
+/// The most runs of a goal's checks of which the evidence is stored.
 const MAX_RUNS: u32 = 100;
 
 /// The name of a goal's job.
@@ -36,7 +36,7 @@ pub(crate) fn spawned(goal: &PlanDocument) -> PlanDocument {
     PlanDocument {
         kind: WorkKind::Task,
         cycle: None,
-        // Nobody is asked in between, so nothing waits for advice either.
+        // No person is asked in between, so nothing waits for advice either.
         on_stuck: OnStuck::Stop,
         ..goal.clone()
     }

@@ -1,8 +1,8 @@
 //! Verification: the checks of a step are run by the harness, in the verification sandbox, and judged by what they show.
 //!
 //! The sandbox has a snapshot of the work that nothing survives, no network, and `PATH` and `HOME` alone. What an executor
-//! has said is no argument of any verdict. A file that a check rests on and that was edited or deleted fails the attempt,
-//! whatever the check shows.
+//! reports is no argument of any verdict. A file that a check rests on and that was edited or deleted fails the attempt,
+//! even if the check passes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ const LOOK: [&str; 2] = ["test", "-e"];
 /// The time limit of a look for a file, in seconds.
 const LOOK_SECS: u32 = 30;
 
-/// Runs the checks of a step whose executor has ended, and stores the evidence with the verdict.
+/// Runs the checks of a step after its executor has ended, and stores the evidence with the verdict.
 ///
 /// # Errors
 ///
