@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use writ_egress::deliver::Endpoint;
 use writ_fleet::config::FleetConfig;
@@ -31,11 +30,14 @@ use writ_types::zone::{TimeZone, UnknownTimeZone};
 use crate::env::Env;
 use crate::home::Home;
 
+use assemble::assemble_config;
 use egress::EgressLists;
 use layer::{Finding, Layer};
-use merge::{Effective, LayerSource, in_list};
+use merge::{Effective, LayerSource};
 use network::NetworkConfig;
 use schema::KeyPath;
+
+mod assemble;
 
 pub(crate) mod schema;
 
@@ -255,121 +257,6 @@ const TOOL_CALLS: &str = "max_tool_calls_per_turn";
 /// A crate's settings as a table; they are plain data, so this cannot fail (a test holds it).
 fn table_of(settings: &impl Serialize) -> Table {
     Table::try_from(settings).unwrap_or_default()
-}
-
-/// Paths of the ledger's copies are relative to the home, as all others.
-fn resolve_below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
-    for path in [&mut ledger.heads_file, &mut ledger.heads_repository].into_iter().flatten() {
-        *path = home.join(&path);
-    }
-    ledger
-}
-
-/// The folder of the local model is relative to the home, as all others.
-fn resolve_model_folder(mut memory: MemoryConfig, home: &Path) -> MemoryConfig {
-    if let Some(folder) = &mut memory.folder {
-        *folder = home.join(&folder);
-    }
-    memory
-}
-
-fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
-    let mut tree = effective.to_table();
-    let gates = gates::read_list(("gates", gates::GATE_NEEDS), tree.remove("gates"), &effective, findings);
-    let hooks = gates::read_list(("hooks", gates::HOOK_NEEDS), tree.remove("hooks"), &effective, findings);
-    let mut section = |name: &str| match tree.remove(name) {
-        Some(Value::Table(table)) => table,
-        Some(_) | None => Table::new(),
-    };
-    let named = |name: &str, table: Table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
-    let mut secrets = section("secrets");
-    let backend = secrets.remove("backend");
-    let mut models = named("models", section("models"));
-    models.extend(named("providers", section("providers")));
-    let mut turn = named("context", section("context"));
-    turn.extend(named("limits", section("limits")));
-
-    let mut typed = Typed { effective: &effective, findings };
-    let escalations: Option<EscalationConfigs> = typed.read_section("escalations", section("escalations"));
-    let access: Option<AccessConfig> = typed.read_section("access", section("access"));
-    let budget: Option<BudgetConfig> = typed.read_section("budget", section("budget"));
-    let sandbox = typed.read_section("sandbox", section("sandbox"));
-    let egress = typed.read_section("egress", in_list(in_list(section("egress"), "pin"), "credentials"));
-    let search = typed.read_section("search", section("search"));
-    let memory: Option<MemoryConfig> = typed.read_section("memory", section("memory"));
-    let timeouts = typed.read_section("timeouts", section("timeouts"));
-    let quarantine = typed.read_section("quarantine", section("quarantine"));
-    let secrets = typed.read_section("secrets", secrets);
-    let server = typed.read_section("server", section("server"));
-    let log = typed.read_section("log", section("log"));
-    let telemetry = typed.read_section("telemetry", section("telemetry"));
-    let network = typed.read_section("network", section("network"));
-    let ledger: Option<LedgerConfig> = typed.read_section("ledger", section("ledger"));
-    let fleet: Option<FleetConfig> = typed.read_section("fleet", section("fleet"));
-    let turn: Option<writ_agent::config::AgentConfig> = typed.read_section("", turn);
-    let models = typed.read_section("", models);
-    let general: Option<General> = typed.read_section("", tree);
-
-    // From here a missing section means a finding that was already recorded.
-    let budget = budget?;
-    let mut turn = turn?;
-    turn.limits.max_tool_calls_per_turn = u32::try_from(budget.max_tool_calls_per_turn).unwrap_or(u32::MAX);
-    let mut config = Config {
-        general: general?,
-        log: log?,
-        telemetry: telemetry?,
-        network: network?,
-        ledger: resolve_below(ledger?, home),
-        fleet: fleet?,
-        models: models?,
-        budget,
-        gates,
-        hooks,
-        escalations: escalations?,
-        access: access?,
-        sandbox: sandbox?,
-        turn,
-        egress: egress?,
-        search: search?,
-        memory: resolve_model_folder(memory?, home),
-        timeouts: timeouts?,
-        quarantine: quarantine?,
-        server: server?,
-        secrets: secrets?,
-        time_zone: Ok(TimeZone::UTC),
-        backend: backend.as_ref().and_then(Value::as_str).and_then(|name| name.parse().ok()),
-        effective,
-        home: home.to_owned(),
-    };
-    config.add_shipped_gates();
-    config.check_values(findings);
-    Some(config)
-}
-
-/// Reads tables into settings; what does not fit becomes a finding at the key that is to blame.
-struct Typed<'a> {
-    effective: &'a Effective,
-    findings: &'a mut Vec<Finding>,
-}
-
-impl Typed<'_> {
-    fn read_section<T: DeserializeOwned>(&mut self, section: &str, table: Table) -> Option<T> {
-        match serde_path_to_error::deserialize(Value::Table(table)) {
-            Ok(settings) => Some(settings),
-            Err(error) => {
-                let inner = error.path().to_string();
-                let path: KeyPath =
-                    [section, &inner].iter().flat_map(|part| part.split('.')).map(str::to_owned).collect();
-                let path: KeyPath = path.into_iter().filter(|part| !part.is_empty() && part != ".").collect();
-                let text = error.into_inner().message().trim().to_owned();
-                // The error names the key, and the merged tree knows its file and line.
-                let origin = self.effective.origin_of(&path);
-                let text = format!("'{}': {text}", schema::dotted_path(&path));
-                self.findings.push(Finding { origin, text, hint: String::new() });
-                None
-            }
-        }
-    }
 }
 
 impl Config {

@@ -28,7 +28,7 @@ pub struct CommandHost {
     pub stops: StopSource,
     /// Starts the engine of a home for the commands that need one.
     pub engines: Arc<dyn EngineLauncher>,
-    /// The threads whose events a command logs.
+    /// The threads with events that a command logs.
     pub log: LogScope,
 }
 

@@ -41,7 +41,7 @@ pub(crate) const fn stderr_level(global: &Global) -> LevelFilter {
     }
 }
 
-/// The threads whose events a command logs.
+/// The threads with events that a command logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogScope {
     /// All threads of the process, which runs this command alone.

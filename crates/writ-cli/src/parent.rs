@@ -27,7 +27,7 @@ impl NamedParent {
     }
 }
 
-/// Returns the failure of a process whose parent has ended.
+/// Returns the failure of a process after its parent has ended.
 pub(crate) fn orphaned() -> Failure {
     Failure::new(
         Exit::Blocked,

@@ -16,7 +16,7 @@ use crate::host::{
 use crate::log::LogScope;
 
 impl CommandHost {
-    /// Returns the surroundings of this process, whose variables are read now.
+    /// Returns the surroundings of this process; its variables are read now.
     pub fn of_process() -> Self {
         Self {
             env: Env::read_process(),

@@ -1,4 +1,4 @@
-//! What Tab completes in a conversation: files of the project after `@`, and commands after `/`.
+//! The completions of Tab in a conversation: files of the project after `@`, and commands after `/`.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) fn complete_word(completions: &Completions, line: &str, cursor: usize
     (cursor, Vec::new())
 }
 
-/// The files and folders of a project whose path begins so. Nothing outside it is looked at.
+/// The files and folders of a project with a path that begins so. Nothing outside it is looked at.
 fn files(project: &Path, typed: &str) -> Vec<String> {
     let (folder, name) = typed.rsplit_once('/').unwrap_or(("", typed));
     let is_below = !folder.starts_with('/') && folder.split('/').all(|part| part != "..");

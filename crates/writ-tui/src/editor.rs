@@ -54,10 +54,10 @@ pub enum Input {
     End,
 }
 
-/// What Tab completes.
+/// The texts that Tab completes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
-    /// The project's folder, whose files follow an `@`.
+    /// The project's folder; its files follow an `@`.
     pub project: Option<PathBuf>,
     /// The commands, with their slash.
     pub commands: Vec<String>,

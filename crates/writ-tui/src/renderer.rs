@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
-use writ_types::frame::{Choice, Numbered, ServerFrame};
+use writ_types::frame::{Choice, Numbered, ServerFrame, WorkNews};
 use writ_types::id::TurnId;
 use writ_types::taint::Taint;
 use writ_types::visible::{escape_line, escape_text};
@@ -46,7 +46,7 @@ pub enum Paint {
 pub struct Renderer<W> {
     out: W,
     mode: RenderMode,
-    /// The turn whose text is being streamed, and the text written of it since its last complete message.
+    /// The turn that streams its text, and the text written of it since its last complete message.
     streamed: Option<(TurnId, String)>,
     /// The reasoning that came last, which is shown folded.
     reasoning: String,
@@ -211,21 +211,7 @@ impl<W: Write> Renderer<W> {
                 }
             }
             ServerFrame::Status { text } => self.write_line(&paint.dim(&escape_line(text))),
-            ServerFrame::Work(news) => {
-                let step = if news.step.is_empty() {
-                    String::new()
-                } else {
-                    format!(", {}", escape_line(&news.step))
-                };
-                let (done, steps, name) = (news.steps_done, news.steps, escape_line(&news.name));
-                self.write_line(
-                    &paint.bold(&format!("work {name} ({done}/{steps}{step}): {}", news.state.name())),
-                )?;
-                for line in news.text.lines() {
-                    self.write_line(&format!("  {}", escape_line(line)))?;
-                }
-                Ok(())
-            }
+            ServerFrame::Work(news) => self.write_work(paint, news),
             ServerFrame::Answer { result, .. } => {
                 let pretty = serde_json::to_string_pretty(result)?;
                 self.write_line(&escape_text(&pretty))
@@ -236,6 +222,20 @@ impl<W: Write> Renderer<W> {
                 if hint.is_empty() { Ok(()) } else { self.write_line(&format!("  {}", escape_line(hint))) }
             }
         }
+    }
+
+    /// Writes the progress of a work: one line with its step, and its text below, indented.
+    fn write_work(&mut self, paint: Paint, news: &WorkNews) -> io::Result<()> {
+        let step =
+            if news.step.is_empty() { String::new() } else { format!(", {}", escape_line(&news.step)) };
+        let (done, steps, name) = (news.steps_done, news.steps, escape_line(&news.name));
+        let head = format!("work {name} ({done}/{steps}{step}): {}", news.state.name());
+        self.write_line(&paint.bold(&head))?;
+        // Line by line: the text is the agent's, and must not look like a head of its own.
+        for line in news.text.lines() {
+            self.write_line(&format!("  {}", escape_line(line)))?;
+        }
+        Ok(())
     }
 
     fn write_delta(&mut self, turn: TurnId, text: &str) -> io::Result<()> {

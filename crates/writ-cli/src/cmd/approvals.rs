@@ -89,16 +89,25 @@ pub(crate) fn run_approvals(context: &Context, command: &ApprovalsCommand) -> Re
                 let answered = approving.await?;
                 print_answer(context, &answered)
             }
-            ApprovalsCommand::Deny { ask, reason } => {
-                let none = BTreeMap::new();
-                if answer_gate(context, &mut client, ask, (Decision::Deny, true), (reason, &none)).await? {
-                    return Ok(());
-                }
-                let answered = approve::send_answer(&mut client, ask, Decision::Deny, None, reason).await?;
-                print_answer(context, &answered)
-            }
+            ApprovalsCommand::Deny { ask, reason } => deny_ask(context, &mut client, ask, reason).await,
         }
     })
+}
+
+/// Denies an ask, or what a gate asks.
+async fn deny_ask(
+    context: &Context,
+    client: &mut EngineClient,
+    ask: &AskId,
+    reason: &str,
+) -> Result<(), Failure> {
+    let none = BTreeMap::new();
+    // A denial needs no confirmation: it lets nothing happen.
+    if answer_gate(context, client, ask, (Decision::Deny, true), (reason, &none)).await? {
+        return Ok(());
+    }
+    let answered = approve::send_answer(client, ask, Decision::Deny, None, reason).await?;
+    print_answer(context, &answered)
 }
 
 /// Answers a gate that asks, if the ask is one of a gate, after showing the text that it asks about.

@@ -9,7 +9,11 @@ mod choose;
 
 mod files;
 
+mod news;
+
 mod piped;
+
+mod question;
 
 mod status_line;
 

@@ -46,67 +46,73 @@ pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(
     };
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
-        match command {
-            MemoryCommand::Search { query, limit } => {
-                let found = client
-                    .call_method(Method::MemorySearch, json!({ "query": query, "limit": limit }))
-                    .await?;
-                context.out.print_either(&found, describe_memories)
-            }
-            MemoryCommand::Show { id } => {
-                let shown = client.ask::<m::MemoryShow>(&MemoryName { id: *id }).await?;
-                context.out.print_either(&shown, describe_memory)
-            }
-            MemoryCommand::Add { text, kind, importance, pinned, cause } => {
-                let params = json!({
-                    "text": text, "kind": kind, "importance": importance, "pinned": pinned, "causes": cause,
-                });
-                let added = client.call_method(Method::MemoryAdd, params).await?;
-                context.out.print_either(&added, |added| {
-                    vec![format!(
-                        "remembered as {}",
-                        added.get("id").and_then(Value::as_str).unwrap_or_default()
-                    )]
-                })
-            }
-            MemoryCommand::Edit { id, text, importance, pinned, unpinned, cause } => {
-                let edit = MemoryAmendment {
-                    id: *id,
-                    text: text.clone(),
-                    importance: *importance,
-                    pinned: (*pinned || *unpinned).then_some(*pinned),
-                    causes: (!cause.is_empty()).then(|| cause.clone()),
-                };
-                let changed = client.ask::<m::MemoryEdit>(&edit).await?;
-                context.out.print_either(&changed, |_| vec![format!("changed: {id}")])
-            }
-            MemoryCommand::Forget { id } => {
-                let forgotten = client.call_method(Method::MemoryForget, json!({ "id": id })).await?;
-                context.out.print_either(&forgotten, |_| vec![format!("forgotten: {id}")])
-            }
-            MemoryCommand::Pending => {
-                let pending = client.ask::<m::MemoryPending>(&NoParams {}).await?;
-                context.out.print_either(&pending, describe_pending)
-            }
-            MemoryCommand::Confirm { id, no } => {
-                let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
-                let word = if *no { "put aside" } else { "confirmed" };
-                context.out.print_either(&changed, |_| vec![format!("{word}: {id}")])
-            }
-            MemoryCommand::Undo => {
-                let undone = client.ask::<m::MemoryUndo>(&NoParams {}).await?;
-                context.out.print_either(&undone, |undone| {
-                    vec![format!("undone: {} ({} changes)", undone.batch, undone.changes)]
-                })
-            }
-            MemoryCommand::Export { file } => export(context, &mut client, file.as_deref()).await,
-            MemoryCommand::Import { mode, .. } => import(context, &mut client, bundle, *mode).await,
-            MemoryCommand::Stats => {
-                let figures = client.ask::<m::MemoryStats>(&NoParams {}).await?;
-                context.out.print_either(&figures, describe_figures)
-            }
-        }
+        run_command(context, &mut client, command, bundle).await
     })
+}
+
+/// Runs a command with the engine; `bundle` is the content of the file to import.
+async fn run_command(
+    context: &Context,
+    client: &mut EngineClient,
+    command: &MemoryCommand,
+    bundle: Vec<BundledMemory>,
+) -> Result<(), Failure> {
+    match command {
+        MemoryCommand::Search { query, limit } => {
+            let found =
+                client.call_method(Method::MemorySearch, json!({ "query": query, "limit": limit })).await?;
+            context.out.print_either(&found, describe_memories)
+        }
+        MemoryCommand::Show { id } => {
+            let shown = client.ask::<m::MemoryShow>(&MemoryName { id: *id }).await?;
+            context.out.print_either(&shown, describe_memory)
+        }
+        MemoryCommand::Add { text, kind, importance, pinned, cause } => {
+            let params = json!({
+                "text": text, "kind": kind, "importance": importance, "pinned": pinned, "causes": cause,
+            });
+            let added = client.call_method(Method::MemoryAdd, params).await?;
+            context.out.print_either(&added, |added| {
+                vec![format!("remembered as {}", added.get("id").and_then(Value::as_str).unwrap_or_default())]
+            })
+        }
+        MemoryCommand::Edit { id, text, importance, pinned, unpinned, cause } => {
+            let edit = MemoryAmendment {
+                id: *id,
+                text: text.clone(),
+                importance: *importance,
+                pinned: (*pinned || *unpinned).then_some(*pinned),
+                causes: (!cause.is_empty()).then(|| cause.clone()),
+            };
+            let changed = client.ask::<m::MemoryEdit>(&edit).await?;
+            context.out.print_either(&changed, |_| vec![format!("changed: {id}")])
+        }
+        MemoryCommand::Forget { id } => {
+            let forgotten = client.call_method(Method::MemoryForget, json!({ "id": id })).await?;
+            context.out.print_either(&forgotten, |_| vec![format!("forgotten: {id}")])
+        }
+        MemoryCommand::Pending => {
+            let pending = client.ask::<m::MemoryPending>(&NoParams {}).await?;
+            context.out.print_either(&pending, describe_pending)
+        }
+        MemoryCommand::Confirm { id, no } => {
+            let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
+            let word = if *no { "put aside" } else { "confirmed" };
+            context.out.print_either(&changed, |_| vec![format!("{word}: {id}")])
+        }
+        MemoryCommand::Undo => {
+            let undone = client.ask::<m::MemoryUndo>(&NoParams {}).await?;
+            context.out.print_either(&undone, |undone| {
+                vec![format!("undone: {} ({} changes)", undone.batch, undone.changes)]
+            })
+        }
+        MemoryCommand::Export { file } => export(context, client, file.as_deref()).await,
+        MemoryCommand::Import { mode, .. } => import(context, client, bundle, *mode).await,
+        MemoryCommand::Stats => {
+            let figures = client.ask::<m::MemoryStats>(&NoParams {}).await?;
+            context.out.print_either(&figures, describe_figures)
+        }
+    }
 }
 
 /// Reads and checks a whole bundle.
@@ -115,6 +121,7 @@ fn read_file(file: &Path) -> Result<Vec<BundledMemory>, Failure> {
         let text = format!("{}: {why}", file.display());
         Failure::new(Exit::Usage, "memory.bundle", text, "name a file that `writ memory export` has written")
     };
+    // Looked at first, so that a huge file is refused before it is read into memory.
     let size = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
     if size > MAX_BUNDLE_BYTES {
         return Err(unreadable(format!("it is larger than {MAX_BUNDLE_BYTES} bytes")));
@@ -136,6 +143,7 @@ async fn export(context: &Context, client: &mut EngineClient, file: Option<&Path
     let Some(file) = file else {
         return context.out.print_bytes(format!("{}\n", lines.join("\n")).as_bytes());
     };
+    // The bundle's first line is its head, and no memory.
     let count = lines.len().saturating_sub(1);
     let (file, text) = (context.locate_path(file), format!("{}\n", lines.join("\n")));
     std::fs::write(&file, text).map_err(|error| {
@@ -180,6 +188,7 @@ async fn import(
         {
             let there = page.lines.iter().filter_map(|line| serde_json::from_str::<BundledMemory>(line).ok());
             let ids: Vec<MemoryId> = there.map(|memory| memory.id).filter(|id| !stays.contains(id)).collect();
+            // In parts, since a page can name more than one request takes.
             for part in ids.chunks(IMPORTED_AT_ONCE) {
                 let gone = client.ask::<m::MemoryDrop>(&MemoryNames { ids: part.to_vec() }).await?;
                 dropped += gone.ids.len();

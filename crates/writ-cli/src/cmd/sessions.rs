@@ -104,6 +104,7 @@ pub(super) fn summary_line(row: &SessionSummary) -> String {
     let folder = row.project.as_deref().map(|path| format!(", {}", escape_line(path))).unwrap_or_default();
     let agent = row.agent.as_deref().map(|name| format!(", agent {}", escape_line(name))).unwrap_or_default();
     let state = match (&row.erased_at, &row.deleted_at, &row.closed_at) {
+        // An erased session was deleted before, and a deleted one closed: the last state is shown.
         (Some(_), _, _) => ", erased",
         (None, Some(_), _) => ", deleted",
         (None, None, Some(_)) => ", closed",
@@ -153,6 +154,7 @@ fn message_lines(message: &HistoryMessage) -> Vec<String> {
         Role::Tool => return Vec::new(),
     };
     let text = message.text.trim();
+    // A message of calls alone has no words to show.
     if text.is_empty() {
         return Vec::new();
     }
@@ -269,6 +271,7 @@ pub(crate) fn run_replay(context: &Context, args: &ReplayArgs) -> Result<(), Fai
                 None => break,
             }
         }
+        // People look for what the rules of today would decide differently; the rest is only counted.
         let changed: Vec<&ReplayStep> = steps.iter().filter(|step| step.is_changed()).collect();
         let shown: Vec<&ReplayStep> = if args.all { steps.iter().collect() } else { changed.clone() };
         let unknown = steps.iter().filter(|step| step.would == ReplayVerdict::Unknown).count();

@@ -61,6 +61,7 @@ pub(crate) fn run_work(context: &Context, command: &WorkCommand) -> Result<(), F
                 if !item.wait || context.out.json {
                     print_answer(context, &answered)?;
                 }
+                // The answer starts the item: its end is what `--wait` is about.
                 if item.wait { show_item(context, &mut client, item).await } else { Ok(()) }
             }
             WorkCommand::Pause { item } => change::<WorkPause>(context, &mut client, item).await,
@@ -102,6 +103,7 @@ async fn propose(
         let text = format!("the plan '{}' cannot be read: {why}", escape_line(&file.to_string_lossy()));
         Failure::new(Exit::Usage, "work.file", text, "name a file of text")
     };
+    // Looked at first, so that a huge file is refused before it is read into memory.
     let size = std::fs::metadata(file).map_err(|error| unread(error.to_string()))?.len();
     if size > MAX_PLAN_FILE {
         return Err(unread(format!("it has {size} bytes")));
@@ -122,6 +124,7 @@ async fn show_item(context: &Context, client: &mut EngineClient, args: &WorkArgs
     let mut told = String::new();
     while args.wait && !is_settled(&shown) {
         let progress = describe_progress(&shown);
+        // Only what has changed, so that a long wait does not fill the screen.
         if progress != told {
             context.out.print_remark(&progress);
             told = progress;
@@ -133,6 +136,7 @@ async fn show_item(context: &Context, client: &mut EngineClient, args: &WorkArgs
     if context.out.json {
         let mut value = json!(shown);
         if let Some(fields) = value.as_object_mut() {
+            // Programs read the code here too: a pipe hides that of the command.
             fields.insert("exit".to_owned(), exit.code().into());
         }
         context.out.print_json(&value)?;

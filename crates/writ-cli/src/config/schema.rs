@@ -2,15 +2,16 @@
 //!
 //! The values themselves live in the `Config` of each crate; tests hold this table to them.
 
-use std::net::IpAddr;
-use std::path::Path;
-
-use toml::Value;
 use writ_egress::proxy::HEAD_MIN;
-use writ_inspect::egress::host::{Host, HostPattern};
 use writ_inspect::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
 use writ_policy::door::MAX_SEARCH_RESULTS;
 use writ_types::frame::MAX_FRAME_BYTES;
+
+mod kind;
+
+use kind::MOST;
+
+pub(crate) use kind::ValueKind;
 
 /// A key as its segments: `["budget", "max_tokens_per_day"]`.
 pub(crate) type KeyPath = Vec<String>;
@@ -26,43 +27,6 @@ pub(crate) struct SettingKey {
     pub(crate) in_project: InProject,
 }
 
-/// The kind of a key's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValueKind {
-    /// `true` or `false`.
-    Flag,
-    /// A whole number between two bounds.
-    Whole(u64, u64),
-    /// A number from 0.0 to 1.0.
-    Share,
-    /// Any number.
-    Number,
-    /// A text that is not empty.
-    Text,
-    /// A text that may be empty.
-    AnyText,
-    /// A path; relative ones begin at the home.
-    Folder,
-    /// A list of absolute paths.
-    Folders,
-    /// A list of texts.
-    Texts,
-    /// One of a few words.
-    OneOf(&'static [&'static str]),
-    /// A list of some of a few words.
-    SomeOf(&'static [&'static str]),
-    /// A host, by name or address.
-    Host,
-    /// A list of hosts, each with a port or without; `*.` stands for everything below.
-    Hosts,
-    /// An address of the network.
-    Address,
-    /// An `http` or `https` address without user name and password.
-    Url,
-    /// A reference to a credential, never its value.
-    Credential,
-}
-
 /// The right of a project's file to change a key. A project can only narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InProject {
@@ -76,8 +40,6 @@ pub(crate) enum InProject {
     Add,
 }
 
-/// The largest number that TOML can write.
-const MOST: u64 = i64::MAX as u64;
 /// A number of at least one.
 const COUNT: ValueKind = ValueKind::Whole(1, MOST);
 /// A number of at least one that fits 32 bits.
@@ -151,6 +113,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "providers.*.kind",
         ValueKind::OneOf(&["anthropic", "openai", "openai_responses", "openrouter", "gemini", "ollama"]),
     ),
+    // A project that could set these would get the owner's key sent to a host of its choice.
     owner_key("providers.*.base_url", ValueKind::Url),
     owner_key("providers.*.api_key", ValueKind::Credential),
     owner_key("providers.*.clearance", ValueKind::OneOf(&["public", "personal", "secret"])),
@@ -163,6 +126,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("budget.max_cost_per_day", COUNT),
     owner_key("budget.max_cost_per_month", COUNT),
     owner_key("budget.day_starts_at_minute", ValueKind::Whole(0, LAST_MINUTE)),
+    // A further gate can only narrow, so that a project may add some.
     adding_key("gates.*.name", ValueKind::Text),
     adding_key("gates.*.on", ValueKind::OneOf(&["input", "output", "execution", "access"])),
     adding_key(
@@ -181,6 +145,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     adding_key("gates.*.field", ValueKind::Text),
     adding_key("gates.*.tools", ValueKind::Texts),
     adding_key("gates.*.checks", ValueKind::Texts),
+    // These run programs, spend tokens, or decide what follows a block.
     owner_key("gates.*.script", ValueKind::Text),
     owner_key("gates.*.timeout_ms", ValueKind::Whole(1, MAX_SCRIPT_MS)),
     owner_key("gates.*.prompt", ValueKind::Text),
@@ -252,6 +217,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("context.profiles.*.chronicle_pct", ValueKind::Share),
     owner_key("context.profiles.*.memory_pct", ValueKind::Share),
     owner_key("context.profiles.*.workspace_pct", ValueKind::Share),
+    // Lower limits are safe to take from a project.
     lowering_key("limits.max_model_calls_per_turn", COUNT_32),
     lowering_key("limits.max_calls_per_reply", COUNT_32),
     lowering_key("limits.max_argument_bytes", COUNT),
@@ -389,121 +355,6 @@ pub(crate) fn key_segments(key: &SettingKey) -> Vec<&'static str> {
 /// A path as it is written in the configuration: `gates.000.name` is the name of the first gate.
 pub(crate) fn dotted_path(path: &[String]) -> String {
     path.join(".")
-}
-
-impl ValueKind {
-    /// Checks that a value is of this kind; the error is the expected kind. The value is never repeated: it
-    /// may be a secret in the wrong place.
-    pub(crate) fn check_value(self, value: &Value) -> Result<(), String> {
-        let fits = match self {
-            Self::Flag => value.is_bool(),
-            Self::Whole(least, most) => value
-                .as_integer()
-                .and_then(|number| u64::try_from(number).ok())
-                .is_some_and(|number| (least..=most).contains(&number)),
-            Self::Share => value
-                .as_float()
-                .or_else(|| match value.as_integer() {
-                    Some(0) => Some(0.0),
-                    Some(1) => Some(1.0),
-                    Some(_) | None => None,
-                })
-                .is_some_and(|share| (0.0..=1.0).contains(&share)),
-            Self::Number => value.is_integer() || value.as_float().is_some_and(f64::is_finite),
-            Self::Text | Self::Folder => value.as_str().is_some_and(|text| !text.trim().is_empty()),
-            Self::AnyText => value.is_str(),
-            Self::Folders => {
-                // `~` is expanded afterwards, or refused there.
-                let is_whole = |path: &str| Path::new(path).is_absolute() || path.starts_with('~');
-                let absolute = |item: &Value| item.as_str().is_some_and(is_whole);
-                value.as_array().is_some_and(|items| items.iter().all(absolute))
-            }
-            Self::Texts => value.as_array().is_some_and(|items| items.iter().all(Value::is_str)),
-            Self::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
-            Self::SomeOf(words) => {
-                let known = |item: &Value| item.as_str().is_some_and(|text| words.contains(&text));
-                value.as_array().is_some_and(|items| items.iter().all(known))
-            }
-            Self::Host => value.as_str().is_some_and(|text| text.parse::<Host>().is_ok()),
-            Self::Hosts => {
-                let fits = |item: &Value| item.as_str().is_some_and(|t| t.parse::<HostPattern>().is_ok());
-                value.as_array().is_some_and(|items| items.iter().all(fits))
-            }
-            Self::Address => value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok()),
-            Self::Url => value.as_str().is_some_and(is_plain_url),
-            Self::Credential => value
-                .as_str()
-                .is_some_and(|text| text.parse::<writ_types::credential::CredentialRef>().is_ok()),
-        };
-        if fits { Ok(()) } else { Err(self.expected_kind()) }
-    }
-
-    /// Describes the kind of its values.
-    fn expected_kind(self) -> String {
-        match self {
-            Self::Flag => "true or false".into(),
-            Self::Whole(least, MOST) => format!("a whole number of at least {least}"),
-            Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
-            Self::Share => "a number from 0.0 to 1.0".into(),
-            Self::Number => "a number".into(),
-            Self::Text => "a text that is not empty".into(),
-            Self::AnyText => "a text".into(),
-            Self::Folder => "a path, as text".into(),
-            Self::Folders => "a list of absolute paths".into(),
-            Self::Texts => "a list of texts".into(),
-            Self::OneOf(words) => {
-                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                format!("one of {}", quoted.join(", "))
-            }
-            Self::SomeOf(words) => format!("a list of some of: {}", words.join(", ")),
-            Self::Host => "a host, such as \"docs.rs\"".into(),
-            Self::Hosts => {
-                "a list of hosts, such as \"docs.rs\", \"*.example.org\" or \"git.example.org:9418\"".into()
-            }
-            Self::Address => "an address, such as \"192.0.2.7\" or \"2001:db8::7\"".into(),
-            Self::Url => "an http or https address without user name and password".into(),
-            Self::Credential => {
-                "a reference: \"secret:NAME\", \"env:NAME\" or \"vault://MOUNT/PATH#FIELD\", \
-                                 never the value itself (`writ secrets set NAME` stores one)"
-                    .into()
-            }
-        }
-    }
-
-    /// Reads the text of an environment variable as a value of this kind.
-    pub(crate) fn parse_text(self, text: &str) -> Result<Value, String> {
-        let typed = || {
-            let mut table = format!("value = {text}").parse::<toml::Table>().ok()?;
-            // A second line would be a second key.
-            if table.len() == 1 { table.remove("value") } else { None }
-        };
-        let value = match self {
-            Self::Flag
-            | Self::Whole(..)
-            | Self::Share
-            | Self::Number
-            | Self::Folders
-            | Self::Texts
-            | Self::SomeOf(_)
-            | Self::Hosts => typed().ok_or_else(|| self.expected_kind())?,
-            Self::Text
-            | Self::AnyText
-            | Self::Folder
-            | Self::OneOf(_)
-            | Self::Host
-            | Self::Address
-            | Self::Url
-            | Self::Credential => Value::String(text.to_owned()),
-        };
-        self.check_value(&value).map(|()| value)
-    }
-}
-
-fn is_plain_url(text: &str) -> bool {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let Some(rest) = rest else { return false };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    !host.is_empty() && !host.contains('@') && !text.chars().any(char::is_whitespace)
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ pub(crate) fn load_servers(home: &Home) -> Result<Vec<Server>, ServersError> {
     };
     let mut names = Vec::new();
     for (number, entry) in entries.enumerate() {
+        // Counted with files that are no servers: the folder may hold anything.
         if number >= MAX_ENTRIES {
             return Err(ServersError::TooMany);
         }
@@ -100,6 +101,7 @@ pub(crate) fn load_servers(home: &Home) -> Result<Vec<Server>, ServersError> {
     if names.len() > MAX_SERVERS {
         return Err(ServersError::TooMany);
     }
+    // The order of a folder is arbitrary; that of the tools offered must not be.
     names.sort();
     names.iter().filter_map(|name| read_server(home, name).transpose()).collect()
 }
@@ -135,6 +137,7 @@ pub(crate) fn read_server(home: &Home, name: &ServerName) -> Result<Option<Serve
 fn text_of(path: &Path, name: &str, max: u64) -> Result<Option<String>, ServersError> {
     let unusable = |source| ServersError::Unusable { name: name.to_owned(), source };
     let wrong = |why: String| ServersError::Wrong { name: name.to_owned(), why };
+    // A link could lead to a file of another owner.
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -145,6 +148,7 @@ fn text_of(path: &Path, name: &str, max: u64) -> Result<Option<String>, ServersE
         return Err(wrong("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that there is more.
     file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(unusable)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
         return Err(wrong(format!("it has more than {max} bytes")));
@@ -182,6 +186,7 @@ fn write_server(home: &Home, name: &ServerName, kind: &str, text: &str) -> Resul
     let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
     let mut file = options.open(&fresh).map_err(unusable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unusable)?;
+    // A crash leaves the old file or the new one, never half of one.
     fs::rename(&fresh, &path).map_err(unusable)
 }
 

@@ -1,7 +1,7 @@
 //! `writ chat --cassette`: a recorded model plays again. Everything else is real: engine, door, sandbox, tools and ledger.
 //!
 //! The model is served over loopback in a real wire format, and the engine runs in a home of its own, with copies of this
-//! home's rules. The model answers in the order in which it did then, whatever it is asked.
+//! home's rules. The model answers in the order in which it did then, and not by what it is asked.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::PermissionsExt as _;

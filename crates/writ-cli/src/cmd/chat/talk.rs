@@ -1,7 +1,8 @@
 //! The conversation itself: frames to the screen, lines to the engine, approvals in between.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Write};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,10 +12,8 @@ use writ_tui::editor::{Completions, Input, LineEditor};
 use writ_tui::renderer::{RenderMode, Renderer};
 use writ_tui::screen::USUAL_COLUMNS;
 use writ_types::entry::{ApprovalScope, Decision};
-use writ_types::error::Exit;
-use writ_types::form::filled_in;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
-use writ_types::id::{AskId, SessionId, TurnId};
+use writ_types::id::{SessionId, TurnId};
 
 use crate::approve::{self, ApprovalChoice};
 use crate::client::EngineClient;
@@ -23,8 +22,11 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 
-use super::answers::{card_answers, gate_answers};
 use super::commands::{self, ChatCommand, ChatLine};
+use super::news::{FrameNews, read_news};
+use super::question::{
+    ChatQuestion, add_question, output_failure, print_note, settle_question, show_question,
+};
 use super::{end_with, status_line};
 
 /// The length of a turn after which its end rings.
@@ -43,97 +45,30 @@ pub(super) struct Conversation<'a> {
     pub(super) client: EngineClient,
     pub(super) session: SessionId,
     pub(super) mode: RenderMode,
-    /// The project's folder, whose files can be completed.
+    /// The project's folder; its files can be completed.
     pub(super) project: Option<PathBuf>,
 }
 
-/// The meaning of a frame for the conversation.
-enum FrameNews {
-    /// Nothing beyond what is shown.
-    Nothing,
-    /// A turn runs.
-    Running(TurnId),
-    /// A turn has ended, or cannot be worked on, for the messages with these ids; without any, for this client.
-    Ended(Exit, Vec<String>),
-    /// A person is asked.
-    Asked(Box<Card>),
-    /// A gate asks, and the turn waits.
-    Gate(OpenGate),
-    /// An ask is no longer open.
-    Settled(AskId),
+/// The state of a conversation at the terminal.
+struct TalkState {
+    /// The turn that runs.
+    running: Option<TurnId>,
+    /// The open questions; the first one is on the screen.
+    asked: VecDeque<ChatQuestion>,
+    /// The time since when nothing has come in a turn, or after a message.
+    quiet: Option<Instant>,
+    /// The beginning of the turn that ran last.
+    began: Instant,
 }
 
-/// A gate that asks, and the frame that says about what.
-struct OpenGate {
-    ask: AskId,
-    frame: Box<ServerFrame>,
-}
-
-impl OpenGate {
-    /// Reads an answer: yes, with the values entered, or no; `None`: neither, or a required value is missing.
-    fn parse_answer(&self, line: &str) -> Option<(Decision, BTreeMap<String, String>)> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word.to_lowercase().as_str() {
-            "n" | "no" => Some((Decision::Deny, BTreeMap::new())),
-            "y" | "yes" => {
-                let filled = |part: &str| {
-                    let (name, value) = part.split_once('=')?;
-                    Some((name.trim().to_owned(), value.trim().to_owned()))
-                };
-                let parts = rest.split(';').filter(|part| !part.trim().is_empty());
-                let answers = parts.map(filled).collect::<Option<BTreeMap<_, _>>>()?;
-                let ServerFrame::GateApproval { fields, .. } = self.frame.as_ref() else { return None };
-                // Checked here, so that a wrong value is asked for again instead of ending the question.
-                filled_in(fields, &answers).is_ok().then_some((Decision::Approve, answers))
-            }
-            _ => None,
-        }
+impl TalkState {
+    fn new() -> Self {
+        Self { running: None, asked: VecDeque::new(), quiet: None, began: Instant::now() }
     }
-}
 
-/// A question to the person: one after the other, so that an answer is to the one shown last.
-enum ChatQuestion {
-    Card(Box<Card>),
-    Gate(OpenGate),
-}
-
-impl ChatQuestion {
-    const fn ask_id(&self) -> &AskId {
-        match self {
-            Self::Card(card) => &card.ask_id,
-            Self::Gate(gate) => &gate.ask,
-        }
+    fn prompt(&self) -> &'static str {
+        if self.asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }
     }
-}
-
-fn read_news(frame: &ServerFrame) -> FrameNews {
-    match frame {
-        ServerFrame::Delta { turn, .. }
-        | ServerFrame::Text { turn, .. }
-        | ServerFrame::Reasoning { turn, .. }
-        | ServerFrame::Tool { turn, .. }
-        | ServerFrame::File { turn, .. } => FrameNews::Running(*turn),
-        // A turn can answer several messages.
-        ServerFrame::Message { last: true, exit, answers, .. } => FrameNews::Ended(*exit, answers.clone()),
-        ServerFrame::Message { turn, .. } => FrameNews::Running(*turn),
-        ServerFrame::Error { exit, answers, .. } => FrameNews::Ended(*exit, answers.clone()),
-        ServerFrame::ApprovalRequest(card) => FrameNews::Asked(card.clone()),
-        ServerFrame::GateApproval { ask_id, .. } => {
-            FrameNews::Gate(OpenGate { ask: ask_id.clone(), frame: Box::new(frame.clone()) })
-        }
-        ServerFrame::ApprovalResolved { ask_id, .. } => FrameNews::Settled(ask_id.clone()),
-        ServerFrame::Hello { .. }
-        | ServerFrame::Checkpoint { .. }
-        | ServerFrame::Reset { .. }
-        | ServerFrame::Accepted { .. }
-        | ServerFrame::Status { .. }
-        | ServerFrame::Work(_)
-        | ServerFrame::Answer { .. } => FrameNews::Nothing,
-    }
-}
-
-fn output_failure(error: &io::Error) -> Failure {
-    Failure::output_error(error)
 }
 
 /// The columns that the terminal has now.
@@ -232,10 +167,8 @@ impl Conversation<'_> {
         let (mut editor, printer) = LineEditor::start_editor(&config, Some(history), completions)?;
         let mut renderer = self.renderer(printer);
         let mut pressed = self.context.host.stops.listen_interrupts()?;
-        let mut running = None;
-        let mut asked: VecDeque<ChatQuestion> = VecDeque::new();
-        // Since when nothing has come in a turn, or after a message.
-        let (mut ticks, mut quiet, mut began) = (start_ticks(), None, Instant::now());
+        let mut state = TalkState::new();
+        let mut ticks = start_ticks();
         self.context.out.print_remark(format!(
             "session {} - Esc stops a turn, Ctrl-D ends; a backslash at the end continues a line, @ and Tab name a file",
             self.session
@@ -243,85 +176,112 @@ impl Conversation<'_> {
         loop {
             tokio::select! {
                 frame = self.client.receive_frame() => {
-                    let frame = frame?;
-                    let news = read_news(&frame.frame);
-                    // One question at a time: it is shown when it is the one that is asked. What came of an answer comes to this
-                    // client and to the session: the session's frame is shown.
-                    let is_repeated = frame.seq == 0 && matches!(news, FrameNews::Settled(_));
-                    if !is_repeated && !matches!(news, FrameNews::Asked(_) | FrameNews::Gate(_)) {
-                        renderer.write_frame(&frame).map_err(|error| output_failure(&error))?;
-                    }
-                    match news {
-                        FrameNews::Running(turn) => {
-                            if running.replace(turn) != Some(turn) {
-                                began = Instant::now();
-                            }
-                            quiet = Some(Instant::now());
-                        }
-                        FrameNews::Ended(..) => {
-                            // One that was shown as running was worked on: what it has used is known now.
-                            if running.take().is_some() {
-                                self.show_status_line(asked.len(), &mut renderer).await?;
-                                self.notify_away(began);
-                            }
-                            quiet = None;
-                        }
-                        FrameNews::Asked(card) => {
-                            self.ring();
-                            add_question(ChatQuestion::Card(card), &mut asked, &mut renderer)?;
-                        }
-                        FrameNews::Gate(gate) => {
-                            self.ring();
-                            add_question(ChatQuestion::Gate(gate), &mut asked, &mut renderer)?;
-                        }
-                        FrameNews::Settled(ask) => settle_question(&ask, &mut asked, &mut renderer)?,
-                        FrameNews::Nothing => {}
-                    }
+                    self.handle_frame(&frame?, &mut state, &mut renderer).await?;
                 }
-                () = pressed.pressed() => self.cancel_turn(running.take()).await?,
-                _ = ticks.tick(), if asked.is_empty() => {
-                    if let Some(since) = quiet {
+                () = pressed.pressed() => self.cancel_turn(state.running.take()).await?,
+                // The elapsed time would be written over a question that waits for its answer.
+                _ = ticks.tick(), if state.asked.is_empty() => {
+                    if let Some(since) = state.quiet {
                         show_wait(since, &mut renderer)?;
                     }
                 }
-                input = editor.read_input(if asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }) => match input? {
-                    Input::End => {
-                        self.say_how_to_resume();
+                input = editor.read_input(state.prompt()) => {
+                    if self.handle_input(input?, &mut state, &mut renderer).await?.is_break() {
                         return Ok(());
                     }
-                    Input::Stopped => {
-                        renderer.leave_row();
-                        match running.take() {
-                            Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await?,
-                            None => print_note("nothing runs; Ctrl-D ends", &mut renderer)?,
-                        }
-                    }
-                    Input::Interrupted => {
-                        renderer.leave_row();
-                        if running.is_none() {
-                            self.say_how_to_resume();
-                        }
-                        self.cancel_turn(running.take()).await?;
-                    }
-                    Input::Line(line) => {
-                        renderer.leave_row();
-                        self.handle_typed(line.trim(), (&mut running, &mut quiet), &mut asked, &mut renderer).await?;
-                    }
-                },
+                }
             }
         }
+    }
+
+    /// Shows a frame, and follows what it means for the conversation.
+    async fn handle_frame<W: Write>(
+        &self,
+        frame: &Numbered,
+        state: &mut TalkState,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        let news = read_news(&frame.frame);
+        // One question at a time: it is shown when it is the one that is asked. What came of an answer comes to this
+        // client and to the session: the session's frame is shown.
+        let is_repeated = frame.seq == 0 && matches!(news, FrameNews::Settled(_));
+        if !is_repeated && !matches!(news, FrameNews::Asked(_) | FrameNews::Gate(_)) {
+            renderer.write_frame(frame).map_err(|error| output_failure(&error))?;
+        }
+        match news {
+            FrameNews::Running(turn) => {
+                // A further frame of the same turn is no new beginning.
+                if state.running.replace(turn) != Some(turn) {
+                    state.began = Instant::now();
+                }
+                state.quiet = Some(Instant::now());
+            }
+            FrameNews::Ended(..) => {
+                // One that was shown as running was worked on: what it has used is known now.
+                if state.running.take().is_some() {
+                    self.show_status_line(state.asked.len(), renderer).await?;
+                    self.notify_away(state.began);
+                }
+                state.quiet = None;
+            }
+            FrameNews::Asked(card) => {
+                self.ring();
+                add_question(ChatQuestion::Card(card), &mut state.asked, renderer)?;
+            }
+            FrameNews::Gate(gate) => {
+                self.ring();
+                add_question(ChatQuestion::Gate(gate), &mut state.asked, renderer)?;
+            }
+            FrameNews::Settled(ask) => settle_question(&ask, &mut state.asked, renderer)?,
+            FrameNews::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in what the person did at the prompt; `Break`: the conversation has ended.
+    async fn handle_input<W: Write>(
+        &mut self,
+        input: Input,
+        state: &mut TalkState,
+        renderer: &mut Renderer<W>,
+    ) -> Result<ControlFlow<()>, Failure> {
+        match input {
+            Input::End => {
+                self.say_how_to_resume();
+                return Ok(ControlFlow::Break(()));
+            }
+            Input::Stopped => {
+                renderer.leave_row();
+                match state.running.take() {
+                    Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await?,
+                    None => print_note("nothing runs; Ctrl-D ends", renderer)?,
+                }
+            }
+            Input::Interrupted => {
+                renderer.leave_row();
+                // Without a turn the interrupt ends the command.
+                if state.running.is_none() {
+                    self.say_how_to_resume();
+                }
+                self.cancel_turn(state.running.take()).await?;
+            }
+            Input::Line(line) => {
+                renderer.leave_row();
+                self.handle_typed(line.trim(), state, renderer).await?;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Takes a line that was typed: a command, an answer or a message.
     async fn handle_typed<W: Write>(
         &mut self,
         line: &str,
-        (running, quiet): (&mut Option<TurnId>, &mut Option<Instant>),
-        asked: &mut VecDeque<ChatQuestion>,
+        state: &mut TalkState,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         match commands::parse_line(line) {
-            ChatLine::Command(ChatCommand::Stop, _) => match running.take() {
+            ChatLine::Command(ChatCommand::Stop, _) => match state.running.take() {
                 Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await,
                 None => print_note("nothing runs", renderer),
             },
@@ -332,10 +292,10 @@ impl Conversation<'_> {
             ChatLine::Unknown(line) => print_note(&commands::describe_refusal(line), renderer),
             ChatLine::Message(line) => {
                 // A message starts a turn, unless it answers a question.
-                if asked.is_empty() && !line.is_empty() {
-                    *quiet = Some(Instant::now());
+                if state.asked.is_empty() && !line.is_empty() {
+                    state.quiet = Some(Instant::now());
                 }
-                self.handle_line(line, asked, renderer).await
+                self.handle_line(line, &mut state.asked, renderer).await
             }
         }
     }
@@ -483,18 +443,6 @@ impl Conversation<'_> {
     }
 }
 
-/// Takes a question away that is no longer open, and asks the next one where it was the one that was asked.
-fn settle_question<W: Write>(
-    ask: &AskId,
-    asked: &mut VecDeque<ChatQuestion>,
-    renderer: &mut Renderer<W>,
-) -> Result<(), Failure> {
-    // The next question is shown only if the one on the screen was settled.
-    let was_asked = asked.front().is_some_and(|question| question.ask_id() == ask);
-    asked.retain(|question| question.ask_id() != ask);
-    if was_asked { show_question(asked, renderer) } else { Ok(()) }
-}
-
 /// The time without frames after which the elapsed time is shown.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -513,40 +461,4 @@ fn show_wait<W: Write>(since: Instant, renderer: &mut Renderer<W>) -> Result<(),
         return Ok(());
     }
     renderer.show_wait(quiet.as_secs()).map_err(|error| output_failure(&error))
-}
-
-/// Shows a line of this program's own.
-fn print_note<W: Write>(text: &str, renderer: &mut Renderer<W>) -> Result<(), Failure> {
-    let frame = ServerFrame::Status { text: text.to_owned() };
-    renderer.write_frame(&Numbered { seq: 0, frame }).map_err(|error| output_failure(&error))
-}
-
-/// Takes a question in, and asks it if it is the only one.
-fn add_question<W: Write>(
-    new: ChatQuestion,
-    asked: &mut VecDeque<ChatQuestion>,
-    renderer: &mut Renderer<W>,
-) -> Result<(), Failure> {
-    // One that was open when the session was joined comes again with its history.
-    if asked.iter().any(|question| question.ask_id() == new.ask_id()) {
-        return Ok(());
-    }
-    asked.push_back(new);
-    if asked.len() == 1 { show_question(asked, renderer) } else { Ok(()) }
-}
-
-/// Shows what is asked about, and asks.
-fn show_question<W: Write>(
-    asked: &VecDeque<ChatQuestion>,
-    renderer: &mut Renderer<W>,
-) -> Result<(), Failure> {
-    let (frame, text) = match asked.front() {
-        Some(ChatQuestion::Card(card)) => (ServerFrame::ApprovalRequest(card.clone()), card_answers(card)),
-        Some(ChatQuestion::Gate(gate)) => (gate.frame.as_ref().clone(), gate_answers(&gate.frame)),
-        None => return Ok(()),
-    };
-    for frame in [frame, ServerFrame::Status { text }] {
-        renderer.write_frame(&Numbered { seq: 0, frame }).map_err(|error| output_failure(&error))?;
-    }
-    Ok(())
 }

@@ -106,6 +106,7 @@ impl StepBuilder {
             (step.entries, step.intact) = (vec![row.seq], row.intact);
             return;
         };
+        // An entry begins a step or ends an earlier one: its number goes to that step.
         let before = self.steps.len();
         let ended = self.add_entry(&entry);
         let place = ended.or_else(|| (self.steps.len() > before).then_some(before));
@@ -142,6 +143,7 @@ impl StepBuilder {
                 self.totals.actions += 1;
                 self.totals.action_ms = self.totals.action_ms.saturating_add(took);
                 let (_, step) = self.steps.get_mut(place)?;
+                // Replaced within the text, so that the approval before it stays.
                 step.outcome = step.outcome.replace("open", &word(outcome));
                 if !summary.is_empty() {
                     step.detail = format!("{}: {summary}", step.detail);

@@ -141,7 +141,7 @@ impl FleetPlace {
     }
 }
 
-/// Removes a folder of this user, whatever its modes are: the kernel makes the folders of overlays with none, and then only root
+/// Removes a folder of this user with any modes: the kernel makes the folders of overlays with none, and then only root
 /// can look into them. Nothing that could exchange a folder for a link runs any more.
 fn remove_tree(root: &Path) -> io::Result<()> {
     let mut folders = vec![root.to_owned()];

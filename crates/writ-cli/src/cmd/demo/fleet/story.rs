@@ -396,7 +396,7 @@ fn collect_keys(folder: &Path, case: &str, depth: usize, found: &mut Vec<std::pa
     }
 }
 
-/// Reads the `agent.toml` of a deployed agent, whose program is in a folder with the name of its digest.
+/// Reads the `agent.toml` of a deployed agent; its program is in a folder with the name of its digest.
 fn read_manifest(home: &Path) -> io::Result<String> {
     for entry in fs::read_dir(home)? {
         let file = entry?.path().join("agent.toml");
