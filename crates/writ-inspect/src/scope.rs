@@ -128,15 +128,9 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
     let named = |name: &str| vec![(Dimension::Name, name.to_owned())];
     match action {
         Action::Exec(exec) => {
-            let profile = match exec.profile {
-                ExecProfile::Task => "task",
-                ExecProfile::Verification => "verification",
-                ExecProfile::Server => "server",
-                ExecProfile::Gate => "gate",
-            };
             // An exec without hosts has no value in the host dimension, so only its profile is limited.
             let hosts = exec.hosts.iter().map(|host| (Dimension::Host, host.clone()));
-            [(Dimension::Profile, profile.to_owned())].into_iter().chain(hosts).collect()
+            [(Dimension::Profile, profile_name(exec.profile).to_owned())].into_iter().chain(hosts).collect()
         }
         Action::ReadFile(read) => vec![(Dimension::Path, resolve_path(WORK, &read.path))],
         // Every changed path has to be covered, since a key is compared with each value of the list.
@@ -194,6 +188,16 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
         Action::Search(search) => vec![(Dimension::Host, host_of(&format!("https://{}/", search.host)))],
         // What its steps touch is judged step by step.
         Action::Plan(_) => Vec::new(),
+    }
+}
+
+/// The name of a profile, as scopes write it.
+const fn profile_name(profile: ExecProfile) -> &'static str {
+    match profile {
+        ExecProfile::Task => "task",
+        ExecProfile::Verification => "verification",
+        ExecProfile::Server => "server",
+        ExecProfile::Gate => "gate",
     }
 }
 

@@ -32,6 +32,7 @@ struct Header {
     version: u32,
 }
 
+// tidy: plain state
 /// A memory of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -248,7 +248,7 @@ fn to_millionths(amount: Amount) -> i64 {
 /// clock may be ahead.
 pub const MAX_CLOCK_BACK_MS: i64 = 60_000;
 
-/// The latest entries whose times are compared with the clock.
+/// The number of latest entries that the clock is compared with.
 const CLOCK_ENTRIES: i64 = 4_096;
 
 /// The time before which it cannot be, by the ledger: a clock that says less was set back, and what has ended does not

@@ -18,7 +18,7 @@ pub const MAX_SESSION_BYTES: u64 = 64 * 1024 * 1024;
 /// A file with its bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MessageFile {
-    /// The session, whose messages alone may name it.
+    /// The session: only its messages may name it.
     pub session: SessionId,
     /// When it came.
     pub at: Timestamp,

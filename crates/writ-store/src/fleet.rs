@@ -281,7 +281,7 @@ fn add_message(
 
 /// Refuses what would take an agent's part of a conversation beyond its share.
 fn check_agent_share(conn: &Connection, id: SessionId, text: &str) -> Result<(), StoreError> {
-    // `octet_length` reads no text, so that a long conversation costs no more than its number of messages.
+    // `octet_length` reads no text, so that the cost of a long conversation is that of its number of messages.
     let sql = "SELECT count(*) AS n, coalesce(sum(octet_length(text)), 0) AS bytes FROM fleet_message
                WHERE case_id = ?1 AND substr(sender, 1, length(?2)) = ?2";
     let held = query_one(conn, sql, params![id.to_string(), AGENT_SENDER], |row| {

@@ -29,7 +29,7 @@ pub const MAX_SEARCHED: usize = 50_000;
 pub enum SessionOp {
     /// Opens a session with a copy of another one's history. Conflict if the new one exists.
     Fork {
-        /// The session whose history is copied.
+        /// The session that the history is copied from.
         from: SessionId,
         /// The number of the last turn that is copied.
         until: u64,

@@ -183,7 +183,7 @@ pub(crate) fn add_share(conn: &Connection, share: &UsageShare) -> Result<(), Sto
     }
 }
 
-/// Returns the totals of a kind whose keys are at least `from` and below `below`, in the order of their keys.
+/// Returns the totals of a kind with keys that are at least `from` and below `below`, in the order of their keys.
 pub(crate) fn read_all_totals(
     conn: &Connection,
     kind: UsageKind,

@@ -3,14 +3,20 @@
 //! The store knows no states of items and steps: it compares versions, so that each change of an item rests on what was
 //! read, and gives each attempt one message of the queue.
 
-use rusqlite::{Connection, Row, params};
+mod stored;
+
+use rusqlite::{Connection, params};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::id::{AskId, ItemId, MessageId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::bounds::MAX_READ_ROWS;
-use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
+use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
+
+pub use stored::WholeItem;
+pub(crate) use stored::{
+    active_items, attempt_of, item_named, item_of_session, newest_items, read_item, read_steps, whole_item,
+};
 
 /// The most items that are not over: far more than a person has in view.
 pub const MAX_OPEN_ITEMS: usize = 1_000;
@@ -99,7 +105,7 @@ pub struct WorkAttempt {
     pub step: usize,
     /// The number of the attempt, from one.
     pub n: u32,
-    /// The message whose turn it is; none for a step of checks alone.
+    /// The message that opens its turn; none for a step of checks alone.
     pub message: Option<MessageId>,
     /// How far it has come.
     pub state: AttemptState,
@@ -140,7 +146,7 @@ pub struct ItemMove {
     pub version: u64,
     /// The new state.
     pub state: WorkState,
-    /// Set if the engine has to look at it: it is neither over nor at rest for good.
+    /// Set if the engine still has to look at it: it is not over.
     pub is_active: bool,
     /// The reason, for people.
     pub reason: String,
@@ -193,7 +199,7 @@ pub enum WorkOp {
         /// When.
         at: Timestamp,
     },
-    /// Stores the evidence of an attempt whose turn has ended, and the step's state after it. Conflict if it was judged.
+    /// Stores the evidence of an attempt after its turn has ended, and the step's state after it. Conflict if it was judged.
     Judge {
         /// The item.
         item: ItemId,
@@ -371,6 +377,7 @@ fn begin(
     message: Option<MessageId>,
     at: Timestamp,
 ) -> Result<(), StoreError> {
+    // Without a message there is no turn to wait for.
     let state = if message.is_some() { StepState::Running } else { StepState::Checking };
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
     let waiting = StepState::Waiting.name();
@@ -437,6 +444,7 @@ fn judge(
         return Err(Conflict::Missing { what: "ended attempt", id: format!("{item}/{step}/{n}") }.into());
     }
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
+    // A step that was put back meanwhile stays as it is.
     let checking = StepState::Checking.name();
     execute(conn, sql, params![item.to_string(), number(step), state.name(), checking])?;
     Ok(())
@@ -446,6 +454,7 @@ fn rest(conn: &Connection, (item, step): (ItemId, usize), keep: u32) -> Result<(
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2";
     let waiting = StepState::Waiting.name();
     require_item(item, execute(conn, sql, params![item.to_string(), number(step), waiting])?)?;
+    // Evidence is large: a step that is tried often holds that of its newest attempts alone.
     let sql = "DELETE FROM work_attempt WHERE item = ?1 AND step = ?2 AND n <=
                (SELECT max(n) FROM work_attempt WHERE item = ?1 AND step = ?2) - ?3";
     execute(conn, sql, params![item.to_string(), number(step), keep])?;
@@ -479,109 +488,6 @@ fn cut(text: &str) -> String {
 
 fn number(step: usize) -> i64 {
     i64::try_from(step).unwrap_or(i64::MAX)
-}
-
-fn decode_item(row: &Row<'_>) -> Result<WorkItem, StoreError> {
-    let most = |column: &str| row.get::<_, Option<i64>>(column).map(|most| most.map(codec::uint));
-    Ok(WorkItem {
-        id: codec::parse("work item id", &row.get::<_, String>("id")?)?,
-        name: row.get("name")?,
-        kind: row.get("kind")?,
-        title: row.get("title")?,
-        session: codec::parse("session id", &row.get::<_, String>("session")?)?,
-        origin: codec::parse_option("session id", row.get("origin")?)?,
-        goal: codec::parse_option("work item id", row.get("goal")?)?,
-        project: row.get("project")?,
-        state: codec::from_name("state of a work item", row.get("state")?)?,
-        version: get_uint(row, "version")?,
-        reason: row.get("reason")?,
-        document: row.get("document")?,
-        ask: codec::parse_option("ask id", row.get("ask")?)?,
-        round: row.get("round")?,
-        consultations: row.get("consultations")?,
-        report: row.get("report")?,
-        max_tokens: most("max_tokens")?.map(Tokens::new),
-        max_cost: most("max_cost")?.map(MicroUsd::new),
-        created_at: get_time(row, "created_at")?,
-        changed_at: get_time(row, "changed_at")?,
-    })
-}
-
-fn decode_step(row: &Row<'_>) -> Result<WorkStepRow, StoreError> {
-    Ok(WorkStepRow {
-        name: row.get("name")?,
-        title: row.get("title")?,
-        after: codec::from_json("step", &row.get::<_, String>("after")?)?,
-        has_executor: row.get("has_executor")?,
-        max_attempts: row.get("max_attempts")?,
-        advice: row.get("advice")?,
-        state: codec::from_name("state of a step", row.get("state")?)?,
-    })
-}
-
-fn decode_attempt(row: &Row<'_>) -> Result<WorkAttempt, StoreError> {
-    Ok(WorkAttempt {
-        item: codec::parse("work item id", &row.get::<_, String>("item")?)?,
-        step: usize::try_from(get_uint(row, "step")?).unwrap_or(usize::MAX),
-        n: row.get("n")?,
-        message: codec::parse_option("message id", row.get("message")?)?,
-        state: codec::from_name("state of an attempt", row.get("state")?)?,
-        began_at: get_time(row, "began_at")?,
-        ended_at: row.get::<_, Option<i64>>("ended_at")?.map(Timestamp::from_millis),
-        exit: row.get("exit")?,
-        said: row.get("said")?,
-        verdict: row.get("verdict")?,
-        trace: row.get("trace")?,
-        evidence: row.get("evidence")?,
-    })
-}
-
-pub(crate) fn read_item(conn: &Connection, id: ItemId) -> Result<Option<WorkItem>, StoreError> {
-    query_one(conn, "SELECT * FROM work_item WHERE id = ?1", [id.to_string()], decode_item)
-}
-
-pub(crate) fn item_named(conn: &Connection, name: &str) -> Result<Option<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item WHERE name = ?1 ORDER BY created_at DESC, id DESC LIMIT 1";
-    query_one(conn, sql, [name], decode_item)
-}
-
-pub(crate) fn item_of_session(conn: &Connection, session: SessionId) -> Result<Option<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item WHERE session = ?1 ORDER BY created_at DESC, id DESC LIMIT 1";
-    query_one(conn, sql, [session.to_string()], decode_item)
-}
-
-pub(crate) fn newest_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode_item)
-}
-
-pub(crate) fn active_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item WHERE is_active = 1 ORDER BY created_at, id LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode_item)
-}
-
-pub(crate) fn read_steps(conn: &Connection, item: ItemId) -> Result<Vec<WorkStepRow>, StoreError> {
-    let sql = "SELECT * FROM work_step WHERE item = ?1 ORDER BY n LIMIT ?2";
-    query(conn, sql, params![item.to_string(), codec::limit(MAX_STEPS)], decode_step)
-}
-
-pub(crate) fn read_attempts(conn: &Connection, item: ItemId) -> Result<Vec<WorkAttempt>, StoreError> {
-    let sql = "SELECT * FROM work_attempt WHERE item = ?1 ORDER BY step, n LIMIT ?2";
-    query(conn, sql, params![item.to_string(), codec::limit(MAX_READ_ROWS)], decode_attempt)
-}
-
-pub(crate) fn attempt_of(conn: &Connection, message: MessageId) -> Result<Option<WorkAttempt>, StoreError> {
-    query_one(conn, "SELECT * FROM work_attempt WHERE message = ?1", [message.to_string()], decode_attempt)
-}
-
-/// An item as it stands: with its steps and attempts.
-pub type WholeItem = (WorkItem, Vec<WorkStepRow>, Vec<WorkAttempt>);
-
-pub(crate) fn whole_item(conn: &Connection, id: ItemId) -> Result<Option<WholeItem>, StoreError> {
-    codec::snapshot(conn, |conn| {
-        let Some(item) = read_item(conn, id)? else { return Ok(None) };
-        Ok(Some((item, read_steps(conn, id)?, read_attempts(conn, id)?)))
-    })
 }
 
 #[cfg(test)]

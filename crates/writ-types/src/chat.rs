@@ -223,7 +223,7 @@ pub struct ChatMessage {
 }
 
 impl ChatMessage {
-    /// Returns what was said in it: its texts, without calls, results and reasoning.
+    /// Returns its texts, without calls, results and reasoning.
     pub fn said_text(&self) -> String {
         let said = self.parts.iter().filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
@@ -299,6 +299,7 @@ impl From<Vec<ToolSpec>> for ToolSpecs {
 
 impl Serialize for ToolSpecs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Sizes and digest follow from the tools, and are computed anew after reading.
         self.0.specs.serialize(serializer)
     }
 }
@@ -337,8 +338,8 @@ pub struct ModelRequest {
     pub tools: ToolSpecs,
     /// The most tokens of the answer.
     pub max_output_tokens: Tokens,
-    /// The form that the answer must have; none: any text. A provider is told in its own way, and the answer is checked
-    /// all the same.
+    /// The form that the answer must have; none: any text. A provider is asked for it in its own way, and the answer is
+    /// checked even so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<AnswerForm>,
     /// The effort of the model's reasoning; none: the provider's default.
@@ -378,12 +379,14 @@ pub struct Usage {
 impl Usage {
     /// Input and output together; saturates.
     pub const fn total_tokens(&self) -> Tokens {
+        // Tokens of the cache are counted in the input already.
         self.input.saturating_add(self.output)
     }
 }
 
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
+        // Each kind has its own price, so the sums stay apart.
         self.input += other.input;
         self.output += other.output;
         self.cache_read += other.cache_read;

@@ -129,6 +129,7 @@ fn env_name(name: &str) -> Option<String> {
 }
 
 fn parse_vault(rest: &str) -> Option<CredentialRef> {
+    // Written like a URL, but never read as one: nothing in it is decoded.
     let (path, field) = rest.strip_prefix("//")?.split_once('#')?;
     let (mount, path) = path.split_once('/')?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');

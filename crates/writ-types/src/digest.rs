@@ -106,6 +106,7 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         let mut bytes = [0; 32];
+        // Fails for any other length, too.
         hex::decode_to_slice(text, &mut bytes).map_err(|_| InvalidDigest)?;
         Ok(Self(bytes))
     }

@@ -485,6 +485,7 @@ impl Fact {
             Self::Connected { connections } => {
                 connections.iter_mut().map(|connection| &mut connection.host).collect()
             }
+            // Their texts are part of what is signed or hashed, or they have none.
             Self::Received { .. }
             | Self::Intent { .. }
             | Self::Planned { .. }

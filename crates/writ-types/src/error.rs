@@ -99,7 +99,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Creates a report whose inside text is its outside text.
+    /// Creates a report with one text for the inside and the outside.
     pub fn new(exit: Exit, code: &str, outside: impl Into<String>) -> Self {
         let outside = outside.into();
         // The outside text stands for both until a caller sets the inside one.
@@ -128,6 +128,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An error may be shown anywhere, so it is shown by the text that is fit for everyone.
         f.write_str(&self.outside)
     }
 }

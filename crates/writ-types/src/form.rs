@@ -90,6 +90,7 @@ impl FormValue {
             Self::Number => text.trim().parse::<serde_json::Number>().ok().map(Value::Number),
             Self::Integer => text.trim().parse::<i64>().ok().map(Into::into),
             Self::Boolean => text.trim().parse::<bool>().ok().map(Into::into),
+            // Word for word: the server compares the answer with its own list.
             Self::Choice { choices } => choices.iter().any(|choice| choice == text).then(|| text.into()),
         }
     }
@@ -104,6 +105,7 @@ pub fn filled_in(
     fields: &[FormField],
     answers: &BTreeMap<String, String>,
 ) -> Result<Map<String, Value>, FormError> {
+    // A name that the form lacks is a mistake: left out, it would look like an answer that was sent.
     if let Some(unknown) = answers.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
         // Cut, since the name is foreign text that goes into an error.
         return Err(FormError::Unknown(unknown.chars().take(64).collect()));

@@ -1,6 +1,8 @@
 //! Frames: what clients and the engine say to each other, as JSON, over every surface.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod offer;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,9 @@ use crate::error::Exit;
 use crate::form::FormField;
 use crate::id::{AskId, AttemptId, EntrySeq, ItemId, SessionId, TurnId};
 use crate::taint::Taint;
-use crate::unit::{Amount, Timestamp};
+use crate::unit::Timestamp;
+
+pub use offer::{Pattern, StandingOffer, TaskOffer, TotalOffer};
 
 /// The largest frame accepted, in bytes; a larger one ends the connection.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
@@ -322,7 +326,7 @@ pub enum ServerFrame {
     },
 }
 
-/// What has changed about a work item.
+/// The news about a work item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkNews {
     /// The item.
@@ -413,18 +417,6 @@ pub struct Card {
     pub undo_secs: u64,
 }
 
-/// The coverage of an approval for the task, and its duration. The signer signs the pattern's digest, the
-/// risk of the card and the uses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TaskOffer {
-    /// The pattern covered.
-    pub pattern: Pattern,
-    /// The most uses, the action asked about included.
-    pub uses: u32,
-    /// For how many seconds from the signature on, at most.
-    pub secs: u64,
-}
-
 const fn one_approver() -> u8 {
     1
 }
@@ -432,55 +424,6 @@ const fn one_approver() -> u8 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
 const fn is_one(number: &u8) -> bool {
     *number == 1
-}
-
-/// The coverage of a standing approval, and its limits. The signer signs the digest of the pattern (of one
-/// total's, if a total is signed), the risk of the card, and limits within these.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct StandingOffer {
-    /// The pattern covered.
-    pub pattern: Pattern,
-    /// Arguments that may vary, if a total for them is signed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub totals: Vec<TotalOffer>,
-    /// The most uses, the action asked about included.
-    pub max_uses: u32,
-    /// For how many seconds from the signature on, at most.
-    pub max_secs: u64,
-}
-
-/// An argument whose sum over all uses can be bounded instead of its value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TotalOffer {
-    /// The argument.
-    pub argument: String,
-    /// The pattern covered then.
-    pub pattern: Pattern,
-    /// The amount of the action asked about.
-    pub amount: Amount,
-}
-
-/// The common properties of actions that one approval for the task, or a standing one, covers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Pattern {
-    /// The agent that requests them.
-    pub agent: String,
-    /// The session that they belong to; none: any of the agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<SessionId>,
-    /// The tool that makes them.
-    pub tool: String,
-    /// The kind of action.
-    pub action: String,
-    /// The resources they touch, by name.
-    pub parameters: BTreeMap<String, String>,
-    /// The trust level of everything that they depend on.
-    pub taint: Taint,
-    /// The rules that ask about them.
-    pub rules: BTreeSet<String>,
-    /// Digest of the rules in force.
-    pub policy: Digest,
 }
 
 /// A way back: the call `undo` with the attempt, or `POST /api/v1/undo/ATTEMPT`.

@@ -81,12 +81,14 @@ impl FromStr for Recipient {
         if name.is_empty() || name.len() > MAX_RECIPIENT_BYTES {
             return Err(RecipientError::Length);
         }
+        // Before names are compared: an invisible character would make two names look the same.
         if name.chars().any(acts_unseen) {
             return Err(RecipientError::Invisible);
         }
         if Self::looks_like_owner(name) {
             return Err(RecipientError::LikeOwner);
         }
+        // After the comparison with the owner's, which leaves out spaces and has the graver error.
         if name.trim() != name {
             return Err(RecipientError::Invisible);
         }

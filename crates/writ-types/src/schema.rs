@@ -56,7 +56,7 @@ pub enum ExpandError {
 /// If a reference leads out of the schema or to nothing but itself, or the result would be beyond a bound.
 pub fn expand_references(schema: &Value) -> Result<Value, ExpandError> {
     let mut result = Err(ExpandError::TooLarge);
-    // The first nesting that fits wins: the schema is cut no more than needed.
+    // The first nesting that fits wins: the schema is cut only as far as needed.
     for nesting in NESTINGS {
         let mut expansion = Expansion { root: schema, open: Vec::new(), nesting, left: MAX_EXPANDED };
         result = expansion.expand_schema(schema, (0, 0));

@@ -107,6 +107,7 @@ macro_rules! quantity {
 
         impl AddAssign for $name {
             fn add_assign(&mut self, other: Self) {
+                // A sum that wrapped would pass under every limit.
                 *self = self.saturating_add(other);
             }
         }
@@ -227,13 +228,16 @@ impl FromStr for Amount {
     type Err = NoAmount;
 
     fn from_str(text: &str) -> Result<Self, NoAmount> {
+        // Read without floating point, so that no amount is rounded.
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        // Checked here, since the parser of numbers takes a sign.
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
             return Err(NoAmount);
         }
         let number = |part: &str| part.parse::<u64>().map_err(|_| NoAmount);
         let whole = number(whole)?.checked_mul(1_000_000).ok_or(NoAmount)?;
+        // Zeros fill it to millionths: `.5` is 500,000 of them.
         let fraction = number(&format!("{fraction:0<6}"))?;
         Self::from_millionths(whole.checked_add(fraction).ok_or(NoAmount)?)
     }

@@ -17,6 +17,7 @@ pub fn escape_line(text: &str) -> Cow<'_, str> {
 }
 
 fn escape_where(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
+    // Most texts need no change, and are not copied.
     if !text.contains(&hostile) {
         return Cow::Borrowed(text);
     }

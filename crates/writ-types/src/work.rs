@@ -41,7 +41,7 @@ impl WorkKind {
     }
 }
 
-/// The reaction to an item whose attempts repeat the same failure.
+/// The reaction to an item with attempts that repeat the same failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnStuck {
@@ -169,7 +169,7 @@ pub struct WorkStep {
     /// Names of the steps that must be done before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// Names of the steps whose artifacts it starts from. Each is a dependency too.
+    /// Names of the steps that it takes artifacts from to start with. Each is a dependency too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts_from: Vec<String>,
     /// Names of the tools that it may use; empty: those of the executor.
@@ -202,7 +202,7 @@ pub struct PlannedCall {
     pub arguments: Map<String, Value>,
     /// The most times that it may be made.
     pub times: u32,
-    /// The part that may differ when it is made; none: what the tool leaves open by itself.
+    /// The part that may differ when it is made; none: what the tool leaves open without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Free>,
 }

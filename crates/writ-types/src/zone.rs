@@ -23,6 +23,7 @@ impl TimeZone {
     ///
     /// If the database has none of this name.
     pub fn parse_name(name: &str) -> Result<Self, UnknownTimeZone> {
+        // Cut, since the name may be foreign and long.
         let unknown = || UnknownTimeZone(name.chars().take(MAX_NAME).collect());
         if name.len() > MAX_NAME {
             return Err(unknown());
@@ -44,6 +45,7 @@ impl TimeZone {
         // A path of a file of the database ends in the name.
         let name = name.rsplit_once("/zoneinfo/").map_or(name, |(_, name)| name);
         Self::parse_name(name)
+            // Names come first: some of them, such as `EST5EDT`, are rules of POSIX, too.
             .or_else(|unknown| jiff::tz::TimeZone::posix(text).map(Self).map_err(|_| unknown))
     }
 
@@ -78,6 +80,7 @@ impl TimeZone {
             jiff::civil::Weekday::Sunday => "Sunday",
         };
         let offset = there.offset().seconds();
+        // The sign stands apart: an offset of half an hour has no hours that could carry it.
         let sign = if offset < 0 { '-' } else { '+' };
         let minutes = offset.unsigned_abs() / 60;
         let (hours, minutes) = (minutes / 60, minutes % 60);

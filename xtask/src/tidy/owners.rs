@@ -89,6 +89,11 @@ const OWNED: &[Owned] = &[
             "crates/writ-runtime/src/session.rs",
             // What a locked agent sends of its own results: it goes to its model, and no turn of ours reads it.
             "crates/writ-fleet/src/models/prompt.rs",
+            // Readers alone, of results that were cleaned before they were stored: the values that fill the slots of a
+            // plan, and stored turns that are recorded as a cassette or decided again. None of them makes a result.
+            "crates/writ-inspect/src/origin/slots.rs",
+            "crates/writ-runtime/src/calls/cassette.rs",
+            "crates/writ-runtime/src/calls/replay.rs",
         ],
     },
     Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },

@@ -11,8 +11,9 @@ use task_process::Program;
 
 /// Packages in `Cargo.lock`, for any purpose.
 const LOCKED_MAX: usize = 750;
-/// Packages that are compiled for the binary on Linux, build scripts included.
-const SHIPPED_MAX: usize = 560;
+/// Packages that are compiled for the binary on Linux, build scripts included. Raised from 560 for the readers of local
+/// embedding models and the key bindings of the editor.
+const SHIPPED_MAX: usize = 570;
 
 /// The numbers of packages.
 #[derive(Debug)]

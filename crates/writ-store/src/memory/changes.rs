@@ -12,7 +12,7 @@ use super::{Memory, MemoryStatus, QuestionKind, check_traits, extra_terms, read_
 use crate::codec::{self, execute, int, query, to_name};
 use crate::error::{Conflict, StoreError};
 
-/// The most changes whose former state is held; older ones can no longer be undone.
+/// The most changes that are stored with the state before them; older ones can no longer be undone.
 const MAX_CHANGES: i64 = 100_000;
 
 /// The longest name of a batch of changes, in bytes.
@@ -62,9 +62,9 @@ pub struct ChangeBatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionState {
-    /// The owner said yes.
+    /// The owner answered yes.
     Confirmed,
-    /// The owner said no.
+    /// The owner answered no.
     Dismissed,
 }
 

@@ -112,7 +112,7 @@ pub(super) fn put_vectors(
 ) -> Result<(), StoreError> {
     for vector in vectors {
         let bytes: Vec<u8> = vector.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        // The memory may have changed, or gone, while its text was embedded.
+        // The memory may have changed, or been deleted, while its text was embedded.
         let sql = |table: &str, column: &str| {
             format!(
                 "INSERT OR REPLACE INTO {table} (key, {column})

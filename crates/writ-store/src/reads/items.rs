@@ -18,7 +18,7 @@ reads! {
         /// Returns the newest item with this name.
         fn work_item_named(name: &str) -> Option<WorkItem> = |db| work::item_named(&db.conn, &name);
 
-        /// Returns the newest item whose steps run in a session.
+        /// Returns the newest item with steps that run in a session.
         fn work_item_of(session: SessionId) -> Option<WorkItem> =
             brief |db| work::item_of_session(&db.conn, session);
 
@@ -34,7 +34,7 @@ reads! {
         /// Returns the steps of an item, in the order of its plan.
         fn work_steps(item: ItemId) -> Vec<WorkStepRow> = brief |db| work::read_steps(&db.conn, item);
 
-        /// Returns the attempt whose turn a message opens.
+        /// Returns the attempt that a message opens the turn of.
         fn work_attempt_of(message: MessageId) -> Option<WorkAttempt> =
             brief |db| work::attempt_of(&db.conn, message);
     }

@@ -145,7 +145,7 @@ reads! {
         fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> BudgetState =
             brief |db| usage::read_standing(&db.conn, session, at, &pending);
 
-        /// Returns totals of a kind whose keys are at least `from` and below `below`, the last key first; at most
+        /// Returns totals of a kind with keys that are at least `from` and below `below`, the last key first; at most
         /// [`MAX_TOTALS`](crate::usage::MAX_TOTALS). Keys of roles and models begin with their UTC day.
         fn usage_totals(kind: UsageKind, from: &str, below: &str) -> Vec<(String, UsageTotals)> =
             |db| usage::read_all_totals(&db.conn, kind, (&from, &below));

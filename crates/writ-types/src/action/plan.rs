@@ -27,7 +27,7 @@ pub struct Plan {
     /// The branch that what is made is meant for, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The work item whose plan this is. Its steps are run by executors, and its checks by the harness.
+    /// The work item that this is the plan of. Its steps are run by executors, and its checks by the harness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Box<WorkOrder>>,
 }

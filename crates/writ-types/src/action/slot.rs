@@ -1,17 +1,17 @@
-//! Slots: arguments of a planned step whose values are not known when the plan is approved.
+//! Slots: arguments of a planned step with values that are not known when the plan is approved.
 
 use serde::{Deserialize, Serialize};
 
 use crate::unit::Amount;
 
-/// An argument whose value is found later: its kind, and where it will come from. Both are approved with the plan, so a
+/// An argument with a value that is found later: its kind, and where it will come from. Both are approved with the plan, so a
 /// text that is read afterwards can change neither.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slot {
     /// The kind of value.
     pub kind: SlotKind,
-    /// The tool whose result holds it.
+    /// The tool that returns it in a result.
     pub tool: String,
     /// The place in that tool's results.
     pub source: SlotSource,

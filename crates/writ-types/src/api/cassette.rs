@@ -1,4 +1,4 @@
-//! Cassettes: what was said to models and tools in a session, and what they answered.
+//! Cassettes: the questions to models and tools in a session, and their answers.
 //!
 //! A cassette is a file of JSON lines, one [`CassetteTrack`] each. The first line is its head.
 
@@ -132,7 +132,7 @@ pub enum ReplayVerdict {
     Ask,
     /// It is refused.
     Deny,
-    /// It cannot be said: the call was malformed, its tool is gone, or its arguments depend on what is no longer there.
+    /// It is not known: the call was malformed, its tool is missing, or its arguments depend on what is no longer there.
     Unknown,
 }
 
@@ -160,6 +160,7 @@ pub struct ReplayStep {
 impl ReplayStep {
     /// Returns true if it would be decided differently today.
     pub fn is_changed(&self) -> bool {
+        // An unknown verdict proves no change.
         self.did != self.would && self.would != ReplayVerdict::Unknown && self.did != ReplayVerdict::Unknown
     }
 }

@@ -89,14 +89,14 @@ pub struct CompactionSummary {
     pub summary: String,
 }
 
-/// What of a session's history is not in its context as it was said.
+/// The messages of a session's history that are not in its context word for word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContextDiff {
     /// The session.
     pub session: SessionId,
     /// The number of messages in the history.
     pub messages: u64,
-    /// The number of them that are in the context as they were said.
+    /// The number of them that are in the context word for word.
     pub whole: u64,
     /// The others, oldest first, the newest 500 of them.
     pub changed: Vec<ChangedMessage>,
@@ -104,12 +104,12 @@ pub struct ContextDiff {
     pub more: u64,
 }
 
-/// A message that is not in the context as it was said.
+/// A message that is not in the context word for word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedMessage {
     /// Its row in the history.
     pub row: u64,
-    /// When it was said, as RFC 3339.
+    /// When it was sent, as RFC 3339.
     pub at: String,
     /// What became of it.
     pub state: MessageState,

@@ -20,6 +20,7 @@ pub struct NewFile {
 
 impl std::fmt::Debug for NewFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the bytes: a file may hold secrets, and a log is no place for megabytes.
         f.debug_struct("NewFile")
             .field("session", &self.session)
             .field("name", &self.name)

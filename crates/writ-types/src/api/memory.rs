@@ -95,6 +95,7 @@ pub struct FoundMemory {
     pub reasons: Vec<String>,
 }
 
+// tidy: plain state
 /// A memory with all that is so of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShownMemory {

@@ -116,7 +116,7 @@ pub struct SessionTitle {
     pub title: String,
 }
 
-/// A search of what was said in sessions.
+/// A search of the messages of sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionQuery {
@@ -220,9 +220,9 @@ pub struct SessionDeletion {
 pub struct SessionErasure {
     /// The session.
     pub session: SessionId,
-    /// The number of ledger entries whose content was erased.
+    /// The number of ledger entries that were emptied of their content.
     pub entries: usize,
-    /// The number of ledger entries whose content is still needed, such as that of approvals in force.
+    /// The number of ledger entries with content that is still needed, such as that of approvals in force.
     pub left: usize,
 }
 

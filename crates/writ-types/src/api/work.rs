@@ -83,6 +83,7 @@ impl WorkState {
     pub const fn is_over(self) -> bool {
         match self {
             Self::Done | Self::Failed | Self::OverBudget | Self::Cancelled | Self::Denied => true,
+            // A person can let work go on that is stuck.
             Self::Proposed | Self::Running | Self::Paused | Self::Consulting | Self::Stuck => false,
         }
     }

@@ -95,6 +95,7 @@ impl MediaType {
 
     /// Returns the type by the first bytes: a name or a header may say anything.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
+        // By the first bytes: the sender chooses the name freely. The four bytes between these two hold the size.
         let webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP".as_slice());
         match bytes {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Self::Png),
@@ -152,6 +153,7 @@ impl FileRef {
     pub fn describe_file(name: &str, bytes: &[u8]) -> Result<Self, FileError> {
         let name = name.trim();
         let fits = (1..=MAX_FILE_NAME).contains(&name.len());
+        // Brackets delimit the line that stands for the file in the text.
         let hides = |c: char| c.is_control() || acts_unseen(c) || matches!(c, '[' | ']');
         if !fits || name.chars().any(hides) {
             return Err(FileError::Name);
@@ -163,6 +165,7 @@ impl FileRef {
             return Err(FileError::TooLarge { bytes: bytes.len() });
         }
         let media = MediaType::recognise(bytes).ok_or(FileError::OtherType)?;
+        // A provider refuses the whole request for one damaged file, so it is refused before.
         if !media.has_end(bytes) {
             return Err(FileError::Cut);
         }
@@ -179,6 +182,7 @@ impl FileRef {
     pub fn files_in(text: &str) -> Vec<Self> {
         let mut files: Vec<Self> = Vec::new();
         for file in text.lines().filter_map(Self::read_line) {
+            // A file that is named twice is sent once.
             if files.len() < MAX_FILES && files.iter().all(|other| other.digest != file.digest) {
                 files.push(file);
             }
@@ -188,6 +192,7 @@ impl FileRef {
 
     fn read_line(line: &str) -> Option<Self> {
         let inner = line.trim().strip_prefix(OPENING)?.strip_suffix(']')?;
+        // From the end, since the name may hold commas.
         let mut parts = inner.rsplitn(4, ", ");
         let digest = parts.next()?.parse().ok()?;
         let bytes = parts.next()?.strip_suffix(" bytes")?.parse().ok()?;

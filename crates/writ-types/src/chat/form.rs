@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct AnswerForm {
     /// A name, of letters, digits and underscores: some providers show it to the model.
     pub name: String,
-    /// JSON Schema of the answer, whose root is an object.
+    /// JSON Schema of the answer; its root is an object.
     pub schema: Value,
 }
 

@@ -15,7 +15,7 @@ pub struct Requester {
     pub task: Option<Digest>,
     /// The operation that it asks for.
     pub operation: String,
-    /// The tokens of the customer and case whose data it reaches; empty if no key proves one.
+    /// The tokens of the customer and case that own the data it reaches; empty if no key proves one.
     pub data: Vec<String>,
     /// The whole prompt that it asks a model with, as it is sent, sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

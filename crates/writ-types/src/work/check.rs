@@ -115,7 +115,7 @@ pub enum JsonExpectation {
         /// The decimal number.
         limit: String,
     },
-    /// It is there, whatever it is.
+    /// It is there, with any value.
     Exists,
 }
 
@@ -203,6 +203,7 @@ impl Verdict {
         let mut joined = None;
         for verdict in verdicts {
             joined = Some(match (joined, verdict) {
+                // One failure decides, also beside checks that did not run.
                 (_, Self::Fail) | (Some(Self::Fail), _) => Self::Fail,
                 (_, Self::NotRun) | (Some(Self::NotRun), _) => Self::NotRun,
                 (None | Some(Self::Pass), Self::Pass) => Self::Pass,
