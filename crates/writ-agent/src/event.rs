@@ -202,7 +202,7 @@ pub struct ContextSeed {
     /// chronicle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_rows: Option<HistoryRows>,
-    /// What stands for the conversation before the history: its summary, pinned messages of it, open questions.
+    /// The parts that stand for the conversation before the history: its summary, pinned messages of it, open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried: Vec<CarriedItem>,
     /// Places in `history` of the messages that the owner has pinned.

@@ -214,17 +214,14 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
     (memories, cases)
 }
 
+/// An index of vectors, and the vectors of all memories in their order.
+type Vectors = (Arc<SharedIndex>, Vec<Embedding>);
+
 async fn measure_recall(model: Option<&LocalModel>) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let (memories, cases) = dialogues();
-    for (part, texts) in memories.chunks(500).enumerate() {
-        let ops = texts
-            .iter()
-            .enumerate()
-            .map(|(n, (text, at))| memory((part * 500 + n) as u64, text.clone(), *at));
-        store.commit(Batch::relaxed(ops.collect())).await.expect("commits");
-    }
+    store_memories(&store, &memories).await;
     println!(
         "{} memories, {} questions, {} of them in other words, {} with a time",
         memories.len(),
@@ -232,45 +229,15 @@ async fn measure_recall(model: Option<&LocalModel>) {
         cases.iter().filter(|case| !case.literal).count(),
         cases.iter().filter(|case| case.window.is_some()).count()
     );
-    let index = model.map(|model| {
-        let vectors: Vec<Embedding> = memories
-            .iter()
-            .map(|(text, _)| Embedding::from_numbers(model.embed_text(text)).expect("a vector"))
-            .collect();
-        let mut codes = CodeIndex::new(vectors[0].dimension());
-        for (n, vector) in vectors.iter().enumerate() {
-            codes.put(n as i64 + 1, &code_of(vector));
-        }
-        (Arc::new(SharedIndex::new(1, codes)), vectors)
-    });
-    if let Some((_, vectors)) = &index {
-        let dimension = vectors[0].dimension() as u32;
-        store
-            .commit(Batch::relaxed(vec![Op::Memory(MemoryOp::OpenSpace {
-                model: "m".to_owned(),
-                dimension,
-            })]))
-            .await
-            .expect("opens");
-        for (part, vectors) in vectors.chunks(500).enumerate() {
-            let vectors = vectors.iter().enumerate().map(|(n, vector)| NewVector {
-                row: (part * 500 + n) as i64 + 1,
-                edits: 0,
-                code: code_of(vector),
-                numbers: vector.numbers().to_vec(),
-            });
-            let put = MemoryOp::PutVectors {
-                space: 1,
-                vectors: vectors.collect(),
-                done_to: 0,
-                skipped: Vec::new(),
-            };
-            store.commit(Batch::relaxed(vec![Op::Memory(put)])).await.expect("commits");
-        }
+    let embedded = model.map(|model| embed_memories(model, &memories));
+    if let Some((_, vectors)) = &embedded {
+        store_vectors(&store, vectors).await;
     }
+    let index = embedded.as_ref().map(|(index, _)| index);
     println!("| ranking | time | recall@5 | recall@10 |\n| --- | --- | ---: | ---: |");
     for with_time in [false, true] {
         for ranking in ["words", "vectors", "fused"] {
+            // Without a model only the words can be ranked.
             if ranking != "words" && index.is_none() {
                 continue;
             }
@@ -280,8 +247,7 @@ async fn measure_recall(model: Option<&LocalModel>) {
                     Some(window) => format!("{} {window}", case.question),
                     None => case.question.clone(),
                 };
-                let rows =
-                    ranked(&store, ranking, index.as_ref().map(|(index, _)| index), model, &question).await;
+                let rows = ranked(&store, ranking, index, model, &question).await;
                 at_5 += usize::from(rows.iter().take(5).any(|row| *row == case.row));
                 at_10 += usize::from(rows.iter().take(10).any(|row| *row == case.row));
             }
@@ -290,6 +256,48 @@ async fn measure_recall(model: Option<&LocalModel>) {
             println!("| {ranking} | {time} | {:.1} % | {:.1} % |", share(at_5), share(at_10));
         }
     }
+}
+
+async fn store_memories(store: &Store, memories: &[(String, i64)]) {
+    for (part, texts) in memories.chunks(500).enumerate() {
+        let ops = texts
+            .iter()
+            .enumerate()
+            .map(|(n, (text, at))| memory((part * 500 + n) as u64, text.clone(), *at));
+        store.commit(Batch::relaxed(ops.collect())).await.expect("commits");
+    }
+}
+
+fn embed_memories(model: &LocalModel, memories: &[(String, i64)]) -> Vectors {
+    let vectors: Vec<Embedding> = memories
+        .iter()
+        .map(|(text, _)| Embedding::from_numbers(model.embed_text(text)).expect("a vector"))
+        .collect();
+    let mut codes = CodeIndex::new(vectors[0].dimension());
+    for (n, vector) in vectors.iter().enumerate() {
+        codes.put(n as i64 + 1, &code_of(vector));
+    }
+    (Arc::new(SharedIndex::new(1, codes)), vectors)
+}
+
+async fn open_space(store: &Store, dimension: u32) {
+    let opened = MemoryOp::OpenSpace { model: "m".to_owned(), dimension };
+    store.commit(Batch::relaxed(vec![Op::Memory(opened)])).await.expect("opens");
+}
+
+async fn store_vectors(store: &Store, vectors: &[Embedding]) {
+    open_space(store, vectors[0].dimension() as u32).await;
+    for (part, vectors) in vectors.chunks(500).enumerate() {
+        let vectors =
+            vectors.iter().enumerate().map(|(n, vector)| new_vector((part * 500 + n) as i64 + 1, vector));
+        let put =
+            MemoryOp::PutVectors { space: 1, vectors: vectors.collect(), done_to: 0, skipped: Vec::new() };
+        store.commit(Batch::relaxed(vec![Op::Memory(put)])).await.expect("commits");
+    }
+}
+
+fn new_vector(row: i64, vector: &Embedding) -> NewVector {
+    NewVector { row, edits: 0, code: code_of(vector), numbers: vector.numbers().to_vec() }
 }
 
 async fn ranked(
@@ -337,49 +345,67 @@ fn synthetic(state: &mut u64, centre: u64) -> Embedding {
     Embedding::from_numbers(numbers).expect("a vector")
 }
 
+/// Words as people use them: the n-th is used 1/n as often as the first (Zipf).
+struct Vocabulary(Vec<String>);
+
+impl Vocabulary {
+    fn new() -> Self {
+        Self((0..20_000).map(|n| format!("w{n:x}q")).collect())
+    }
+
+    fn make_text(&self, state: &mut u64, count: usize) -> String {
+        let mut word = || {
+            let share = (next(state) >> 11) as f64 / (1_u64 << 53) as f64;
+            self.0[((20_000_f64.powf(share)) as usize).min(19_999)].clone()
+        };
+        (0..count).map(|_| word()).collect::<Vec<_>>().join(" ")
+    }
+}
+
 async fn measure_speed(count: u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, mut state) = (open(folder.path()), 1);
-    let words: Vec<String> = (0..20_000).map(|n| format!("w{n:x}q")).collect();
-    // Words as people use them: the n-th is used 1/n as often as the first (Zipf).
-    let word = |state: &mut u64| {
-        let share = (next(state) >> 11) as f64 / (1_u64 << 53) as f64;
-        words[((20_000_f64.powf(share)) as usize).min(19_999)].clone()
-    };
-    store
-        .commit(Batch::relaxed(vec![Op::Memory(MemoryOp::OpenSpace {
-            model: "m".to_owned(),
-            dimension: 384,
-        })]))
-        .await
-        .expect("opens");
+    let vocabulary = Vocabulary::new();
+    let codes = store_synthetic(&store, count, &vocabulary, &mut state).await;
+    let index = Arc::new(SharedIndex::new(1, codes));
+    measure_searches(&store, count, &index, (&vocabulary, &mut state)).await;
+    measure_consolidation(&store).await;
+}
+
+/// Stores so many memories with their vectors; returns the codes of these.
+async fn store_synthetic(store: &Store, count: u64, vocabulary: &Vocabulary, state: &mut u64) -> CodeIndex {
+    open_space(store, 384).await;
     let (mut codes, began) = (CodeIndex::new(384), Instant::now());
     for part in 0..count.div_ceil(500) {
         let (mut ops, mut vectors) = (Vec::new(), Vec::new());
         for n in part * 500..((part + 1) * 500).min(count) {
-            let text: Vec<String> = (0..12).map(|_| word(&mut state)).collect();
-            ops.push(memory(n, text.join(" "), NOW - (n as i64 % 365) * DAY));
-            let vector = synthetic(&mut state, n % 1_000);
+            let text = vocabulary.make_text(state, 12);
+            ops.push(memory(n, text, NOW - (n as i64 % 365) * DAY));
+            let vector = synthetic(state, n % 1_000);
             codes.put(n as i64 + 1, &code_of(&vector));
-            vectors.push(NewVector {
-                row: n as i64 + 1,
-                edits: 0,
-                code: code_of(&vector),
-                numbers: vector.numbers().to_vec(),
-            });
+            vectors.push(new_vector(n as i64 + 1, &vector));
         }
         ops.push(Op::Memory(MemoryOp::PutVectors { space: 1, vectors, done_to: 0, skipped: Vec::new() }));
         store.commit(Batch::relaxed(ops)).await.expect("commits");
     }
     println!("{count} memories stored in {:.1} s", began.elapsed().as_secs_f64());
-    let index = Arc::new(SharedIndex::new(1, codes));
+    codes
+}
+
+/// Prints the time of 100 searches, and the recall of the first 20 of them.
+async fn measure_searches(
+    store: &Store,
+    count: u64,
+    index: &Arc<SharedIndex>,
+    (vocabulary, state): (&Vocabulary, &mut u64),
+) {
     let (mut times, mut hits, mut wanted) = (Vec::new(), 0, 0);
     for n in 0..100_u64 {
-        let query = synthetic(&mut state, n * 7 % 1_000);
-        let text: Vec<String> = (0..6).map(|_| word(&mut state)).collect();
+        let query = synthetic(state, n * 7 % 1_000);
+        let text = vocabulary.make_text(state, 6);
         let search = MemorySearch {
-            text: &text.join(" "),
-            meaning: Some((&index, &query)),
+            text: &text,
+            meaning: Some((index, &query)),
             window: None,
             beyond: BeyondWindow::Found,
             session: None,
@@ -388,24 +414,12 @@ async fn measure_speed(count: u64) {
             now: Timestamp::from_millis(NOW),
         };
         let began = Instant::now();
-        search_memories(&store, &search).await.expect("searches");
+        search_memories(store, &search).await.expect("searches");
         times.push(began.elapsed().as_secs_f64() * 1000.0);
+        // To compare all vectors exactly takes long, so only some queries are.
         if n < 20 {
-            let near = nearest_rows(&store, &index, &query, None).await.expect("searches");
-            // All others are compared exactly.
-            let mut exact = Vec::new();
-            let mut row = 0;
-            while row < count as i64 {
-                let rows: Vec<i64> = (row + 1..=row + 10_000).collect();
-                for vector in store.vectors_of_rows(1, &rows).await.expect("reads") {
-                    exact.push((query.cosine(&vector.numbers), vector.row));
-                }
-                row += 10_000;
-            }
-            exact.sort_by(|left, right| right.0.total_cmp(&left.0));
-            let near: Vec<i64> = near.into_iter().take(10).map(|(row, _)| row).collect();
             wanted += 10;
-            hits += exact[..10].iter().filter(|(_, row)| near.contains(row)).count();
+            hits += count_true_neighbours(store, count, index, &query).await;
         }
     }
     times.sort_by(f64::total_cmp);
@@ -414,6 +428,32 @@ async fn measure_speed(count: u64) {
         "recall of the quantised passes against exact: {:.3}",
         f64::from(hits as u32) / f64::from(wanted)
     );
+}
+
+/// Returns how many of the ten nearest memories are among the first ten that the index finds.
+async fn count_true_neighbours(
+    store: &Store,
+    count: u64,
+    index: &Arc<SharedIndex>,
+    query: &Embedding,
+) -> usize {
+    let near = nearest_rows(store, index, query, None).await.expect("searches");
+    // All others are compared exactly.
+    let mut exact = Vec::new();
+    let mut row = 0;
+    while row < count as i64 {
+        let rows: Vec<i64> = (row + 1..=row + 10_000).collect();
+        for vector in store.vectors_of_rows(1, &rows).await.expect("reads") {
+            exact.push((query.cosine(&vector.numbers), vector.row));
+        }
+        row += 10_000;
+    }
+    exact.sort_by(|left, right| right.0.total_cmp(&left.0));
+    let near: Vec<i64> = near.into_iter().take(10).map(|(row, _)| row).collect();
+    exact[..10].iter().filter(|(_, row)| near.contains(row)).count()
+}
+
+async fn measure_consolidation(store: &Store) {
     let began = Instant::now();
     let limits = PlanLimits { stale_after: std::time::Duration::from_secs(60 * 86_400), promote_uses: 5 };
     let (mut planner, mut row) = (Planner::new(limits, Timestamp::from_millis(NOW)), 0);

@@ -70,6 +70,7 @@ impl CodeIndex {
 
     /// Adds or replaces the code of a row. Codes of another dimension, and rows beyond [`MAX_ROWS`], are left out.
     pub fn put(&mut self, row: i64, code: &[u8]) {
+        // A row of another length would shift all that follow.
         if code.len() != self.dimension.div_ceil(8) {
             return;
         }
@@ -96,12 +97,14 @@ impl CodeIndex {
     /// Returns the rows that are nearest to a query by the first two passes, nearest first; of `among` alone, which is
     /// ascending, if it is given.
     pub fn scan(&self, query: &Embedding, among: Option<&[i64]>) -> Vec<i64> {
+        // Vectors of another model's dimension cannot be compared.
         if query.dimension() != self.dimension || self.is_empty() {
             return Vec::new();
         }
         let places: Option<Vec<usize>> =
             among.map(|rows| rows.iter().filter_map(|row| self.rows.binary_search(row).ok()).collect());
         let mut best = match places {
+            // A given set is small enough to skip the coarse pass.
             Some(places) => self.second_pass(query, places),
             None => self.second_pass(query, self.first_pass(query)),
         };
@@ -114,12 +117,13 @@ impl CodeIndex {
         let code = words_of(&code_of(query));
         let distances: Vec<u16> = match self.stride {
             // Of constant length the inner loop is unrolled: these are the usual dimensions.
-            4 => self.distances::<4>(&code),
-            6 => self.distances::<6>(&code),
-            12 => self.distances::<12>(&code),
-            16 => self.distances::<16>(&code),
-            _ => self.words.chunks_exact(self.stride).map(|words| distance(words, &code)).collect(),
+            4 => self.count_all::<4>(&code),
+            6 => self.count_all::<6>(&code),
+            12 => self.count_all::<12>(&code),
+            16 => self.count_all::<16>(&code),
+            _ => self.words.chunks_exact(self.stride).map(|words| count_differing(words, &code)).collect(),
         };
+        // Counting how often each distance occurs finds the last one to take without sorting millions of rows.
         let mut counts = vec![0_usize; self.dimension + WORD_BITS + 1];
         for distance in &distances {
             counts[usize::from(*distance)] += 1;
@@ -134,9 +138,9 @@ impl CodeIndex {
         near.map(|(place, _)| place).collect()
     }
 
-    fn distances<const STRIDE: usize>(&self, code: &[u64]) -> Vec<u16> {
+    fn count_all<const STRIDE: usize>(&self, code: &[u64]) -> Vec<u16> {
         let Some(code) = code.first_chunk::<STRIDE>() else { return Vec::new() };
-        self.words.as_chunks::<STRIDE>().0.iter().map(|words| distance(words, code)).collect()
+        self.words.as_chunks::<STRIDE>().0.iter().map(|words| count_differing(words, code)).collect()
     }
 
     /// Orders places by the sum of the query's numbers, each with the sign of the memory's.
@@ -193,7 +197,7 @@ fn words_of(code: &[u8]) -> Vec<u64> {
 }
 
 /// Counts the bits that differ; at most the dimension, which fits.
-fn distance(left: &[u64], right: &[u64]) -> u16 {
+fn count_differing(left: &[u64], right: &[u64]) -> u16 {
     let differing = left.iter().zip(right).map(|(left, right)| (left ^ right).count_ones()).sum::<u32>();
     u16::try_from(differing).unwrap_or(u16::MAX)
 }

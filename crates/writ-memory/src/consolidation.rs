@@ -1,7 +1,7 @@
 //! Consolidation: which memories are merged, put aside, and asked about.
 //!
 //! A plan alone, over the memories that are handed in one by one; the runtime carries it out. It deletes nothing, never
-//! touches what is pinned, and raises nothing by itself: the owner is asked. What is external or secret is never
+//! touches what is pinned, and raises no trust: the owner is asked. What is external or secret is never
 //! proposed (SIL-096, SIL-392).
 
 use std::collections::BTreeMap;
@@ -97,7 +97,8 @@ impl Planner {
         if memory.traits.status != MemoryStatus::Active {
             return;
         }
-        if self.merge(memory) {
+        // What is merged is already put aside, and must not be counted as old too.
+        if self.merge_equal(memory) {
             return;
         }
         if is_stale(memory, self.limits.stale_after, self.now) {
@@ -111,13 +112,14 @@ impl Planner {
 
     /// Returns the plan; the most used memories are asked about first.
     pub fn finish(mut self) -> ConsolidationPlan {
+        // Equal uses are ordered by id, so that the same memories give the same plan.
         self.plan.promote.sort_by(|left, right| right.1.cmp(&left.1).then(left.0.cmp(&right.0)));
         self.plan.promote.truncate(MAX_QUESTIONS);
         self.plan
     }
 
     /// Merges a memory with an equal one; returns true if it is put aside for that.
-    fn merge(&mut self, memory: &Memory) -> bool {
+    fn merge_equal(&mut self, memory: &Memory) -> bool {
         let identity = TextWords::of(&memory.item.text).identity();
         if identity.is_empty() {
             return false;
@@ -131,7 +133,7 @@ impl Planner {
             self.first.insert(key, new);
             return false;
         };
-        // One that the owner has confirmed stands by itself: an equal text of others changes neither its words nor its label.
+        // One that the owner has confirmed stands alone: an equal text of others changes neither its words nor its label.
         let joins = memory.item.trust <= first.trust && !memory.traits.pinned;
         let merged: usize = self.plan.merges.iter().map(|merge| merge.from.len()).sum();
         if !joins || merged >= MAX_CHANGED {
@@ -143,6 +145,7 @@ impl Planner {
         });
         let merge = &mut self.plan.merges[at];
         merge.from.push((memory.id, memory.traits.uses));
+        // The merged text stands for all of them, so it is trusted no more than the least of them.
         if first.trust == MemoryTrust::Working && item.taint > first.taint {
             first.taint = item.taint;
             merge.taint = Some(item.taint);

@@ -51,6 +51,7 @@ impl std::fmt::Display for Contradiction {
 pub fn contradiction_of(older: &Memory, newer: &Memory) -> Option<Contradiction> {
     let is_statement =
         |memory: &Memory| !matches!(memory.item.memory_kind, MemoryKind::Episode | MemoryKind::Procedure);
+    // What one session holds says nothing about another one.
     if !is_statement(older) || !is_statement(newer) || older.item.session != newer.item.session {
         return None;
     }
@@ -67,6 +68,7 @@ pub fn compare_texts(older: &str, newer: &str) -> Option<Contradiction> {
     if shared.len() < MIN_SHARED {
         return None;
     }
+    // Two negations take each other back.
     if left.negations % 2 != right.negations % 2 {
         return (only_left + only_right <= 1).then_some(Contradiction::Negation);
     }

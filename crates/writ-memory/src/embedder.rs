@@ -127,6 +127,7 @@ pub fn check_answer(sent: usize, vectors: Vec<Vec<f32>>) -> Result<Vec<Embedding
     if vectors.len() != sent {
         return Err(EmbedError::Count { sent, found: vectors.len() });
     }
+    // Vectors of one answer are compared with each other later, so all have the dimension of the first.
     let dimension = vectors.first().map_or(0, Vec::len);
     let check = |numbers: Vec<f32>| {
         if numbers.len() == dimension {

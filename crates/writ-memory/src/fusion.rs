@@ -13,7 +13,7 @@ const RANK_CONSTANT: f64 = 60.0;
 /// The weight of a ranking by time beside those by words and by meaning: it breaks ties, it finds nothing.
 const TIME_WEIGHT: f64 = 0.5;
 
-/// The age at which half of the advantage of a new memory is gone, in days.
+/// The age at which half of the advantage of a new memory has faded, in days.
 const HALF_LIFE_DAYS: f64 = 30.0;
 
 /// The advantage of a memory of this moment over one of long ago. Small: it reorders neighbours, as a place or two.
@@ -95,6 +95,7 @@ pub fn fuse_rankings(rankings: &Rankings) -> Vec<FusedRow> {
     }
     if let Some((window, newest)) = &rankings.time {
         for (place, row) in newest.iter().enumerate() {
+            // The newest of the window stands first.
             add(*row, place, TIME_WEIGHT, Reason::Time(window.clone()));
         }
     }
@@ -110,6 +111,7 @@ pub fn standing_factor(memory: &Memory, now: Timestamp) -> f64 {
     // A clock that was set back makes nothing younger than this moment.
     let newest = used_at.map_or(memory.at, |used| used.max(memory.at));
     let days = now.time_since(newest).as_millis() as f64 / DAY_MS;
+    // The profile and the procedures of the owner do not age.
     let decays = !matches!(memory.item.memory_kind, MemoryKind::Profile | MemoryKind::Procedure);
     let recency = if decays { 0.5_f64.powf(days / HALF_LIFE_DAYS) } else { 1.0 };
     let importance = f64::from(*importance) / 1000.0;

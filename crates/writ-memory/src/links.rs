@@ -84,6 +84,7 @@ pub fn names_in(text: &str) -> Vec<String> {
         let bare = bare.strip_suffix("'s").or_else(|| bare.strip_suffix("’s")).unwrap_or(bare);
         let is_capital = bare.chars().next().is_some_and(char::is_uppercase)
             && !NO_NAMES.contains(&bare.to_lowercase().as_str());
+        // Addresses, paths and identifiers name something even in lower case.
         let is_mark = bare.contains(['@', '/', '_']) && bare.chars().any(char::is_alphabetic);
         if is_capital {
             run.push(bare);
@@ -144,6 +145,7 @@ pub async fn walk_names(
     let mut next = 0;
     while let Some(from) = reached.get(next).cloned() {
         next += 1;
+        // Names at the last distance are listed, and not followed further.
         if from.depth >= depth.min(MAX_DEPTH) {
             continue;
         }
@@ -169,6 +171,7 @@ pub async fn causes_of(reads: &impl MemoryReads, memory: &Memory) -> Result<Vec<
     let mut waiting: VecDeque<MemoryId> = memory.traits.causes.iter().copied().collect();
     let mut chain = Vec::new();
     while let Some(id) = waiting.pop_front() {
+        // Memories can name each other as causes.
         if chain.len() >= MAX_VISITED || !seen.insert(id) {
             continue;
         }

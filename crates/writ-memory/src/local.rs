@@ -60,8 +60,7 @@ pub enum LocalModelError {
 
 impl ToReport for LocalModelError {
     fn report(&self) -> Report {
-        let report = Report::new(Exit::Config, "memory.local_model", self.to_string());
-        report.with_hint(
+        Report::new(Exit::Config, "memory.local_model", self.to_string()).with_hint(
             "'memory.folder' must hold config.json, model.safetensors and tokenizer.json (or vocab.txt) of such a model, \
              as Sentence Transformers or Model2Vec save it",
         )
@@ -127,34 +126,38 @@ impl LocalModel {
             read_settings(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
         let tokenizer = Tokenizer::open(folder)?;
         let mut max_tokens = sentence.max_seq_length.unwrap_or(MAX_TOKENS).clamp(8, MAX_TOKENS);
+        // Sentence Transformers put the weights of a table into a folder of its module, Model2Vec beside the settings.
         let nested = folder.join("0_StaticEmbedding");
         let base = if nested.is_dir() { nested.as_path() } else { folder };
         let tensors = Tensors::open(&base.join("model.safetensors"))?;
         let network = match settings.model_type.as_str() {
             "bert" => {
+                // A token beyond the last place would have no vector of its place.
                 max_tokens = max_tokens.min(settings.max_position_embeddings);
                 let pooling: PoolingSettings =
                     read_settings(&folder.join("1_Pooling").join("config.json"))?.unwrap_or_default();
-                Network::Encoder(Box::new(Encoder::load(
+                Network::Encoder(Box::new(Encoder::from_tensors(
                     &tensors,
                     &settings,
                     pooling.pooling_mode_cls_token,
                 )?))
             }
-            "model2vec" | "" => Network::Table(tensors.matrix_of_any(&["embeddings", "embedding.weight"])?),
+            // Tables of Sentence Transformers have no such file, and so no kind.
+            "model2vec" | "" => Network::Table(tensors.read_any_matrix(&["embeddings", "embedding.weight"])?),
             other => return Err(LocalModelError::Kind(other.chars().take(64).collect())),
         };
         let rows = match &network {
-            Network::Encoder(encoder) => encoder.vocabulary(),
+            Network::Encoder(encoder) => encoder.count_tokens(),
             Network::Table(table) => table.nrows(),
         };
-        if tokenizer.size() > rows {
-            let why = format!("{} tokens for a table of {rows} rows", tokenizer.size());
+        // Checked once here, so that each later look-up of a token has its row.
+        if tokenizer.count_tokens() > rows {
+            let why = format!("{} tokens for a table of {rows} rows", tokenizer.count_tokens());
             return Err(LocalModelError::Damaged(why));
         }
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         // A replaced model in the same folder is another model.
-        let name = format!("local/{name}@{}", tensors.fingerprint());
+        let name = format!("local/{name}@{}", tensors.take_fingerprint());
         Ok(Self { name, parts: Arc::new(ModelParts { tokenizer, network, max_tokens }) })
     }
 
@@ -174,6 +177,7 @@ impl ModelParts {
             }
             Network::Table(table) => {
                 let tokens = self.tokenizer.encode_known(text, self.max_tokens);
+                // The sum has the direction of the mean, and only the direction counts.
                 let mut sum = vec![0.0_f32; table.ncols()];
                 for token in &tokens {
                     for (sum, number) in sum.iter_mut().zip(table.row(*token)) {

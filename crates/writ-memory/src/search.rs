@@ -50,7 +50,7 @@ pub struct MemorySearch<'a> {
     pub window: Option<&'a Window>,
     /// The treatment of memories of other times.
     pub beyond: BeyondWindow,
-    /// The session whose memories are found beside the common ones.
+    /// The session of which memories are found beside the common ones.
     pub session: Option<SessionId>,
     /// The treatment of secret memories.
     pub secrets: Secrets,
@@ -101,7 +101,7 @@ pub async fn search_memories(
         None => Vec::new(),
     };
     let time = search.window.zip(in_window).map(|(window, rows)| {
-        // Beside words and meaning time orders what they have found; alone it finds by itself.
+        // Beside words and meaning time orders what they have found; without them it finds alone.
         let found: BTreeSet<i64> = words.iter().copied().chain(meaning.iter().map(|(row, _)| *row)).collect();
         let rows = rows.into_iter().filter(|row| found.is_empty() || found.contains(row)).take(READ_ROWS);
         (window.words.clone(), rows.collect())
@@ -160,6 +160,7 @@ async fn read_hits(
                 hits.push(FoundMemory { memory, score, reasons: fused.reasons.clone() });
             }
         }
+        // Each part is read as a whole: within it age and importance may reverse the order.
         if hits.len() >= search.limit {
             break;
         }

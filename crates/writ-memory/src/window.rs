@@ -101,6 +101,7 @@ fn days_named(name: &[&str], today: Date) -> Option<(Date, Date)> {
         }
         [count, unit, "ago"] | ["vor", count, unit] => span_ago(count_named(count)?, unit, today),
         ["in", year] => year_of(year_named(year)?),
+        // Ten characters: `2026-03-04` in full, and no other form that the library reads.
         [date] => days_from(date.parse::<Date>().ok().filter(|_| date.len() == 10)?, 1),
         [month, day, year] => {
             let day = day.trim_end_matches(|letter: char| letter.is_alphabetic()).parse().ok()?;
@@ -135,6 +136,7 @@ fn days_since(today: Date, day: Weekday) -> i32 {
     let (today, day) =
         (i32::from(today.weekday().to_monday_zero_offset()), i32::from(day.to_monday_zero_offset()));
     let days = (today - day).rem_euclid(7);
+    // On a Monday «last Monday» is a week ago.
     if days == 0 { 7 } else { days }
 }
 
@@ -145,6 +147,7 @@ fn month_before(month: i8, today: Date) -> Option<(Date, Date)> {
 }
 
 fn last_such_day(month: i8, day: i8, today: Date) -> Option<Date> {
+    // A day that is still to come this year is meant as last year's: memories are of the past.
     let this_year = Date::new(today.year(), month, day).ok().filter(|date| *date <= today);
     this_year.or_else(|| Date::new(today.year().checked_sub(1)?, month, day).ok())
 }

@@ -32,6 +32,7 @@ impl Fences {
                 true
             }
             (None, _) => false,
+            // A shorter fence, or one of the other mark, is a line of the code.
             (Some((open, least)), Some(mark)) if mark == open && length >= least => {
                 self.open = None;
                 true
@@ -53,7 +54,7 @@ pub(crate) fn has_heading(text: &str) -> bool {
     text.lines().any(|line| !fences.is_code(line) && find_heading(line).is_some()) || fences.open.is_some()
 }
 
-/// Reads the prose, whose first line has the number `first_line`.
+/// Reads the prose; its first line has the number `first_line`.
 ///
 /// # Errors
 ///
@@ -73,6 +74,7 @@ pub(crate) fn read_body(text: &str, first_line: u32) -> Result<Body, PlanError> 
             }
             (None, Some((_, lines))) => lines.push(line),
             (None, None) if line.trim().is_empty() => {}
+            // Such text would belong to no section, and be dropped silently.
             (None, None) => {
                 let problem = format!("'{}' stands before the first heading", quoted(line));
                 return Err(at_line(number, PlanProblem::Syntax(problem)));

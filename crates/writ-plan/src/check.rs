@@ -113,6 +113,7 @@ fn check_steps(steps: &[WorkStep]) -> Result<(), PlanError> {
             }
         }
     }
+    // In a second pass, since a step may name one that comes later in the document.
     for (n, step) in steps.iter().enumerate() {
         for (key, names) in [("after", &step.after), ("artifacts_from", &step.artifacts_from)] {
             check_count("steps", names.len(), MAX_STEPS, &format!("steps.{n}.{key}"))?;
@@ -126,6 +127,7 @@ fn check_steps(steps: &[WorkStep]) -> Result<(), PlanError> {
             }
         }
     }
+    // Only a cycle is looked for here; the order itself is made again when the plan runs.
     order_steps(steps).map(|_| ())
 }
 
@@ -172,6 +174,7 @@ fn check_budget(budget: &WorkBudget, at: &str) -> Result<(), PlanError> {
 /// Refuses a path that is absolute, empty, leaves its folder, or could not be a path.
 fn check_path(path: &str, at: &str) -> Result<(), PlanError> {
     let parts_stay = path.split('/').all(|part| part != "..");
+    // Refused, not resolved: people read the path on the card as it stands.
     let is_inside = !path.trim().is_empty()
         && path.len() <= MAX_TEXT_BYTES
         && !path.starts_with(['/', '~'])
@@ -198,6 +201,7 @@ fn check_checks(checks: &[Check], at: &str) -> Result<(), PlanError> {
 fn check_check(check: &Check, at: &str) -> Result<(), PlanError> {
     check_count("arguments", check.run.len(), MAX_NAMES, &join(at, "run"))?;
     for argument in &check.run {
+        // The kernel ends an argument at its first NUL: the rest would be shown and not run.
         if argument.len() > MAX_TEXT_BYTES || argument.contains('\0') {
             return Err(wrong(&join(at, "run"), argument, "an argument of a command"));
         }
@@ -217,6 +221,7 @@ fn check_check(check: &Check, at: &str) -> Result<(), PlanError> {
     }
     check_count("expectations", check.expect.len(), MAX_EXPECTATIONS, &join(at, "expect"))?;
     for predicate in &check.expect {
+        // Without a command there is no output to compare, and the check could never pass.
         if check.run.is_empty() && !predicate.is_about_files() {
             return Err(PlanError::new(at, PlanProblem::NoCommand(predicate.name())));
         }
@@ -269,6 +274,7 @@ fn check_text(text: &str, at: &str) -> Result<(), PlanError> {
 
 /// Compiles a pattern within a bound of memory.
 pub(crate) fn compile_pattern(pattern: &str) -> Result<regex::Regex, regex::Error> {
+    // A short pattern with nested repetitions can compile into a huge program.
     RegexBuilder::new(pattern).size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).build()
 }
 

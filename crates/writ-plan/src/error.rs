@@ -160,6 +160,7 @@ impl ToReport for PlanError {
 
 /// Cuts a value of a document to what an error may quote.
 pub(crate) fn quoted(text: &str) -> String {
+    // A control character of a document could forge lines of a terminal.
     let cut: String =
         text.chars().take(MAX_QUOTED_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if cut.len() < text.len() { format!("{cut}…") } else { cut }

@@ -21,11 +21,12 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Opens a mapping at a path, whose keys must be among `known`.
+    /// Opens a mapping at a path. Its keys must be among `known`.
     pub(crate) fn open(node: &'a Node, at: &'a str, known: &[&'static str]) -> Result<Self, PlanError> {
         let NodeValue::Map(entries) = &node.value else {
             return Err(wrong(at, describe(node), "a mapping of keys and values"));
         };
+        // A misspelt key would be dropped silently, and with it what the planner meant.
         for (key, _) in entries {
             if !known.contains(&key.as_str()) {
                 let problem = PlanProblem::UnknownKey { key: quoted(key), nearest: find_static(key, known) };
@@ -43,6 +44,7 @@ impl<'a> Fields<'a> {
     /// Returns a field that is there and not empty.
     pub(crate) fn find(&self, key: &str) -> Option<&'a Node> {
         let (_, node) = self.entries.iter().find(|(name, _)| name == key)?;
+        // An empty value of YAML is a field that was left out; a quoted one is a text.
         let is_null = matches!(&node.value, NodeValue::Text { text, is_quoted: false } if matches!(text.as_str(), "" | "~" | "null"));
         (!is_null).then_some(node)
     }
@@ -60,6 +62,7 @@ impl<'a> Fields<'a> {
     /// Reads a whole number, if it is there.
     pub(crate) fn number<T: FromStr>(&self, key: &str) -> Result<Option<T>, PlanError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
+        // People write `400_000`, and it can mean nothing else.
         let number = text.replace('_', "").parse();
         number
             .map(Some)
@@ -166,6 +169,7 @@ fn read_dollars(text: &str) -> Option<MicroUsd> {
     if whole.is_empty() || !is_number(whole) || !is_number(part) || part.len() > 6 {
         return None;
     }
+    // Digits, not a float: money is exact.
     let micros: u64 = format!("{part:0<6}").parse().ok()?;
     let whole = whole.parse::<u64>().ok()?.checked_mul(MICROS)?;
     whole.checked_add(micros).map(MicroUsd::new)

@@ -37,6 +37,7 @@ impl JsonPath {
                         let (name, after) = inner.get(1..)?.split_once(quote)?;
                         (Part::Name(name.to_owned()), after.strip_prefix(']')?)
                     }
+                    // No wildcard, no slice, no negative index: they name several values, or none for sure.
                     _digit => {
                         let (index, after) = inner.split_once(']')?;
                         (Part::Index(index.parse().ok()?), after)

@@ -38,6 +38,7 @@ fn finding(predicate: &str, verdict: Verdict, reason: impl Into<String>) -> Find
 
 fn judge_predicate(expected: &Predicate, seen: &Observation) -> Finding {
     let (verdict, reason) = match (expected, &seen.end) {
+        // A file is there or not, however the command ended.
         (Predicate::FileExists { path }, _) => judge_file(path, seen),
         (_, CheckEnd::NotRun { reason }) => (Verdict::NotRun, format!("not run: {}", quoted(reason))),
         (_, CheckEnd::FilesOnly) => (Verdict::NotRun, "no command was run".to_owned()),
@@ -66,13 +67,14 @@ fn judge_file(path: &str, seen: &Observation) -> (Verdict, String) {
     }
 }
 
-/// Judges an expectation about output. What is decided by the part that was not kept is not run.
+/// Judges an expectation about output. A judgement that rests on the part that was cut off is «not run».
 fn judge_output(expected: &Predicate, output: &ProgramOutput) -> (Verdict, String) {
     // One line break at the end belongs to how programs print, as in a shell's `$(…)`.
     let text = output
         .text
         .strip_suffix('\n')
         .map_or(output.text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
+    // These two can be proven by a part of the output; every other one needs all of it.
     let held = match expected {
         Predicate::Contains { text: part } => output.text.contains(part.as_str()),
         Predicate::NotEmpty => !text.trim().is_empty(),
@@ -118,6 +120,7 @@ fn judge_number(seen: &str, limit: &str, side: &str, holds: impl Fn(f64, f64) ->
     match (read_number(seen), read_number(limit)) {
         (Some(seen), Some(limit)) => say(holds(seen, limit), reason),
         (None, Some(_)) => (Verdict::Fail, reason),
+        // A limit that is no number is a mistake of the plan, not of the work.
         (_, None) => (Verdict::NotRun, format!("'{}' is no number", quoted(limit))),
     }
 }

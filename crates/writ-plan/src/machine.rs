@@ -125,7 +125,7 @@ pub struct WorkView<'a> {
     pub state: WorkState,
     /// The steps of its plan, as they are run: [`crate::run::run_steps`].
     pub plan: &'a [WorkStep],
-    /// How far each of them has come.
+    /// The progress of each of them.
     pub steps: Vec<StepView>,
     /// The reaction to an item that does not come further.
     pub on_stuck: OnStuck,
@@ -138,7 +138,7 @@ pub struct WorkView<'a> {
 /// The most times that the planner is asked for advice about one item.
 pub const MAX_CONSULTATIONS: u32 = 1;
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// Hand a step to an executor.
@@ -160,7 +160,7 @@ pub enum Move {
 /// Returns what is to be done next with an item. Nothing: something is under way, or a person's word is needed.
 pub fn next_moves(item: &WorkView<'_>) -> Vec<Move> {
     if item.state != WorkState::Running {
-        // What has ended is judged all the same: a pause loses no result.
+        // What has ended is judged in a pause too, so that no result is missing afterwards.
         return if item.state == WorkState::Paused { due_checks(item) } else { Vec::new() };
     }
     let is_in = |state: StepState| item.steps.iter().any(|step| step.state == state);
@@ -184,6 +184,7 @@ pub fn next_moves(item: &WorkView<'_>) -> Vec<Move> {
         return Vec::new();
     }
     let starts = startable(item);
+    // Steps of checks alone cost nothing, and run without a budget too.
     if item.is_spent && starts.iter().any(|n| item.plan.get(*n).is_some_and(has_executor)) {
         return if is_in(StepState::Running) { Vec::new() } else { vec![Move::SpendOut] };
     }
@@ -214,6 +215,7 @@ fn after_failure(item: &WorkView<'_>, step: usize) -> Move {
 fn startable(item: &WorkView<'_>) -> Vec<usize> {
     let state = |step: &StepView| match step.state {
         StepState::Waiting => order::StepState::Waiting,
+        // Until its checks have passed, a step holds the files that it changes.
         StepState::Running | StepState::Checking => order::StepState::Running,
         StepState::Done => order::StepState::Done,
         StepState::Failed => order::StepState::Ended,
@@ -231,6 +233,7 @@ pub fn judged_state(plan: &WorkStep, step: &StepView, last: AttemptEnd) -> StepS
     ends.push(last);
     let judged = StepView { ends, ..step.clone() };
     let used = u32::try_from(judged.ends.len()).unwrap_or(u32::MAX);
+    // Without an executor nothing would be different at another attempt.
     if !has_executor(plan) || used >= step.max_attempts || is_stuck(&judged) {
         StepState::Failed
     } else {

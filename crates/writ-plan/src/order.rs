@@ -87,6 +87,7 @@ pub fn steps_to_begin(steps: &[WorkStep], states: &[StepState], most: usize) -> 
             && running.len() < most.min(MAX_PARALLEL)
             && !running.iter().any(|other| is_conflict(step, other))
         {
+            // The next ones must not conflict with this one either.
             running.push(step);
             begins.push(n);
         }

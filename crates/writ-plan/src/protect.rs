@@ -3,7 +3,7 @@
 use writ_types::action::{ChangeKind, FileChange};
 use writ_types::work::{Check, WorkStep};
 
-/// Names of folders whose files are tests, as the test runners of several languages look for them.
+/// Names of folders that hold tests, as the test runners of several languages look for them.
 const TEST_FOLDERS: [&str; 6] = ["test", "tests", "__tests__", "spec", "specs", "testdata"];
 /// Names of files that configure runners of tests.
 const RUNNER_FILES: [&str; 6] =
@@ -12,6 +12,7 @@ const RUNNER_FILES: [&str; 6] =
 /// Returns one line for each change of a file that the checks of a step rest on and that the step does not name among
 /// those that it changes. A new file is none: it adds a check and takes none away.
 pub fn list_edited_checks(step: &WorkStep, checks: &[Check], changes: &[FileChange]) -> Vec<String> {
+    // A plan that names the file was approved with it.
     let is_planned = |path: &str| step.writes.iter().any(|write| write.trim_start_matches("./") == path);
     let edited = changes.iter().filter(|change| change.kind != ChangeKind::Create);
     let edited = edited.filter(|change| {

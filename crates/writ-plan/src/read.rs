@@ -70,6 +70,7 @@ pub fn read_plan(text: &str) -> Result<PlanDocument, PlanError> {
         let problem = PlanProblem::TooLarge { bytes: text.len(), most: MAX_PLAN_BYTES };
         return Err(PlanError { line: Some(1), field: String::new(), problem });
     }
+    // Line breaks of Windows must not make another text of the same plan.
     let text = text.replace("\r\n", "\n");
     let parts = split_front_matter(&text)?;
     let front = read_yaml(parts.front, parts.front_line)?;
@@ -106,6 +107,7 @@ fn split_front_matter(text: &str) -> Result<Parts<'_>, PlanError> {
     };
     if lines.get(first).is_some_and(|(_, line)| opens_fence(line)) {
         first = first.saturating_add(1);
+        // A fence that is not closed, as in an answer that was cut, is no reason to refuse a whole plan.
         let last = lines.iter().rposition(|(_, line)| !line.trim().is_empty()).unwrap_or(0);
         if lines.get(last).is_some_and(|(_, line)| line.trim() == "```") {
             end = last;
@@ -115,6 +117,7 @@ fn split_front_matter(text: &str) -> Result<Parts<'_>, PlanError> {
         lines.get(at).is_some_and(|(_, line)| line.trim_end().trim_start_matches('\u{feff}') == "---")
     };
     let number = |at: usize| u32::try_from(at.saturating_add(1)).unwrap_or(u32::MAX);
+    // Counted before anything is read: of two plans nothing tells which one is meant.
     let count = count_plans(&lines, first..end);
     if count > 1 {
         return Err(whole(number(first), PlanProblem::Several { count }));
@@ -312,6 +315,7 @@ fn read_predicate(key: &str, node: &Node, at: &str) -> Result<Predicate, PlanErr
         "output_lt" => Predicate::OutputLt { limit: text()? },
         "output_gt" => Predicate::OutputGt { limit: text()? },
         "file_exists" => Predicate::FileExists { path: text()? },
+        // `not_empty: false` would expect no output, which `equals: ""` says.
         "not_empty" => match node.to_json() == Value::Bool(true) {
             true => Predicate::NotEmpty,
             false => return Err(wrong(at, describe(node), "true")),

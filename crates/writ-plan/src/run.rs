@@ -31,6 +31,7 @@ pub fn run_steps(plan: &PlanDocument) -> Vec<WorkStep> {
                 steps.push(only_step(plan));
             }
             let names: Vec<String> = steps.iter().map(|step| step.id.clone()).collect();
+            // Each step of a task waits for the one before it.
             for (step, before) in steps.iter_mut().skip(1).zip(names) {
                 if !step.after.contains(&before) {
                     step.after.push(before);

@@ -167,6 +167,7 @@ fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize) {
                 let _ = write!(out, "{key}:\n{}", " ".repeat(indent.saturating_add(2)));
                 write_map(out, inner, indent.saturating_add(2));
             }
+            // Mappings get a line for each key; lists of texts stay on one line.
             Value::Array(items) if items.iter().any(Value::is_object) => {
                 let _ = writeln!(out, "{key}:");
                 for item in items {
@@ -176,6 +177,7 @@ fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize) {
             Value::String(text) if is_block(text) => {
                 let _ = writeln!(out, "{key}: |");
                 for line in text.lines() {
+                    // Blanks at the end of an empty line would be no part of the text when it is read.
                     let space = if line.is_empty() { 0 } else { indent.saturating_add(2) };
                     let _ = writeln!(out, "{}{line}", " ".repeat(space));
                 }
@@ -205,6 +207,7 @@ fn write_item(out: &mut String, item: &Value, indent: usize) {
 /// Writes a value on one line.
 fn short(value: &Value) -> String {
     match value {
+        // Quotation marks only where they are needed: people read the plan too.
         Value::String(text) if is_bare(text) => text.clone(),
         Value::String(text) => quote(text),
         Value::Array(items) => format!("[{}]", items.iter().map(short).collect::<Vec<_>>().join(", ")),
@@ -252,6 +255,7 @@ fn quote(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             '\r' => quoted.push_str("\\r"),
+            // The other line breaks of Unicode would look like new lines of the document.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{85}') => {
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }

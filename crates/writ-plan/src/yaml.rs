@@ -80,7 +80,7 @@ fn plain_to_json(text: &str) -> Value {
     }
 }
 
-/// Reads front matter whose first line has the number `first_line`.
+/// Reads front matter; its first line has the number `first_line`.
 ///
 /// # Errors
 ///
@@ -127,6 +127,7 @@ impl<'a> Line<'a> {
     }
 
     fn is_item(&self) -> bool {
+        // `-5` is a text; only a mark with a blank behind it begins an item.
         self.text == "-" || self.text.starts_with("- ")
     }
 }
@@ -201,6 +202,7 @@ impl<'a> Reader<'a> {
             let Some((key, rest)) = split_key(line.text) else {
                 return Err(syntax(line.number, format!("'{}' is not `key: value`", quoted(line.text))));
             };
+            // Readers disagree which of two values counts: people might approve one, and the other be run.
             if entries.iter().any(|(earlier, _)| *earlier == key) {
                 let problem = PlanProblem::Duplicate(quoted(&key));
                 return Err(PlanError { line: Some(line.number), field: String::new(), problem });
@@ -248,6 +250,7 @@ impl<'a> Reader<'a> {
                 format!("'{}': anchors, aliases and tags are not read", quoted(rest)),
             )),
             Some(_) => {
+                // YAML would join such lines; planners write them by mistake more often than on purpose.
                 if self.peek()?.is_some_and(|next| next.indent > indent) {
                     let problem = "a text over several lines; begin it with `|`";
                     return Err(syntax(line.number, problem));
@@ -292,6 +295,7 @@ impl<'a> Reader<'a> {
             lines.push(format!("{}{}", " ".repeat(next.indent.saturating_sub(start)), next.text));
             self.at = self.at.saturating_add(1);
         }
+        // Empty lines before the next key belong to the layout, also where `+` asks for them.
         while lines.last().is_some_and(|last| last.trim().is_empty()) {
             lines.pop();
         }

@@ -1,4 +1,4 @@
-//! Which part of a conversation leaves the context for good, and what a summary of it is made of.
+//! The part of a conversation that leaves the context, and the text that its summary is made of.
 //!
 //! The history itself never changes. A compaction is a record beside it: up to which message the history is
 //! summarised, and by which text. The next turn reads the summary and what came after it.
@@ -175,7 +175,7 @@ pub fn describe_groups(history: &[Arc<ChatMessage>], most_chars: usize) -> Vec<H
         .collect()
 }
 
-/// Returns a message as a text for people and models: who said what.
+/// Returns a message as a text for people and models, with its speaker.
 pub fn describe_message(message: &ChatMessage) -> String {
     let who = match message.role {
         Role::System => "harness",

@@ -46,7 +46,7 @@ pub(super) struct Showing {
 
 /// Everything but the system zone.
 pub(super) struct Zones {
-    /// What stands for the conversation before the history.
+    /// The parts that stand for the conversation before the history.
     carried: Vec<MessageUnit>,
     owner_profile: Vec<MessageUnit>,
     /// A note on what was evicted of the history.

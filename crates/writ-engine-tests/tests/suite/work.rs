@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use writ_runtime::engine::Answer;
+use writ_runtime::engine::{Answer, Join, Joined};
 use writ_store::reads::UsageReads as _;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::api::work::{WorkDetails, WorkState};
@@ -159,15 +159,43 @@ async fn show(engine: &TestEngine, item: &str) -> WorkDetails {
     serde_json::from_value(shown).expect("reads")
 }
 
+/// The longest wait for an item: one that does not come to rest fails the test.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The time after which an item is looked at again without news of it.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Waits for news of an item at rest. News that went to another session are not seen here, so the wait has an end.
+async fn until_news(watched: &mut Joined) {
+    let news = async {
+        while let Ok(frame) = watched.live.recv().await {
+            if matches!(&frame.frame, ServerFrame::Work(news) if news.state.is_at_rest()) {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LOOK_AGAIN, news).await;
+}
+
 /// Waits until an item needs nothing but a person, if ever.
 async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
-    loop {
-        let shown = show(engine, item).await;
-        if shown.summary.state.is_at_rest() && shown.summary.state != WorkState::Proposed {
-            return shown;
+    let at_rest = async {
+        let mut watched: Option<Joined> = None;
+        loop {
+            let shown = show(engine, item).await;
+            if shown.summary.state.is_at_rest() && shown.summary.state != WorkState::Proposed {
+                return shown;
+            }
+            if let Some(watched) = &mut watched {
+                until_news(watched).await;
+            } else {
+                // The item is looked at once more after this, so that no news is missed in between.
+                let join = Join { session: Some(shown.summary.session), ..Join::default() };
+                watched = engine.engine.join(OWNER, join).await.ok();
+            }
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    tokio::time::timeout(PATIENCE, at_rest).await.unwrap_or_else(|_| panic!("'{item}' comes to no rest"))
 }
 
 /// Proposes a plan and approves it. Returns the item's id.
@@ -388,7 +416,7 @@ fn a_plan_of_200_steps_costs_little_more_than_200_turns() {
         let began = Instant::now();
         let mut joined = engine
             .engine
-            .join(OWNER, writ_runtime::engine::Join { session: Some(session), ..Default::default() })
+            .join(OWNER, Join { session: Some(session), ..Join::default() })
             .await
             .expect("joined");
         for n in 0..STEPS {
@@ -475,15 +503,18 @@ fn needs_userns_a_goal_mends_what_its_checks_find_and_asks_once() {
     });
     engine.runtime.block_on(async {
         let goal = begin(&engine, GOAL, None).await;
-        let task = loop {
-            let listed = engine.call("work.list", json!({})).await.expect("a list");
-            let child =
-                listed["items"].as_array().expect("a list").iter().find(|item| item["goal"] == goal.as_str());
-            if let Some(child) = child.filter(|child| child["state"] == "done") {
-                break child.clone();
+        let done = async {
+            loop {
+                let listed = engine.call("work.list", json!({})).await.expect("a list");
+                let mut items = listed["items"].as_array().expect("a list").iter();
+                let child = items.find(|item| item["goal"] == goal.as_str());
+                if let Some(child) = child.filter(|child| child["state"] == "done") {
+                    break child.clone();
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         };
+        let task = tokio::time::timeout(PATIENCE, done).await.expect("the goal's task is done");
         assert_eq!(task["kind"], "task");
         let jobs = engine.call("jobs.list", json!({})).await.expect("a list");
         let row = jobs["jobs"]

@@ -45,14 +45,15 @@ struct Norm {
 }
 
 impl Encoder {
-    pub(crate) fn load(
+    pub(crate) fn from_tensors(
         tensors: &Tensors,
         settings: &ModelSettings,
         takes_first: bool,
     ) -> Result<Self, LocalModelError> {
-        let words = tensors.matrix("embeddings.word_embeddings.weight")?;
+        let words = tensors.read_matrix("embeddings.word_embeddings.weight")?;
         let width = words.ncols();
         let heads = settings.num_attention_heads;
+        // The heads share the numbers of a vector evenly.
         if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
             return Err(LocalModelError::Damaged(format!("{heads} heads for vectors of {width} numbers")));
         }
@@ -62,21 +63,23 @@ impl Encoder {
         if settings.num_hidden_layers == 0 || settings.num_hidden_layers > MAX_LAYERS {
             return Err(LocalModelError::Damaged(format!("{} layers", settings.num_hidden_layers)));
         }
-        let segment = tensors.matrix("embeddings.token_type_embeddings.weight")?;
-        let mut places = tensors.matrix("embeddings.position_embeddings.weight")?;
+        let segment = tensors.read_matrix("embeddings.token_type_embeddings.weight")?;
+        let mut places = tensors.read_matrix("embeddings.position_embeddings.weight")?;
         let fits = segment.nrows() > 0 && segment.ncols() == width && places.ncols() == width;
         if !fits || places.nrows() < settings.max_position_embeddings {
             return Err(LocalModelError::Damaged("the tables of places and segments do not fit".to_owned()));
         }
+        // A text alone is the first segment: its vector is added to each place once, not to each token of each text.
         places += &segment.row(0);
+        // Zero would divide by zero where all numbers of a row are equal.
         let epsilon = settings.layer_norm_eps.max(f32::MIN_POSITIVE);
-        let norm = Norm::load(tensors, "embeddings.LayerNorm", width, epsilon)?;
-        let layers = (0..settings.num_hidden_layers).map(|n| Layer::load(tensors, n, width, epsilon));
+        let norm = Norm::from_tensors(tensors, "embeddings.LayerNorm", width, epsilon)?;
+        let layers = (0..settings.num_hidden_layers).map(|n| Layer::from_tensors(tensors, n, width, epsilon));
         Ok(Self { words, places, norm, layers: layers.collect::<Result<_, _>>()?, heads, takes_first })
     }
 
     /// Returns the number of tokens that the model knows.
-    pub(crate) fn vocabulary(&self) -> usize {
+    pub(crate) fn count_tokens(&self) -> usize {
         self.words.nrows()
     }
 
@@ -87,9 +90,9 @@ impl Encoder {
             row.assign(&self.words.row(*token));
             row += &self.places.row(place);
         }
-        self.norm.apply(&mut state);
+        self.norm.normalise_rows(&mut state);
         for layer in &self.layers {
-            state = layer.apply(state, self.heads);
+            state = layer.apply_layer(state, self.heads);
         }
         let pooled = if self.takes_first { None } else { state.mean_axis(Axis(0)) };
         pooled.map_or_else(|| state.row(0).to_vec(), |mean| mean.to_vec())
@@ -97,15 +100,22 @@ impl Encoder {
 }
 
 impl Layer {
-    fn load(tensors: &Tensors, n: usize, width: usize, epsilon: f32) -> Result<Self, LocalModelError> {
-        let square =
-            |part: &str| Linear::load(tensors, &format!("encoder.layer.{n}.{part}"), Some((width, width)));
-        let widened = Linear::load(tensors, &format!("encoder.layer.{n}.intermediate.dense"), None)?;
+    fn from_tensors(
+        tensors: &Tensors,
+        n: usize,
+        width: usize,
+        epsilon: f32,
+    ) -> Result<Self, LocalModelError> {
+        let square = |part: &str| {
+            Linear::from_tensors(tensors, &format!("encoder.layer.{n}.{part}"), Some((width, width)))
+        };
+        let widened = Linear::from_tensors(tensors, &format!("encoder.layer.{n}.intermediate.dense"), None)?;
         let (from, wide) = widened.weight.dim();
         if from != width {
             return Err(LocalModelError::Damaged(format!("layer {n} has another width")));
         }
-        let norm = |part: &str| Norm::load(tensors, &format!("encoder.layer.{n}.{part}"), width, epsilon);
+        let norm =
+            |part: &str| Norm::from_tensors(tensors, &format!("encoder.layer.{n}.{part}"), width, epsilon);
         Ok(Self {
             query: square("attention.self.query")?,
             key: square("attention.self.key")?,
@@ -113,14 +123,21 @@ impl Layer {
             attended: square("attention.output.dense")?,
             attended_norm: norm("attention.output.LayerNorm")?,
             widened,
-            narrowed: Linear::load(tensors, &format!("encoder.layer.{n}.output.dense"), Some((wide, width)))?,
+            narrowed: Linear::from_tensors(
+                tensors,
+                &format!("encoder.layer.{n}.output.dense"),
+                Some((wide, width)),
+            )?,
             norm: norm("output.LayerNorm")?,
         })
     }
 
-    fn apply(&self, state: Matrix, heads: usize) -> Matrix {
-        let (query, key, value) =
-            (self.query.apply(&state), self.key.apply(&state), self.value.apply(&state));
+    fn apply_layer(&self, state: Matrix, heads: usize) -> Matrix {
+        let (query, key, value) = (
+            self.query.multiply_rows(&state),
+            self.key.multiply_rows(&state),
+            self.value.multiply_rows(&state),
+        );
         let head_width = state.ncols() / heads;
         // As a number of at most some thousands it is exact.
         let scale = (head_width as f32).sqrt().recip();
@@ -132,30 +149,35 @@ impl Layer {
             softmax_rows(&mut weights);
             joined.slice_mut(part).assign(&weights.dot(&value.slice(part)));
         }
-        let mut attended = self.attended.apply(&joined);
+        // Each half of the layer adds its result to what went in.
+        let mut attended = self.attended.multiply_rows(&joined);
         attended += &state;
-        self.attended_norm.apply(&mut attended);
-        let mut wide = self.widened.apply(&attended);
-        wide.mapv_inplace(gelu);
-        let mut result = self.narrowed.apply(&wide);
+        self.attended_norm.normalise_rows(&mut attended);
+        let mut wide = self.widened.multiply_rows(&attended);
+        wide.mapv_inplace(activate_gelu);
+        let mut result = self.narrowed.multiply_rows(&wide);
         result += &attended;
-        self.norm.apply(&mut result);
+        self.norm.normalise_rows(&mut result);
         result
     }
 }
 
 impl Linear {
     /// Reads a layer; `shape` is the number of inputs and of outputs, where it is known.
-    fn load(tensors: &Tensors, name: &str, shape: Option<(usize, usize)>) -> Result<Self, LocalModelError> {
-        let weight = tensors.matrix(&format!("{name}.weight"))?.reversed_axes();
+    fn from_tensors(
+        tensors: &Tensors,
+        name: &str,
+        shape: Option<(usize, usize)>,
+    ) -> Result<Self, LocalModelError> {
+        let weight = tensors.read_matrix(&format!("{name}.weight"))?.reversed_axes();
         if shape.is_some_and(|shape| shape != weight.dim()) {
             return Err(LocalModelError::Damaged(format!("the tensor {name}.weight has another size")));
         }
-        let bias = tensors.row(&format!("{name}.bias"), weight.ncols())?;
+        let bias = tensors.read_row(&format!("{name}.bias"), weight.ncols())?;
         Ok(Self { weight, bias })
     }
 
-    fn apply(&self, input: &Matrix) -> Matrix {
+    fn multiply_rows(&self, input: &Matrix) -> Matrix {
         let mut output = input.dot(&self.weight);
         output += &self.bias;
         output
@@ -163,12 +185,17 @@ impl Linear {
 }
 
 impl Norm {
-    fn load(tensors: &Tensors, name: &str, width: usize, epsilon: f32) -> Result<Self, LocalModelError> {
-        let weight = tensors.row(&format!("{name}.weight"), width)?;
-        Ok(Self { weight, bias: tensors.row(&format!("{name}.bias"), width)?, epsilon })
+    fn from_tensors(
+        tensors: &Tensors,
+        name: &str,
+        width: usize,
+        epsilon: f32,
+    ) -> Result<Self, LocalModelError> {
+        let weight = tensors.read_row(&format!("{name}.weight"), width)?;
+        Ok(Self { weight, bias: tensors.read_row(&format!("{name}.bias"), width)?, epsilon })
     }
 
-    fn apply(&self, state: &mut Matrix) {
+    fn normalise_rows(&self, state: &mut Matrix) {
         for mut row in state.rows_mut() {
             let count = row.len().max(1) as f32;
             let mean = row.sum() / count;
@@ -193,7 +220,7 @@ fn softmax_rows(weights: &mut Matrix) {
 }
 
 /// The activation of BERT, x Φ(x), with the error function of Abramowitz and Stegun 7.1.26 (error below 1.5e-7).
-fn gelu(number: f32) -> f32 {
+fn activate_gelu(number: f32) -> f32 {
     let scaled = number * std::f32::consts::FRAC_1_SQRT_2;
     let size = scaled.abs();
     let t = (1.0 + 0.327_591_1 * size).recip();

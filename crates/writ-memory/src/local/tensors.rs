@@ -24,13 +24,14 @@ pub(crate) struct Tensors {
 impl Tensors {
     pub(crate) fn open(file: &Path) -> Result<Self, LocalModelError> {
         let bytes = read_bounded(file, MAX_TENSOR_BYTES)?;
+        // The header is checked now; a tensor is looked up only when the model asks for it.
         SafeTensors::deserialize(&bytes)
             .map_err(|error| LocalModelError::Damaged(format!("{}: {error}", file.display())))?;
         Ok(Self { bytes })
     }
 
     /// Returns a short text that differs between models, not between copies of one.
-    pub(crate) fn fingerprint(&self) -> String {
+    pub(crate) fn take_fingerprint(&self) -> String {
         const SAMPLES: usize = 4_096;
         let step = (self.bytes.len() / SAMPLES).max(1);
         // `DefaultHasher::new` has fixed keys; should the algorithm change, memories are embedded anew, once.
@@ -43,36 +44,36 @@ impl Tensors {
     }
 
     /// Returns a table by its name.
-    pub(crate) fn matrix(&self, name: &str) -> Result<Matrix, LocalModelError> {
-        let (shape, numbers) = self.numbers(name)?;
-        let [rows, columns] = shape[..] else { return Err(damaged(name, "is no table")) };
-        Array2::from_shape_vec((rows, columns), numbers).map_err(|_| damaged(name, "has another size"))
+    pub(crate) fn read_matrix(&self, name: &str) -> Result<Matrix, LocalModelError> {
+        let (shape, numbers) = self.read_numbers(name)?;
+        let [rows, columns] = shape[..] else { return Err(damaged_tensor(name, "is no table")) };
+        Array2::from_shape_vec((rows, columns), numbers).map_err(|_| damaged_tensor(name, "has another size"))
     }
 
     /// Returns the first of several tables that is there.
-    pub(crate) fn matrix_of_any(&self, names: &[&str]) -> Result<Matrix, LocalModelError> {
-        let found = names.iter().find_map(|name| self.matrix(name).ok());
+    pub(crate) fn read_any_matrix(&self, names: &[&str]) -> Result<Matrix, LocalModelError> {
+        let found = names.iter().find_map(|name| self.read_matrix(name).ok());
         found.ok_or_else(|| LocalModelError::Damaged(format!("there is no tensor {}", names.join(" or "))))
     }
 
     /// Returns a row of numbers by its name.
-    pub(crate) fn row(&self, name: &str, size: usize) -> Result<Array1<f32>, LocalModelError> {
-        let (_, numbers) = self.numbers(name)?;
+    pub(crate) fn read_row(&self, name: &str, size: usize) -> Result<Array1<f32>, LocalModelError> {
+        let (_, numbers) = self.read_numbers(name)?;
         if numbers.len() == size {
             Ok(Array1::from_vec(numbers))
         } else {
-            Err(damaged(name, "has another size"))
+            Err(damaged_tensor(name, "has another size"))
         }
     }
 
-    fn numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), LocalModelError> {
+    fn read_numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), LocalModelError> {
         let tensors = SafeTensors::deserialize(&self.bytes)
             .map_err(|error| LocalModelError::Damaged(error.to_string()))?;
         // Some models are saved with the name of the whole before each part.
         let tensor = tensors
             .tensor(name)
             .or_else(|_| tensors.tensor(&format!("bert.{name}")))
-            .map_err(|_| damaged(name, "is missing"))?;
+            .map_err(|_| damaged_tensor(name, "is missing"))?;
         let data = tensor.data();
         // An else-branch, since the enum of the library has forms that were added later.
         let numbers: Vec<f32> = if tensor.dtype() == Dtype::F32 {
@@ -83,13 +84,15 @@ impl Tensors {
             data.chunks_exact(2).map(|bytes| half_number(u16::from_le_bytes([bytes[0], bytes[1]]))).collect()
         } else if tensor.dtype() == Dtype::BF16 {
             data.chunks_exact(2)
+                // BF16 is the upper half of an f32.
                 .map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16))
                 .collect()
         } else {
-            return Err(damaged(name, "is in a form of numbers that is not read"));
+            return Err(damaged_tensor(name, "is in a form of numbers that is not read"));
         };
+        // One such number would make every vector of the model useless.
         if numbers.iter().any(|number| !number.is_finite()) {
-            return Err(damaged(name, "holds what is no number"));
+            return Err(damaged_tensor(name, "holds what is no number"));
         }
         Ok((tensor.shape().to_vec(), numbers))
     }
@@ -107,7 +110,7 @@ fn half_number(bits: u16) -> f32 {
     }
 }
 
-fn damaged(name: &str, why: &str) -> LocalModelError {
+fn damaged_tensor(name: &str, why: &str) -> LocalModelError {
     LocalModelError::Damaged(format!("the tensor {name} {why}"))
 }
 
@@ -117,6 +120,7 @@ pub(super) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, LocalMode
         |error: std::io::Error| LocalModelError::Unreadable { file: file.to_owned(), why: error.to_string() };
     let mut bytes = Vec::new();
     let opened = File::open(file).map_err(unreadable)?;
+    // One byte more than allowed shows that a file is too large; its size alone could change while it is read.
     let read = opened.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
     if u64::try_from(read).unwrap_or(u64::MAX) > limit {
         return Err(LocalModelError::TooLarge { file: file.to_owned(), limit });

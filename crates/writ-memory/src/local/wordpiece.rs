@@ -95,6 +95,7 @@ impl Tokenizer {
             numbers.insert(token, number);
         }
         let unknown = file.model.unk_token.as_ref().and_then(|token| token.as_str()).unwrap_or("[UNK]");
+        // The normalizer of BERT makes lower case unless it says otherwise.
         let lowercase = file.normalizer.and_then(|settings| settings.lowercase).unwrap_or(true);
         Self::new(numbers, &file.model.continuing_subword_prefix, unknown, lowercase)
     }
@@ -114,27 +115,28 @@ impl Tokenizer {
     }
 
     /// Returns one more than the largest number of a token.
-    pub(crate) fn size(&self) -> usize {
+    pub(crate) fn count_tokens(&self) -> usize {
         self.size
     }
 
     /// Returns the tokens of a text between those that begin and end one; at most `most` with both.
     pub(crate) fn encode_framed(&self, text: &str, most: usize) -> Vec<usize> {
-        let pieces = self.pieces(text, most.saturating_sub(2));
+        // Two places are for the tokens that begin and end a text.
+        let pieces = self.cut_text(text, most.saturating_sub(2));
         self.begin.into_iter().chain(pieces).chain(self.end).collect()
     }
 
     /// Returns the tokens of a text that the vocabulary has.
     pub(crate) fn encode_known(&self, text: &str, most: usize) -> Vec<usize> {
-        let mut tokens = self.pieces(text, most);
+        let mut tokens = self.cut_text(text, most);
         tokens.retain(|token| *token != self.unknown);
         tokens
     }
 
     /// Tokens in square brackets have no meaning in a text: what memories say is not syntax.
-    fn pieces(&self, text: &str, most: usize) -> Vec<usize> {
+    fn cut_text(&self, text: &str, most: usize) -> Vec<usize> {
         let mut tokens = Vec::new();
-        for word in split_words(&self.normalize(text)) {
+        for word in split_words(&self.normalise_text(text)) {
             self.cut_word(&word, &mut tokens);
             if tokens.len() >= most {
                 break;
@@ -144,12 +146,13 @@ impl Tokenizer {
         tokens
     }
 
-    fn normalize(&self, text: &str) -> String {
+    fn normalise_text(&self, text: &str) -> String {
         let mut spaced = String::with_capacity(text.len());
         for letter in text.chars() {
             if letter.is_whitespace() {
                 spaced.push(' ');
             } else if is_ideograph(letter) {
+                // BERT reads each ideograph as a word.
                 spaced.extend([' ', letter, ' ']);
             } else if !letter.is_control() && !is_invisible(letter) {
                 spaced.push(letter);
@@ -158,6 +161,7 @@ impl Tokenizer {
         if !self.lowercase {
             return spaced;
         }
+        // Vocabularies in lower case are without accents too.
         spaced.nfd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).collect()
     }
 
@@ -170,6 +174,7 @@ impl Tokenizer {
         }
         let (mut start, mut pieces) = (0, Vec::new());
         while start < word.len() {
+            // Greedy from the left, as the tokenizer of the training did; another cut would name other tokens.
             let longest = ends.iter().rev().take_while(|end| **end > start).find_map(|end| {
                 let piece = &word[start..*end];
                 let known = if start == 0 {

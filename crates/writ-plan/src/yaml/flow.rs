@@ -19,6 +19,7 @@ pub(super) fn is_closed(text: &str) -> bool {
             (None, _) => {}
         }
     }
+    // Below zero there is a bracket too many; the reader names it.
     depth <= 0 && quote.is_none()
 }
 
@@ -144,6 +145,7 @@ impl<'a> Flow<'a> {
         }
         let end = self.rest.find(':').ok_or_else(|| at_line(no_key(self.rest)))?;
         let key = self.rest.get(..end).unwrap_or_default();
+        // `{ a, b: 1 }`: the colon found belongs to a later key.
         if key.contains([',', ']', '}', '{', '[']) || key.trim().is_empty() {
             return Err(at_line(no_key(self.rest)));
         }

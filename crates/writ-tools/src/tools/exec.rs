@@ -100,6 +100,7 @@ fn prepare_shell(
             return Err(invalid_arguments(&SHELL_EXEC, "give either 'command' or 'argv'"));
         }
     };
+    // Checked here, so that the model reads a reason and not an error number of the kernel.
     check_argv(&SHELL_EXEC, &argv)?;
     let cwd = work_directory(&SHELL_EXEC, args.cwd.as_deref())?;
     let hosts = named_hosts(&SHELL_EXEC, args.hosts)?;
@@ -132,6 +133,8 @@ fn prepare_python(
         return Err(invalid_arguments(&PYTHON_EXEC, "'script' is empty"));
     }
     no_nul(&PYTHON_EXEC, "script", &args.script)?;
+    // `-I`: modules of the work folder are not imported in the place of those of the library; `-` reads the script from
+    // the input, where its length has no bound of an argument.
     let mut argv = vec!["python3".to_owned(), "-I".to_owned(), "-".to_owned()];
     argv.extend(args.args.unwrap_or_default());
     check_argv(&PYTHON_EXEC, &argv)?;

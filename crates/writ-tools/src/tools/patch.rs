@@ -122,6 +122,7 @@ fn apply_patch(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, 
     if places.is_empty() {
         return Err(no_match(path, text, &args.old));
     }
+    // To change the first of several would be a guess; the model can name the place with more lines.
     if places.len() > 1 && !all {
         let lines = places.iter().take(MAX_PLACES).map(|place| line_number(text, place.start)).collect();
         return Err(ToolError::Ambiguous { path: path.as_str().to_owned(), count: places.len(), lines });
@@ -132,6 +133,7 @@ fn apply_patch(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, 
         result.push_str(text.get(rest..place.start).unwrap_or_default());
         result.push_str(&edit.text_for(text, place));
         rest = place.end;
+        // Many short places can each grow by a long text, so the size is watched on the way.
         if result.len() > MAX_RESULT_BYTES {
             break;
         }

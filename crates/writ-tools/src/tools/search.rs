@@ -69,6 +69,7 @@ fn prepare_search(
     check_pattern(&args.pattern)?;
     check_glob(&glob)?;
     let max_matches = args.max_matches.unwrap_or(DEFAULT_MATCHES);
+    // Refused, not cut to the bound: the model would take the matches for all that there are.
     if !(1..=MAX_MATCHES).contains(&max_matches) {
         return Err(invalid_arguments(&SEARCH, &format!("'max_matches' must be from 1 to {MAX_MATCHES}")));
     }
@@ -86,6 +87,7 @@ fn check_pattern(pattern: &str) -> Result<(), ToolError> {
     if pattern.len() > MAX_PATTERN_BYTES {
         return Err(too_long("the size of 'pattern' in bytes"));
     }
+    // A mistake in the pattern is found before the call is decided, and not only in the sandbox.
     RegexMatcherBuilder::new()
         .size_limit(MAX_PATTERN_MEMORY)
         .line_terminator(Some(b'\n'))

@@ -123,6 +123,7 @@ fn prepare_unsubscribe(
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let UnsubscribeArgs { id } = parse_arguments(&CONTEXT_UNSUBSCRIBE, arguments)?;
+    // Ids are made by the harness: another form was never given out.
     let named = !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_alphanumeric());
     if !named {
         return Err(invalid_arguments(

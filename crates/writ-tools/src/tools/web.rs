@@ -153,6 +153,7 @@ fn prepare_request(
     if let Some(body) = body {
         draft = draft.with_sink("body", body);
     }
+    // The usual types carry nothing; a free text in their place could carry data out.
     if let Some(media) = content_type.filter(|media| !USUAL_MEDIA.contains(&media.as_str())) {
         draft = draft.with_sink("content_type", media);
     }
