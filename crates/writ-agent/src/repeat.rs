@@ -50,9 +50,9 @@ pub(crate) enum Repeat {
 }
 
 impl Repeats {
-    /// Judges a call before it is performed.
-    pub(crate) fn judge_call(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
-        if self.fruitless >= MAX_FRUITLESS {
+    /// Judges a call before it is performed. `is_first`: it is the first of its answer, so the model knew of all results.
+    pub(crate) fn judge_call(&mut self, call: &ToolCall, max_identical: u32, is_first: bool) -> Repeat {
+        if is_first && self.fruitless >= MAX_FRUITLESS {
             return Repeat::Fruitless;
         }
         let Some(known) = self.closes_a_circle(digest_of_call(call), max_identical) else {
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn the_fourth_identical_call_with_equal_results_is_a_circle() {
-        assert_eq!(after(&[("a", "1"), ("a", "1")]).judge_call(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&[("a", "1"), ("a", "1")]).judge_call(&call("a"), 3, true), Repeat::No);
         let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
         let reordered = ToolCall { arguments: serde_json::json!({"a": "a", "b": 1}), ..call("a") };
-        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::No);
-        assert_eq!(repeats.judge_call(&reordered, 3), Repeat::Again);
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Stuck);
+        assert_eq!(repeats.judge_call(&call("b"), 3, true), Repeat::No);
+        assert_eq!(repeats.judge_call(&reordered, 3, true), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Stuck);
     }
 
     #[test]
@@ -156,13 +156,17 @@ mod tests {
         let mut repeats = Repeats::default();
         let failed = |n: u32| ToolResult { outcome: ToolOutcome::Failed, ..result(&format!("failure {n}")) };
         for n in 0..MAX_FRUITLESS {
-            assert_eq!(repeats.judge_call(&call(&format!("try {n}")), 3), Repeat::No);
+            assert_eq!(repeats.judge_call(&call(&format!("try {n}")), 3, true), Repeat::No);
             repeats.note_result(&call(&format!("try {n}")), &failed(n));
         }
-        assert_eq!(repeats.judge_call(&call("another"), 3), Repeat::Fruitless);
+        assert_eq!(repeats.judge_call(&call("another"), 3, true), Repeat::Fruitless);
         let mut repeats = Repeats::default();
         for n in 0..3 * MAX_FRUITLESS {
-            assert_eq!(repeats.judge_call(&call(&format!("try {n}")), 3), Repeat::No, "one of five works");
+            assert_eq!(
+                repeats.judge_call(&call(&format!("try {n}")), 3, true),
+                Repeat::No,
+                "one of five works"
+            );
             let done = result(&format!("{n}"));
             repeats.note_result(&call(&format!("try {n}")), &if n % 5 == 0 { done } else { failed(n) });
         }
@@ -170,31 +174,31 @@ mod tests {
 
     #[test]
     fn a_changed_result_is_progress() {
-        assert_eq!(after(&[("a", "1"), ("a", "1"), ("a", "2")]).judge_call(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&[("a", "1"), ("a", "1"), ("a", "2")]).judge_call(&call("a"), 3, true), Repeat::No);
         let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Again);
         repeats.note_result(&call("b"), &result("new"));
         for _ in 0..3 {
             repeats.note_result(&call("a"), &result("1"));
         }
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again, "progress forgets the strike");
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Again, "progress forgets the strike");
         repeats.note_result(&call("a"), &result("1"));
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Stuck, "an old result does not");
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Stuck, "an old result does not");
     }
 
     #[test]
     fn two_full_cycles_are_a_circle_when_the_results_are_equal() {
         let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
-        assert_eq!(after(&circle).judge_call(&call("a"), 3), Repeat::Again);
-        assert_eq!(after(&circle).judge_call(&call("c"), 3), Repeat::No);
-        assert_eq!(after(&circle).judge_call(&call("b"), 3), Repeat::No);
-        assert_eq!(after(&circle[1..]).judge_call(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&circle).judge_call(&call("a"), 3, true), Repeat::Again);
+        assert_eq!(after(&circle).judge_call(&call("c"), 3, true), Repeat::No);
+        assert_eq!(after(&circle).judge_call(&call("b"), 3, true), Repeat::No);
+        assert_eq!(after(&circle[1..]).judge_call(&call("a"), 3, true), Repeat::No);
         assert_eq!(
-            after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge_call(&call("a"), 3),
+            after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge_call(&call("a"), 3, true),
             Repeat::No
         );
         assert_eq!(
-            after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge_call(&call("a"), 3),
+            after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge_call(&call("a"), 3, true),
             Repeat::No
         );
     }
@@ -203,12 +207,12 @@ mod tests {
     fn after_a_refusal_the_next_call_of_the_circle_is_the_end_and_a_new_one_is_not() {
         let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
         let mut repeats = after(&circle);
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
-        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::Stuck);
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("b"), 3, true), Repeat::Stuck);
         let mut repeats = after(&circle);
-        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
-        assert_eq!(repeats.judge_call(&call("c"), 3), Repeat::No);
+        assert_eq!(repeats.judge_call(&call("a"), 3, true), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("c"), 3, true), Repeat::No);
         repeats.note_result(&call("c"), &result("new"));
-        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::No, "progress opens the circle");
+        assert_eq!(repeats.judge_call(&call("b"), 3, true), Repeat::No, "progress opens the circle");
     }
 }

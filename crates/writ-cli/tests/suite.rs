@@ -803,7 +803,7 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
     let checks = report["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == "jobs").expect("a check of jobs");
-    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("5 of the engine")));
+    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("7 of the engine")));
 }
 
 #[test]

@@ -55,9 +55,6 @@ pub enum MemoryConfigError {
     /// The local embedder has no folder.
     #[error("'memory.embedder' is \"local\" and 'memory.folder' is not set")]
     NoFolder,
-    /// There is a folder, and another embedder.
-    #[error("'memory.folder' is set and 'memory.embedder' is not \"local\"")]
-    UnusedFolder,
 }
 
 impl MemoryConfig {
@@ -65,12 +62,12 @@ impl MemoryConfig {
     ///
     /// # Errors
     ///
-    /// If a local embedder has no folder, or a folder no local embedder.
+    /// If a local embedder has no folder.
     pub fn check_settings(&self) -> Result<(), MemoryConfigError> {
         match (self.embedder, &self.folder) {
             (EmbedderKind::Local, None) => Err(MemoryConfigError::NoFolder),
-            (EmbedderKind::None | EmbedderKind::Model, Some(_)) => Err(MemoryConfigError::UnusedFolder),
-            (EmbedderKind::Local, Some(_)) | (EmbedderKind::None | EmbedderKind::Model, None) => Ok(()),
+            // A folder without its embedder is not used, and waits for the day when it is.
+            (EmbedderKind::None | EmbedderKind::Model, _) | (EmbedderKind::Local, Some(_)) => Ok(()),
         }
     }
 }

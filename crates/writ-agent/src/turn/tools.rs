@@ -150,7 +150,7 @@ impl Turn {
     fn judge_call(&mut self, call: &ToolCall, fault: Option<String>) -> CallVerdict {
         let limits = &self.config.limits;
         // Repetition is checked first: a call with wrong arguments that repeats itself is a circle, too.
-        match self.repeats.judge_call(call, limits.max_identical_calls) {
+        match self.repeats.judge_call(call, limits.max_identical_calls, self.work.results.is_empty()) {
             Repeat::No => {}
             Repeat::Again => return CallVerdict::Repeated,
             Repeat::Stuck => return CallVerdict::Stop(notice::STOPPED.to_owned(), notice::STUCK.to_owned()),

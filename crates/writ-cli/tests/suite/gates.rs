@@ -515,7 +515,11 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
     let all = bench.server.recorded_requests().into_iter();
     let (judged, answered): (Vec<_>, Vec<_>) =
         all.partition(|request| request.body.to_string().contains("You judge a text"));
-    assert_eq!((judged.len(), answered.len()), (3, 3), "one model call each");
+    assert_eq!(
+        (judged.len(), answered.len()),
+        (4, 3),
+        "one model call each, and a second where the form was wrong"
+    );
     assert!(judged.iter().all(|request| request.body["model"] == "scorer"), "by the role's model");
     assert!(answered.iter().all(|request| request.body["model"] == "scripted"));
     let promoted = Bench::new("openai", script);

@@ -117,7 +117,7 @@ fn null_is_left_out_and_what_is_not_supported_is_refused_by_name() {
         ("surprise", json!(1), "surprise"),
         (
             "messages",
-            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "x" } }] }]),
+            json!([{ "role": "user", "content": [{ "type": "input_audio", "input_audio": { "data": "x" } }] }]),
             "messages[0].content[0].type",
         ),
         (

@@ -265,9 +265,27 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
                     .parse()
                     .is_ok_and(|status| status < 400 && contract.seen.contains(&(name.clone(), status)))
             });
-            // What needs an ask, a passkey, a project or a case router that is there is served in other tests.
-            let elsewhere =
-                ["/ws", "/link", "/fleet", "/approvals/{id}", "/undo/", "/passkeys/", "/diff", "/files/"];
+            // What needs an ask, a passkey, a project, a work item or a case router that is there, or names a session or a
+            // message in its body, is served in other tests.
+            let elsewhere = [
+                "/ws",
+                "/link",
+                "/fleet",
+                "/approvals/{id}",
+                "/undo/",
+                "/passkeys/",
+                "/diff",
+                "/files",
+                "/work/",
+                "/context/pin",
+                "/context/unpin",
+                "/sessions/agent",
+                "/sessions/delete",
+                "/sessions/fork",
+                "/sessions/history",
+                "/sessions/rename",
+                "/sessions/restore",
+            ];
             assert!(
                 served || elsewhere.iter().any(|part| path.contains(part)),
                 "{name}: {:?}",
