@@ -223,7 +223,7 @@ fn reasoning_is_shown_as_one_line() {
         Reply::text("done").with_fault(ReplyFault::RawAfter(0, format!("data: {frame}\n\n")))
     });
     let said = text(&bench.chat("hi", &[]));
-    assert!(said.contains("reasoned in 14 words: First the one, then the other"), "{said}");
+    assert!(said.contains("reasoned in 15 words: First the one, then the other"), "{said}");
     assert!(!said.contains("end of all"), "folded: {said}");
     let frames = text(&bench.chat("hi", &["--json"]));
     assert!(frames.contains(r#""type":"reasoning""#) && frames.contains("end of all"), "{frames}");
