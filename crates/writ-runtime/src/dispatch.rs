@@ -276,17 +276,19 @@ async fn prepare(
     }
     let profile = agent_for(services, session, &lease)?;
     let profile = step::profile_of(services, &lease, profile).await?;
-    // The store learns of a number with the turn's first commit, so those of turns that begin together are given out here.
+    // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
+    let _numbering = session.numbering.lock().await;
     let (journal, now) = (&services.journal, services.journal.clock.now());
-    let mut last = session.numbering.lock().await;
-    let number = journal.store.next_turn_number(session.id).await?.max(last.saturating_add(1));
-    let turn = journal.ids.turn(now);
-    *last = number;
-    drop(last);
+    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
+    let opened = async {
+        let mut drive = opening.await?;
+        drive.write_held().await?;
+        Ok(drive)
+    };
     // A turn that is not to begin does not run.
-    opening.await.inspect_err(|_| session.end(turn))
+    opened.await.inspect_err(|_| session.end(turn))
 }
 
 /// Returns the agent that answers a message of a session.

@@ -229,8 +229,8 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
-    /// The last number that a turn was given: turns of several consumers begin at once, before either is written.
-    pub(crate) numbering: tokio::sync::Mutex<u64>,
+    /// Held until a turn with a new number is written: turns of several consumers begin at once.
+    pub(crate) numbering: tokio::sync::Mutex<()>,
 }
 
 /// The part of a session that changes from turn to turn.
@@ -322,7 +322,7 @@ impl Session {
             state: Mutex::new(state),
             applying: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
-            numbering: tokio::sync::Mutex::new(0),
+            numbering: tokio::sync::Mutex::new(()),
         }
     }
 

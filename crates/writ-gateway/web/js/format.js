@@ -90,6 +90,7 @@ export const EVENTS = {
   policy_changed: "Rules changed",
   sandbox_ready: "Sandbox",
   checkpoint: "Checkpoint",
+  compacted: "Compacted",
   connected: "Network",
   restored: "Restored",
   erased: "Erased",

@@ -14,7 +14,14 @@ const TOKENS: [&str; 8] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "tea", "coffee", 
 
 /// Numbers that differ from tensor to tensor and from place to place.
 fn numbers(seed: usize, count: usize) -> Vec<u8> {
-    let number = |n: usize| (((n * 37 + seed * 101) % 97) as f32 / 97.0 - 0.5) * 0.8;
+    // The last step of SplitMix64: numbers that grow evenly would let places cancel one another.
+    let mixed = |n: usize| {
+        let begun = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ (seed as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let half = (begun ^ (begun >> 30)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        half ^ (half >> 31)
+    };
+    let number = |n: usize| ((mixed(n) % 1_000) as f32 / 1_000.0 - 0.5) * 0.8;
     (0..count).flat_map(|n| number(n).to_le_bytes()).collect()
 }
 
