@@ -60,7 +60,15 @@ afterEach(async () => {
 const visit = (device) => visitor(browser, writ, { viewport: device === "phone" ? PHONE : DESKTOP, hasTouch: device === "phone" });
 const picture = (page, name) => page.screenshot({ path: path.join(PICTURES, `answers-${name}.png`) });
 const answers = (frames) => frames.filter((frame) => ["approval_response", "gate_response"].includes(frame.type));
-const items = (page) => page.locator("#items").innerText();
+/** What stands in the conversation, without what turns have used: that comes a moment later. */
+const shown = () => {
+  document.querySelectorAll("#items .usage").forEach((usage) => usage.remove());
+  return document.getElementById("items").innerText;
+};
+const items = (page) => page.evaluate(shown);
+const untilShown = async (page, text) => {
+  while (await items(page) !== text) await page.waitForFunction(() => new Promise(requestAnimationFrame));
+};
 
 /** Opens the card in Review: beside the conversation where there is room. */
 async function card(page, device) {
@@ -133,7 +141,7 @@ for (const device of ["desktop", "phone"]) {
     await connected(page);
     await reply(page, "Then I leave it.").waitFor();
     await page.locator(".went-on").nth(1).waitFor();
-    await page.waitForFunction((text) => document.getElementById("items").innerText === text, before);
+    await untilShown(page, before);
   });
 
   test(`${device}: what is written while a gate asks waits, and the gate is answered by its own buttons`, async () => {
@@ -233,7 +241,7 @@ for (const device of ["desktop", "phone"]) {
     await early.waitFor();
     assert.equal(await page.getByText("The first sentence is said.").count(), 2);
     assert.equal(await page.locator(".turn").nth(3).locator(".reply").last().innerText(), error, "the error's words, too");
-    await page.waitForFunction((text) => document.getElementById("items").innerText === text, before);
+    await untilShown(page, before);
     await picture(page, `${device}-6-after-reload`);
   });
 
