@@ -83,8 +83,8 @@ export class Sessions {
 
   /** Shows what can be done with a conversation. */
   edit(session) {
-    const row = this.row(session);
-    if (row) this.#edit(row);
+    // A new conversation is not in the list before it is read again.
+    if (session) this.#edit(this.row(session) ?? { session });
   }
 
   /** Reads the list again, soon. */
