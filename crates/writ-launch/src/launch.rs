@@ -15,7 +15,7 @@ use writ_egress::authority::AuthorityError;
 use writ_egress::identity::ServerIdentity;
 use writ_egress::local::{LocalError, LocalServer};
 use writ_sandbox::agent::{
-    AgentEnd, AgentError, AgentLimits, AgentOrder, AgentProfile, AgentResult, AgentRun, AgentStreams,
+    AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams, SandboxProfile,
     run_agent,
 };
 use writ_sandbox::exec::Listener;
@@ -44,7 +44,7 @@ pub struct LaunchOrder {
     /// More variables of the agent.
     pub variables: Vec<(String, String)>,
     /// An AppArmor profile to run under besides.
-    pub profile: Option<AgentProfile>,
+    pub profile: Option<SandboxProfile>,
     /// The bounds of the agent.
     pub limits: AgentLimits,
     /// The bounds of its connections.

@@ -27,7 +27,7 @@ const FORMAT: &str = "writ-memory";
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct BundleHeader {
     format: String,
     version: u32,
 }
@@ -174,7 +174,7 @@ impl BundledMemory {
 
 /// Returns the first line of a bundle.
 pub fn header_line() -> String {
-    let header = Header { format: FORMAT.to_owned(), version: VERSION };
+    let header = BundleHeader { format: FORMAT.to_owned(), version: VERSION };
     // Plain data has a JSON form.
     serde_json::to_string(&header).unwrap_or_default()
 }
@@ -187,7 +187,7 @@ pub fn header_line() -> String {
 pub fn read_bundle(text: &str) -> Result<Vec<BundledMemory>, BundleError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map(|(_, line)| line.trim_start_matches('\u{feff}')).unwrap_or_default();
-    let header: Header = serde_json::from_str(header).map_err(|_| BundleError::NoHeader)?;
+    let header: BundleHeader = serde_json::from_str(header).map_err(|_| BundleError::NoHeader)?;
     if header.format != FORMAT {
         return Err(BundleError::NoHeader);
     }

@@ -12,7 +12,7 @@ use writ_types::unit::Timestamp;
 use crate::codes::SharedIndex;
 use crate::embedder::Embedding;
 use crate::fusion::{FusedRow, Rankings, Reason, fuse_rankings, standing_factor};
-use crate::window::Window;
+use crate::window::TimeWindow;
 
 /// The candidates of each ranking.
 const CANDIDATES: usize = 100;
@@ -47,7 +47,7 @@ pub struct MemorySearch<'a> {
     /// The meaning of the text, and the index of its model.
     pub meaning: Option<(&'a Arc<SharedIndex>, &'a Embedding)>,
     /// The time that it names.
-    pub window: Option<&'a Window>,
+    pub window: Option<&'a TimeWindow>,
     /// The treatment of memories of other times.
     pub beyond: BeyondWindow,
     /// The session of which memories are found beside the common ones.
@@ -62,7 +62,7 @@ pub struct MemorySearch<'a> {
 
 /// A memory that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FoundMemory {
+pub struct RankedMemory {
     /// The memory.
     pub memory: Memory,
     /// The fused score: larger is better.
@@ -79,7 +79,7 @@ pub struct FoundMemory {
 pub async fn search_memories(
     reads: &impl MemoryReads,
     search: &MemorySearch<'_>,
-) -> Result<Vec<FoundMemory>, StoreError> {
+) -> Result<Vec<RankedMemory>, StoreError> {
     let in_window = match search.window {
         Some(window) => Some(reads.memory_rows_within(window.start, window.end, MAX_WINDOW_ROWS).await?),
         None => None,
@@ -146,7 +146,7 @@ async fn read_hits(
     reads: &impl MemoryReads,
     fused: Vec<FusedRow>,
     search: &MemorySearch<'_>,
-) -> Result<Vec<FoundMemory>, StoreError> {
+) -> Result<Vec<RankedMemory>, StoreError> {
     let mut hits = Vec::new();
     for part in fused.chunks(READ_ROWS) {
         let rows: Vec<i64> = part.iter().map(|row| row.row).collect();
@@ -157,7 +157,7 @@ async fn read_hits(
             let Some(memory) = memories.remove(&fused.row) else { continue };
             if memory.is_readable(search.session, search.secrets) {
                 let score = fused.score * standing_factor(&memory, search.now);
-                hits.push(FoundMemory { memory, score, reasons: fused.reasons.clone() });
+                hits.push(RankedMemory { memory, score, reasons: fused.reasons.clone() });
             }
         }
         // Each part is read as a whole: within it age and importance may reverse the order.

@@ -10,7 +10,7 @@ use writ_types::zone::TimeZone;
 
 /// A span of time, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct TimeWindow {
     /// The words that name it.
     pub words: String,
     /// Its start.
@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 4 * 1024;
 const MAX_WORDS: usize = 4;
 
 /// Returns the time that a text names, and the text without the words for it; `None`: it names none.
-pub fn find_window(text: &str, zone: &TimeZone, now: Timestamp) -> Option<(Window, String)> {
+pub fn find_window(text: &str, zone: &TimeZone, now: Timestamp) -> Option<(TimeWindow, String)> {
     let mut end = text.len().min(MAX_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -40,7 +40,7 @@ pub fn find_window(text: &str, zone: &TimeZone, now: Timestamp) -> Option<(Windo
             let name: Vec<&str> = plain[start..start + length].iter().map(String::as_str).collect();
             let Some((first, after)) = days_named(&name, today) else { continue };
             let named = words[start..start + length].join(" ");
-            let window = Window {
+            let window = TimeWindow {
                 words: named.trim_matches(|letter: char| !letter.is_alphanumeric()).to_owned(),
                 start: zone.start_of_day(first)?,
                 end: zone.start_of_day(after)?,

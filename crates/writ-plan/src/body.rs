@@ -9,7 +9,7 @@ pub(crate) const WHAT_TO_DO: &str = "What to do";
 
 /// The sections of the prose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Body {
+pub(crate) struct PlanBody {
     pub(crate) context: String,
     pub(crate) instructions: String,
 }
@@ -59,7 +59,7 @@ pub(crate) fn has_heading(text: &str) -> bool {
 /// # Errors
 ///
 /// If text stands before the first heading, a heading is there twice, or the instructions are missing.
-pub(crate) fn read_body(text: &str, first_line: u32) -> Result<Body, PlanError> {
+pub(crate) fn read_body(text: &str, first_line: u32) -> Result<PlanBody, PlanError> {
     let at_line = |line, problem| PlanError { line: Some(line), field: String::new(), problem };
     let mut sections: Vec<(&'static str, Vec<&str>)> = Vec::new();
     let mut fences = Fences::default();
@@ -85,7 +85,7 @@ pub(crate) fn read_body(text: &str, first_line: u32) -> Result<Body, PlanError> 
         let lines = sections.iter_mut().find(|(heading, _)| *heading == name).map(|(_, lines)| lines);
         lines.map(|lines| trim_lines(lines)).unwrap_or_default()
     };
-    let body = Body { context: section(CONTEXT), instructions: section(WHAT_TO_DO) };
+    let body = PlanBody { context: section(CONTEXT), instructions: section(WHAT_TO_DO) };
     if body.instructions.is_empty() {
         let missing = PlanProblem::Missing("# What to do");
         return Err(at_line(first_line.saturating_sub(1), missing));

@@ -6,7 +6,7 @@ use writ_types::similar::nearest_name;
 use writ_types::unit::MicroUsd;
 
 use crate::error::{PlanError, PlanProblem, quoted};
-use crate::yaml::{Node, NodeValue};
+use crate::yaml::{NodeValue, YamlNode};
 
 /// The most entries of a list of names.
 pub(crate) const MAX_NAMES: usize = 64;
@@ -15,14 +15,14 @@ const MICROS: u64 = 1_000_000;
 
 /// The fields of one mapping.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields<'a> {
-    entries: &'a [(String, Node)],
+pub(crate) struct PlanFields<'a> {
+    entries: &'a [(String, YamlNode)],
     at: &'a str,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> PlanFields<'a> {
     /// Opens a mapping at a path. Its keys must be among `known`.
-    pub(crate) fn open(node: &'a Node, at: &'a str, known: &[&'static str]) -> Result<Self, PlanError> {
+    pub(crate) fn open(node: &'a YamlNode, at: &'a str, known: &[&'static str]) -> Result<Self, PlanError> {
         let NodeValue::Map(entries) = &node.value else {
             return Err(wrong(at, describe(node), "a mapping of keys and values"));
         };
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns a field that is there and not empty.
-    pub(crate) fn find(&self, key: &str) -> Option<&'a Node> {
+    pub(crate) fn find(&self, key: &str) -> Option<&'a YamlNode> {
         let (_, node) = self.entries.iter().find(|(name, _)| name == key)?;
         // An empty value of YAML is a field that was left out; a quoted one is a text.
         let is_null = matches!(&node.value, NodeValue::Text { text, is_quoted: false } if matches!(text.as_str(), "" | "~" | "null"));
@@ -111,7 +111,7 @@ impl<'a> Fields<'a> {
         &self,
         key: &str,
         (what, most): (&'static str, usize),
-        read: impl Fn(&Node, &str) -> Result<T, PlanError>,
+        read: impl Fn(&YamlNode, &str) -> Result<T, PlanError>,
     ) -> Result<Vec<T>, PlanError> {
         let path = self.path(key);
         let Some(node) = self.find(key) else { return Ok(Vec::new()) };
@@ -140,7 +140,7 @@ pub(crate) fn join(at: &str, key: &str) -> String {
 }
 
 /// Reads a text.
-pub(crate) fn text_of(node: &Node, at: &str) -> Result<String, PlanError> {
+pub(crate) fn text_of(node: &YamlNode, at: &str) -> Result<String, PlanError> {
     match &node.value {
         NodeValue::Text { text, .. } => Ok(text.clone()),
         NodeValue::List(_) | NodeValue::Map(_) => Err(wrong(at, describe(node), "a text")),
@@ -148,7 +148,7 @@ pub(crate) fn text_of(node: &Node, at: &str) -> Result<String, PlanError> {
 }
 
 /// Names the form of a value, or quotes it.
-pub(crate) fn describe(node: &Node) -> &str {
+pub(crate) fn describe(node: &YamlNode) -> &str {
     match &node.value {
         NodeValue::Text { text, .. } => text,
         NodeValue::List(_) => "a list",

@@ -7,10 +7,10 @@ const MAX_PARTS: usize = 32;
 
 /// A path to one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JsonPath(Vec<Part>);
+pub(crate) struct JsonPath(Vec<PathPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PathPart {
     Name(String),
     Index(usize),
 }
@@ -29,18 +29,18 @@ impl JsonPath {
                 let (name, after) = named.split_at(end);
                 let is_name =
                     !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
-                (is_name.then(|| Part::Name(name.to_owned()))?, after)
+                (is_name.then(|| PathPart::Name(name.to_owned()))?, after)
             } else {
                 let inner = rest.strip_prefix('[')?;
                 match inner.chars().next()? {
                     quote @ ('"' | '\'') => {
                         let (name, after) = inner.get(1..)?.split_once(quote)?;
-                        (Part::Name(name.to_owned()), after.strip_prefix(']')?)
+                        (PathPart::Name(name.to_owned()), after.strip_prefix(']')?)
                     }
                     // No wildcard, no slice, no negative index: they name several values, or none for sure.
                     _digit => {
                         let (index, after) = inner.split_once(']')?;
-                        (Part::Index(index.parse().ok()?), after)
+                        (PathPart::Index(index.parse().ok()?), after)
                     }
                 }
             };
@@ -53,8 +53,8 @@ impl JsonPath {
     /// Returns the value at the path.
     pub(crate) fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(value, |value, part| match part {
-            Part::Name(name) => value.as_object()?.get(name),
-            Part::Index(index) => value.as_array()?.get(*index),
+            PathPart::Name(name) => value.as_object()?.get(name),
+            PathPart::Index(index) => value.as_array()?.get(*index),
         })
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use writ_types::work::{
-    Check, CheckEnd, Finding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
+    Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
 
 use crate::check::{compile_pattern, read_number};
@@ -19,7 +19,7 @@ const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
 
 /// Judges a check by what its run has shown.
 pub fn judge_check(check: &Check, seen: &Observation) -> Judgement {
-    let mut findings: Vec<Finding> =
+    let mut findings: Vec<CheckFinding> =
         check.expect.iter().map(|expected| judge_predicate(expected, seen)).collect();
     if check.expect.is_empty() {
         findings.push(finding("expect", Verdict::NotRun, "the check expects nothing"));
@@ -32,11 +32,11 @@ pub fn judge_check(check: &Check, seen: &Observation) -> Judgement {
     Judgement { verdict, findings }
 }
 
-fn finding(predicate: &str, verdict: Verdict, reason: impl Into<String>) -> Finding {
-    Finding { predicate: predicate.to_owned(), verdict, reason: reason.into() }
+fn finding(predicate: &str, verdict: Verdict, reason: impl Into<String>) -> CheckFinding {
+    CheckFinding { predicate: predicate.to_owned(), verdict, reason: reason.into() }
 }
 
-fn judge_predicate(expected: &Predicate, seen: &Observation) -> Finding {
+fn judge_predicate(expected: &Predicate, seen: &Observation) -> CheckFinding {
     let (verdict, reason) = match (expected, &seen.end) {
         // A file is there or not, however the command ended.
         (Predicate::FileExists { path }, _) => judge_file(path, seen),

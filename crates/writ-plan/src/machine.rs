@@ -214,13 +214,13 @@ fn after_failure(item: &WorkView<'_>, step: usize) -> Move {
 /// Returns the steps that may begin now, in the order of the plan.
 fn startable(item: &WorkView<'_>) -> Vec<usize> {
     let state = |step: &StepView| match step.state {
-        StepState::Waiting => order::StepState::Waiting,
+        StepState::Waiting => order::StepPhase::Waiting,
         // Until its checks have passed, a step holds the files that it changes.
-        StepState::Running | StepState::Checking => order::StepState::Running,
-        StepState::Done => order::StepState::Done,
-        StepState::Failed => order::StepState::Ended,
+        StepState::Running | StepState::Checking => order::StepPhase::Running,
+        StepState::Done => order::StepPhase::Done,
+        StepState::Failed => order::StepPhase::Ended,
     };
-    let states: Vec<order::StepState> = item.steps.iter().map(state).collect();
+    let states: Vec<order::StepPhase> = item.steps.iter().map(state).collect();
     steps_to_begin(item.plan, &states, MAX_PARALLEL)
 }
 

@@ -55,7 +55,7 @@ fn find_cycle(steps: &[WorkStep], needs: &[BTreeSet<usize>], done: &BTreeSet<usi
 
 /// The state of a step, as far as the order of others depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StepState {
+pub enum StepPhase {
     /// It has not begun.
     Waiting,
     /// It is under way.
@@ -68,21 +68,21 @@ pub enum StepState {
 
 /// Returns the indexes of the steps that may begin now, in the order of the document: their dependencies are done, at most
 /// `most` run at once, and none changes what another one that runs changes.
-pub fn steps_to_begin(steps: &[WorkStep], states: &[StepState], most: usize) -> Vec<usize> {
-    let state = |n: usize| states.get(n).copied().unwrap_or(StepState::Waiting);
+pub fn steps_to_begin(steps: &[WorkStep], states: &[StepPhase], most: usize) -> Vec<usize> {
+    let state = |n: usize| states.get(n).copied().unwrap_or(StepPhase::Waiting);
     let is_done = |name: &str| {
         let place = steps.iter().position(|step| step.id == name);
-        place.is_some_and(|place| state(place) == StepState::Done)
+        place.is_some_and(|place| state(place) == StepPhase::Done)
     };
     let mut running: Vec<&WorkStep> = steps
         .iter()
         .enumerate()
-        .filter(|(n, _)| state(*n) == StepState::Running)
+        .filter(|(n, _)| state(*n) == StepPhase::Running)
         .map(|(_, step)| step)
         .collect();
     let mut begins = Vec::new();
     for (n, step) in steps.iter().enumerate() {
-        let is_free = state(n) == StepState::Waiting && dependencies(step).all(is_done);
+        let is_free = state(n) == StepPhase::Waiting && dependencies(step).all(is_done);
         if is_free
             && running.len() < most.min(MAX_PARALLEL)
             && !running.iter().any(|other| is_conflict(step, other))
@@ -154,8 +154,8 @@ mod tests {
             step("d", &[], &[]),
             step("e", &["a"], &["x"]),
         ];
-        use StepState::{Done, Ended, Running, Waiting};
-        let begin = |states: [StepState; 5], most| steps_to_begin(&steps, &states, most);
+        use StepPhase::{Done, Ended, Running, Waiting};
+        let begin = |states: [StepPhase; 5], most| steps_to_begin(&steps, &states, most);
         assert_eq!(
             begin([Waiting; 5], 8),
             [0, 2],

@@ -11,8 +11,8 @@ use writ_types::work::{
 use crate::body::{self, Fences};
 use crate::check::{MAX_CALLS, MAX_CHECKS, MAX_EXPECTATIONS, MAX_STEPS, check_plan};
 use crate::error::{PlanError, PlanProblem, quoted};
-use crate::fields::{Fields, check_count, describe, join, text_of, wrong};
-use crate::yaml::{Node, NodeValue, read_yaml};
+use crate::fields::{PlanFields, check_count, describe, join, text_of, wrong};
+use crate::yaml::{NodeValue, YamlNode, read_yaml};
 
 /// The most bytes of a plan: 200 steps of a page each, and small enough to be shown to a person as a whole.
 pub const MAX_PLAN_BYTES: usize = 256 * 1024;
@@ -165,8 +165,8 @@ fn count_plans(lines: &[(usize, &str)], range: std::ops::Range<usize>) -> usize 
         .count()
 }
 
-fn read_front(front: &Node) -> Result<PlanDocument, PlanError> {
-    let fields = Fields::open(front, "", PLAN_KEYS)?;
+fn read_front(front: &YamlNode) -> Result<PlanDocument, PlanError> {
+    let fields = PlanFields::open(front, "", PLAN_KEYS)?;
     let kind = fields.choice("type", &WorkKind::ALL, WorkKind::name)?;
     let kind = kind.ok_or_else(|| PlanError::new("", PlanProblem::Missing("type")))?;
     let every: Option<u32> = fields.number("every_minutes")?;
@@ -207,10 +207,10 @@ fn read_front(front: &Node) -> Result<PlanDocument, PlanError> {
     })
 }
 
-fn read_budget(fields: &Fields<'_>) -> Result<WorkBudget, PlanError> {
+fn read_budget(fields: &PlanFields<'_>) -> Result<WorkBudget, PlanError> {
     let Some(node) = fields.find("budget") else { return Ok(WorkBudget::default()) };
     let path = fields.path("budget");
-    let budget = Fields::open(node, &path, BUDGET_KEYS)?;
+    let budget = PlanFields::open(node, &path, BUDGET_KEYS)?;
     Ok(WorkBudget {
         max_tokens: budget.number("max_tokens")?.map(Tokens::new),
         max_cost: budget.dollars("max_cost_usd")?,
@@ -218,8 +218,8 @@ fn read_budget(fields: &Fields<'_>) -> Result<WorkBudget, PlanError> {
     })
 }
 
-fn read_step(node: &Node, at: &str) -> Result<WorkStep, PlanError> {
-    let fields = Fields::open(node, at, STEP_KEYS)?;
+fn read_step(node: &YamlNode, at: &str) -> Result<WorkStep, PlanError> {
+    let fields = PlanFields::open(node, at, STEP_KEYS)?;
     Ok(WorkStep {
         id: fields.need_text("id")?,
         title: fields.need_text("title")?,
@@ -235,8 +235,8 @@ fn read_step(node: &Node, at: &str) -> Result<WorkStep, PlanError> {
     })
 }
 
-fn read_call(node: &Node, at: &str) -> Result<PlannedCall, PlanError> {
-    let fields = Fields::open(node, at, CALL_KEYS)?;
+fn read_call(node: &YamlNode, at: &str) -> Result<PlannedCall, PlanError> {
+    let fields = PlanFields::open(node, at, CALL_KEYS)?;
     let arguments = match fields.find("arguments").map(|node| (node, node.to_json())) {
         None => serde_json::Map::new(),
         Some((_, Value::Object(arguments))) => arguments,
@@ -255,8 +255,8 @@ fn read_call(node: &Node, at: &str) -> Result<PlannedCall, PlanError> {
     })
 }
 
-fn read_check(node: &Node, at: &str) -> Result<Check, PlanError> {
-    let fields = Fields::open(node, at, CHECK_KEYS)?;
+fn read_check(node: &YamlNode, at: &str) -> Result<Check, PlanError> {
+    let fields = PlanFields::open(node, at, CHECK_KEYS)?;
     let run = match fields.find("run").map(|node| (&node.value, node)) {
         None => Vec::new(),
         Some((NodeValue::Text { text, .. }, _)) => {
@@ -279,8 +279,8 @@ fn read_check(node: &Node, at: &str) -> Result<Check, PlanError> {
 }
 
 /// Reads expectations: one mapping, or a list of mappings where one kind is there more than once.
-fn read_expectations(node: &Node, at: &str) -> Result<Vec<Predicate>, PlanError> {
-    let maps: Vec<(&Node, String)> = match &node.value {
+fn read_expectations(node: &YamlNode, at: &str) -> Result<Vec<Predicate>, PlanError> {
+    let maps: Vec<(&YamlNode, String)> = match &node.value {
         NodeValue::List(items) => {
             check_count("expectations", items.len(), MAX_EXPECTATIONS, at)?;
             (0_usize..).zip(items).map(|(n, item)| (item, join(at, &n.to_string()))).collect()
@@ -290,7 +290,7 @@ fn read_expectations(node: &Node, at: &str) -> Result<Vec<Predicate>, PlanError>
     };
     let mut read = Vec::new();
     for (map, path) in maps {
-        Fields::open(map, &path, EXPECT_KEYS)?;
+        PlanFields::open(map, &path, EXPECT_KEYS)?;
         let NodeValue::Map(entries) = &map.value else { continue };
         for (key, node) in entries {
             read.push(read_predicate(key, node, &join(&path, key))?);
@@ -300,7 +300,7 @@ fn read_expectations(node: &Node, at: &str) -> Result<Vec<Predicate>, PlanError>
     Ok(read)
 }
 
-fn read_predicate(key: &str, node: &Node, at: &str) -> Result<Predicate, PlanError> {
+fn read_predicate(key: &str, node: &YamlNode, at: &str) -> Result<Predicate, PlanError> {
     let text = || text_of(node, at);
     Ok(match key {
         "exit_code" => {
@@ -328,8 +328,8 @@ fn read_predicate(key: &str, node: &Node, at: &str) -> Result<Predicate, PlanErr
     })
 }
 
-fn read_json(node: &Node, at: &str) -> Result<Predicate, PlanError> {
-    let fields = Fields::open(node, at, &["path", "equals", "lt", "gt", "exists"])?;
+fn read_json(node: &YamlNode, at: &str) -> Result<Predicate, PlanError> {
+    let fields = PlanFields::open(node, at, &["path", "equals", "lt", "gt", "exists"])?;
     let path = fields.need_text("path")?;
     let NodeValue::Map(entries) = &node.value else { return Err(wrong(at, describe(node), "a mapping")) };
     let mut others = entries.iter().filter(|(key, _)| key != "path");
@@ -341,7 +341,7 @@ fn read_json(node: &Node, at: &str) -> Result<Predicate, PlanError> {
         "equals" => JsonExpectation::Equals { value: inner.to_json() },
         "lt" => JsonExpectation::Lt { limit: limit()? },
         "gt" => JsonExpectation::Gt { limit: limit()? },
-        // `Fields::open` lets no other key through than `exists`.
+        // `PlanFields::open` lets no other key through than `exists`.
         _other => match inner.to_json() == Value::Bool(true) {
             true => JsonExpectation::Exists,
             false => return Err(wrong(&join(at, key), describe(inner), "true")),

@@ -18,7 +18,7 @@ const MAX_FLOW_LINES: usize = 200;
 
 /// A value with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub(crate) line: u32,
     pub(crate) value: NodeValue,
 }
@@ -31,11 +31,11 @@ pub(crate) enum NodeValue {
         text: String,
         is_quoted: bool,
     },
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(String, YamlNode)>),
 }
 
-impl Node {
+impl YamlNode {
     /// Returns the deepest node on a path of keys and numbers joined by dots.
     pub(crate) fn find_deepest(&self, path: &str) -> &Self {
         let mut node = self;
@@ -85,12 +85,12 @@ fn plain_to_json(text: &str) -> Value {
 /// # Errors
 ///
 /// If it is not in the part of YAML that is read, with the line.
-pub(crate) fn read_yaml(text: &str, first_line: u32) -> Result<Node, PlanError> {
-    let lines: Vec<Line<'_>> =
-        (first_line..).zip(text.lines()).map(|(number, text)| Line::new(number, text)).collect();
-    let mut reader = Reader { lines, at: 0 };
+pub(crate) fn read_yaml(text: &str, first_line: u32) -> Result<YamlNode, PlanError> {
+    let lines: Vec<YamlLine<'_>> =
+        (first_line..).zip(text.lines()).map(|(number, text)| YamlLine::new(number, text)).collect();
+    let mut reader = YamlReader { lines, at: 0 };
     let Some(first) = reader.peek()? else {
-        return Ok(Node { line: first_line, value: NodeValue::Map(Vec::new()) });
+        return Ok(YamlNode { line: first_line, value: NodeValue::Map(Vec::new()) });
     };
     let node = reader.read_block(first.indent, 0)?;
     match reader.peek()? {
@@ -110,13 +110,13 @@ fn check_size(count: usize, line: u32) -> Result<(), PlanError> {
 
 /// A line without its indentation.
 #[derive(Clone, Copy, Debug)]
-struct Line<'a> {
+struct YamlLine<'a> {
     number: u32,
     indent: usize,
     text: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> YamlLine<'a> {
     fn new(number: u32, line: &'a str) -> Self {
         let text = line.trim_start_matches(' ');
         Self { number, indent: line.len().saturating_sub(text.len()), text: text.trim_end() }
@@ -134,14 +134,14 @@ impl<'a> Line<'a> {
 
 /// Lines that are read one after another.
 #[derive(Debug)]
-struct Reader<'a> {
-    lines: Vec<Line<'a>>,
+struct YamlReader<'a> {
+    lines: Vec<YamlLine<'a>>,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> YamlReader<'a> {
     /// Returns the next line that holds something, without taking it.
-    fn peek(&mut self) -> Result<Option<Line<'a>>, PlanError> {
+    fn peek(&mut self) -> Result<Option<YamlLine<'a>>, PlanError> {
         while let Some(line) = self.lines.get(self.at) {
             if line.text.starts_with('\t') {
                 return Err(syntax(line.number, "a tab; YAML is indented by spaces"));
@@ -155,15 +155,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Puts the rest of the current line in its place, as if it stood alone at its column.
-    fn replace_by_rest(&mut self, line: Line<'a>, rest: &'a str) {
+    fn replace_by_rest(&mut self, line: YamlLine<'a>, rest: &'a str) {
         let skipped = line.text.len().saturating_sub(rest.len());
-        let rest = Line { indent: line.indent.saturating_add(skipped), text: rest, ..line };
+        let rest = YamlLine { indent: line.indent.saturating_add(skipped), text: rest, ..line };
         if let Some(place) = self.lines.get_mut(self.at) {
             *place = rest;
         }
     }
 
-    fn read_block(&mut self, indent: usize, depth: usize) -> Result<Node, PlanError> {
+    fn read_block(&mut self, indent: usize, depth: usize) -> Result<YamlNode, PlanError> {
         let Some(line) = self.peek()? else { return Err(syntax(0, "something is missing at the end")) };
         if depth > MAX_DEPTH {
             return Err(syntax(line.number, format!("more than {MAX_DEPTH} levels")));
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         if line.is_item() { self.read_list(line, indent, depth) } else { self.read_map(line, indent, depth) }
     }
 
-    fn read_list(&mut self, first: Line<'a>, indent: usize, depth: usize) -> Result<Node, PlanError> {
+    fn read_list(&mut self, first: YamlLine<'a>, indent: usize, depth: usize) -> Result<YamlNode, PlanError> {
         let mut items = Vec::new();
         while let Some(line) = self.peek()? {
             if line.indent != indent || !line.is_item() {
@@ -190,11 +190,11 @@ impl<'a> Reader<'a> {
                 items.push(self.read_value(line, rest, indent, depth)?);
             }
         }
-        Ok(Node { line: first.number, value: NodeValue::List(items) })
+        Ok(YamlNode { line: first.number, value: NodeValue::List(items) })
     }
 
-    fn read_map(&mut self, first: Line<'a>, indent: usize, depth: usize) -> Result<Node, PlanError> {
-        let mut entries: Vec<(String, Node)> = Vec::new();
+    fn read_map(&mut self, first: YamlLine<'a>, indent: usize, depth: usize) -> Result<YamlNode, PlanError> {
+        let mut entries: Vec<(String, YamlNode)> = Vec::new();
         while let Some(line) = self.peek()? {
             if line.indent != indent || line.is_item() {
                 break;
@@ -212,18 +212,18 @@ impl<'a> Reader<'a> {
             let node = self.read_value(line, rest, indent, depth)?;
             entries.push((key, node));
         }
-        Ok(Node { line: first.number, value: NodeValue::Map(entries) })
+        Ok(YamlNode { line: first.number, value: NodeValue::Map(entries) })
     }
 
     /// Reads what follows `key:` or `-`: the rest of the line, or the lines that are indented more.
     fn read_value(
         &mut self,
-        line: Line<'a>,
+        line: YamlLine<'a>,
         rest: &'a str,
         indent: usize,
         depth: usize,
-    ) -> Result<Node, PlanError> {
-        let node = |value| Node { line: line.number, value };
+    ) -> Result<YamlNode, PlanError> {
+        let node = |value| YamlNode { line: line.number, value };
         match rest.chars().next() {
             None | Some('#') => self.read_nested(line, indent, depth),
             Some('|' | '>') => {
@@ -261,7 +261,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read_nested(&mut self, line: Line<'a>, indent: usize, depth: usize) -> Result<Node, PlanError> {
+    fn read_nested(
+        &mut self,
+        line: YamlLine<'a>,
+        indent: usize,
+        depth: usize,
+    ) -> Result<YamlNode, PlanError> {
         match self.peek()? {
             // A list may stand in the column of its key.
             Some(next)
@@ -271,13 +276,18 @@ impl<'a> Reader<'a> {
             }
             Some(_) | None => {
                 let value = NodeValue::Text { text: String::new(), is_quoted: false };
-                Ok(Node { line: line.number, value })
+                Ok(YamlNode { line: line.number, value })
             }
         }
     }
 
     /// Reads the lines of `|` (line breaks stay) or `>` (they become spaces).
-    fn read_block_text(&mut self, line: Line<'a>, rest: &str, indent: usize) -> Result<String, PlanError> {
+    fn read_block_text(
+        &mut self,
+        line: YamlLine<'a>,
+        rest: &str,
+        indent: usize,
+    ) -> Result<String, PlanError> {
         let mark = without_comment(rest);
         if !matches!(mark, "|" | "|-" | "|+" | ">" | ">-" | ">+") {
             return Err(syntax(line.number, format!("'{}' is not `|` or `>`", quoted(mark))));
@@ -303,7 +313,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Joins the lines of a short form, up to the bracket that closes it.
-    fn collect_flow(&mut self, line: Line<'a>, rest: &str) -> Result<String, PlanError> {
+    fn collect_flow(&mut self, line: YamlLine<'a>, rest: &str) -> Result<String, PlanError> {
         let (mut text, mut lines) = (rest.to_owned(), 1_usize);
         while !flow::is_closed(&text) {
             lines = lines.saturating_add(1);

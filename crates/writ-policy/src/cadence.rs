@@ -18,7 +18,7 @@ pub const MIN_ALIKE: usize = 5;
 
 /// The answer to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskAnswer {
+pub enum AnswerTime {
     /// A person said yes.
     Approved,
     /// A person said no.
@@ -37,7 +37,7 @@ pub struct AnsweredAsk {
     /// When it was answered or ended.
     pub answered_at: Timestamp,
     /// The answer.
-    pub answer: AskAnswer,
+    pub answer: AnswerTime,
 }
 
 /// What a person was asked and has answered.
@@ -64,15 +64,15 @@ pub fn count_answers(asks: &[AnsweredAsk]) -> (AskCounts, BTreeMap<&str, AskCoun
 }
 
 fn count(asks: &[&AnsweredAsk]) -> AskCounts {
-    let of = |answer: AskAnswer| asks.iter().filter(|ask| ask.answer == answer).count();
-    let answered = asks.iter().filter(|ask| ask.answer != AskAnswer::Expired);
+    let of = |answer: AnswerTime| asks.iter().filter(|ask| ask.answer == answer).count();
+    let answered = asks.iter().filter(|ask| ask.answer != AnswerTime::Expired);
     let mut times: Vec<Duration> = answered.map(|ask| ask.answered_at.time_since(ask.asked_at)).collect();
     times.sort_unstable();
     let middle = times.len().saturating_sub(1) / 2;
     AskCounts {
-        approved: of(AskAnswer::Approved),
-        denied: of(AskAnswer::Denied),
-        expired: of(AskAnswer::Expired),
+        approved: of(AnswerTime::Approved),
+        denied: of(AnswerTime::Denied),
+        expired: of(AnswerTime::Expired),
         median: times.get(middle).copied(),
     }
 }
@@ -103,7 +103,7 @@ pub struct LastingApproval {
 pub fn speaks_for_asking(approval: &LastingApproval, asks: &[AnsweredAsk]) -> Option<usize> {
     let denied = asks.iter().filter(|ask| {
         ask.likeness == approval.likeness
-            && ask.answer == AskAnswer::Denied
+            && ask.answer == AnswerTime::Denied
             && ask.answered_at >= approval.given_at
     });
     let denied = denied.count();
@@ -114,7 +114,7 @@ pub fn speaks_for_asking(approval: &LastingApproval, asks: &[AnsweredAsk]) -> Op
 mod tests {
     use super::*;
 
-    fn ask(likeness: &str, at: i64, secs: i64, answer: AskAnswer) -> AnsweredAsk {
+    fn ask(likeness: &str, at: i64, secs: i64, answer: AnswerTime) -> AnsweredAsk {
         AnsweredAsk {
             likeness: likeness.to_owned(),
             asked_at: Timestamp::from_millis(at),
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn answers_are_counted_and_what_expired_has_no_time() {
-        let (yes, no, late) = (AskAnswer::Approved, AskAnswer::Denied, AskAnswer::Expired);
+        let (yes, no, late) = (AnswerTime::Approved, AnswerTime::Denied, AnswerTime::Expired);
         let asks = [ask("a", 0, 2, yes), ask("a", 0, 90, no), ask("b", 0, 4, yes), ask("b", 0, 86_400, late)];
         let (all, alike) = count_answers(&asks);
         assert_eq!((all.approved, all.denied, all.expired), (2, 1, 1));
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn a_habit_without_a_doubt_speaks_for_longer_and_one_doubt_does_not() {
-        let mut asks: Vec<AnsweredAsk> = (0..5).map(|n| ask("a", n, 1, AskAnswer::Approved)).collect();
+        let mut asks: Vec<AnsweredAsk> = (0..5).map(|n| ask("a", n, 1, AnswerTime::Approved)).collect();
         assert!(count_answers(&asks).0.speaks_for_longer(0));
         assert!(!count_answers(&asks).0.speaks_for_longer(1), "one was taken back");
         assert!(!count_answers(&asks[1..]).0.speaks_for_longer(0), "four are no habit");
-        asks.push(ask("a", 9, 1, AskAnswer::Denied));
+        asks.push(ask("a", 9, 1, AnswerTime::Denied));
         assert!(!count_answers(&asks).0.speaks_for_longer(0));
     }
 
@@ -153,10 +153,10 @@ mod tests {
             given_at: Timestamp::from_millis(10_000),
             undone,
         };
-        let asks = [ask("a", 0, 5, AskAnswer::Denied), ask("b", 20_000, 1, AskAnswer::Denied)];
+        let asks = [ask("a", 0, 5, AnswerTime::Denied), ask("b", 20_000, 1, AnswerTime::Denied)];
         assert_eq!(speaks_for_asking(&approval(0), &asks), None);
         assert_eq!(speaks_for_asking(&approval(2), &asks), Some(0));
-        let later = [ask("a", 20_000, 1, AskAnswer::Denied)];
+        let later = [ask("a", 20_000, 1, AnswerTime::Denied)];
         assert_eq!(speaks_for_asking(&approval(0), &later), Some(1));
     }
 }

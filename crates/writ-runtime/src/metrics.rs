@@ -31,7 +31,7 @@ struct Tool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
+struct MemoryOperation {
     operation: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Metrics {
     tools: Family<Tool, Counter>,
     tool_failures: Family<Tool, Counter>,
     context_tokens: Gauge<u64, AtomicU64>,
-    memory: Family<Operation, Counter>,
+    memory: Family<MemoryOperation, Counter>,
     subscriptions: Gauge<u64, AtomicU64>,
     agent_calls: Family<RoleLabels, Counter>,
     asks: Counter,
@@ -126,7 +126,7 @@ impl Metrics {
     }
 
     pub(crate) fn memory(&self, operation: &'static str) {
-        self.memory.get_or_create(&Operation { operation }).inc();
+        self.memory.get_or_create(&MemoryOperation { operation }).inc();
     }
 
     pub(crate) fn model_call(&self, role: &'static str, input_tokens: u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use writ_memory::config::EmbedderKind;
 use writ_memory::embedder::{EmbedError, Embedding, bounded_text, check_answer};
-use writ_memory::search::{BeyondWindow, FoundMemory, MemorySearch, search_memories};
+use writ_memory::search::{BeyondWindow, MemorySearch, RankedMemory, search_memories};
 use writ_memory::window::find_window;
 use writ_models::provider::Route;
 use writ_store::memory::Secrets;
@@ -41,7 +41,7 @@ pub(crate) struct MemoryQuestionText<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecallResult {
     /// The hits, best first.
-    pub(crate) hits: Vec<FoundMemory>,
+    pub(crate) hits: Vec<RankedMemory>,
     /// Limits of the search, for people.
     pub(crate) note: Option<String>,
 }

@@ -19,7 +19,7 @@ use writ_types::id::AttemptId;
 use crate::error::EngineError;
 use crate::services::Services;
 
-use asking::Asking;
+use asking::RoutedCall;
 use tokens::send_report;
 pub use tokens::{CallCount, CallReport};
 
@@ -235,7 +235,7 @@ impl ModelRouter {
         let (stop, observer) = (cancel.clone().drop_guard(), self.observer.clone());
         // A task of its own: an answer that no one waits for is recorded, too.
         self.services.life.turns.spawn(async move {
-            let asking = Asking { services: &services, agent, out: out.clone(), observer, cancel };
+            let asking = RoutedCall { services: &services, agent, out: out.clone(), observer, cancel };
             let last = match asking.answer(prompt).await {
                 Ok(reply) => AnswerEvent::Whole(Box::new(reply)),
                 Err(error) => AnswerEvent::Failed(error),

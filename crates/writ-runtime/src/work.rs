@@ -137,7 +137,7 @@ const fn is_race(conflict: &Conflict) -> bool {
 }
 
 /// An item with all that its moves rest on.
-pub(crate) struct Course {
+pub(crate) struct ItemCourse {
     pub(crate) item: WorkItem,
     pub(crate) session: Arc<Session>,
     pub(crate) document: PlanDocument,
@@ -151,7 +151,7 @@ pub(crate) struct Course {
     pub(crate) is_refused: bool,
 }
 
-impl Course {
+impl ItemCourse {
     /// Reads an item. `None`: there is none.
     pub(crate) async fn read(services: &Services, id: ItemId) -> Result<Option<Self>, EngineError> {
         let Some((item, rows, attempts)) = services.journal.store.whole_work_item(id).await? else {
@@ -231,7 +231,7 @@ async fn is_refused(
 
 /// Makes the next moves of an item. Returns true if it is to be looked at again at once.
 async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, EngineError> {
-    let Some(course) = Course::read(services, id).await? else { return Ok(false) };
+    let Some(course) = ItemCourse::read(services, id).await? else { return Ok(false) };
     if course.item.state.is_over() {
         return Ok(false);
     }
@@ -279,7 +279,7 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
 }
 
 /// Looks after an item with a plan that waits for an answer.
-async fn settle_proposal(services: &Arc<Services>, course: &Course) -> Result<bool, EngineError> {
+async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
     let Some(ask) = &course.item.ask else {
         // The engine ended before the question was asked.
         if !services.life.work.is_asking(course.item.id) {
@@ -300,7 +300,7 @@ async fn settle_proposal(services: &Arc<Services>, course: &Course) -> Result<bo
 }
 
 /// Returns why an item may not go on: its approval is not in force, or what was approved is not what is stored.
-async fn out_of_order(services: &Services, course: &Course) -> Result<Option<String>, EngineError> {
+async fn out_of_order(services: &Services, course: &ItemCourse) -> Result<Option<String>, EngineError> {
     let plans =
         services.journal.store.plans(Some(course.session.id), services.journal.valid_now(), 1).await?;
     let Some(plan) = plans.into_iter().next() else {
@@ -320,7 +320,7 @@ async fn out_of_order(services: &Services, course: &Course) -> Result<Option<Str
 }
 
 /// Takes the messages back that wait for an item that does not go on.
-pub(crate) async fn stop_waiting(services: &Services, course: &Course) -> Result<(), EngineError> {
+pub(crate) async fn stop_waiting(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
     for message in crate::closing::waiting_messages(services, &course.session).await? {
         let id = message.record.message;
         let ops = vec![
@@ -344,7 +344,7 @@ pub(crate) async fn stop_waiting(services: &Services, course: &Course) -> Result
 /// Changes the state of an item, with its entry, its report and the news of it in one commit.
 pub(crate) async fn move_on(
     services: &Services,
-    course: &Course,
+    course: &ItemCourse,
     event: WorkEvent,
     why: &str,
 ) -> Result<WorkState, EngineError> {
@@ -393,7 +393,7 @@ const fn event_name(event: WorkEvent) -> &'static str {
 }
 
 /// Asks the planner for advice about a failed step.
-async fn consult(services: &Arc<Services>, course: &Course, step: usize) -> Result<(), EngineError> {
+async fn consult(services: &Arc<Services>, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
     let name = course.rows.get(step).map(|row| row.name.clone()).unwrap_or_default();
     let counted = Op::Work(WorkOp::Consult { item: course.item.id });
     let note = worked(&services.journal, &course.item, &name, "consulting", "no planner answers here");
@@ -402,14 +402,14 @@ async fn consult(services: &Arc<Services>, course: &Course, step: usize) -> Resu
 }
 
 /// Hands an item to a person, with the report of what was tried.
-async fn end_stuck(services: &Services, course: &Course, step: usize) -> Result<(), EngineError> {
+async fn end_stuck(services: &Services, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
     let name = course.rows.get(step).map(|row| row.name.as_str()).unwrap_or_default();
     let why = format!("step '{name}' has failed in the same way again");
     move_on(services, course, WorkEvent::Stick, &why).await.map(drop)
 }
 
 /// Brings what was verified into the project, and ends the item.
-async fn finish(services: &Arc<Services>, course: &Course) -> Result<(), EngineError> {
+async fn finish(services: &Arc<Services>, course: &ItemCourse) -> Result<(), EngineError> {
     match verify::bring_out(services, course).await? {
         Ok(()) => {
             let why = if evidence::is_proven(course) {
@@ -424,7 +424,7 @@ async fn finish(services: &Arc<Services>, course: &Course) -> Result<(), EngineE
 }
 
 /// Judges the next state of a step: [`machine::judged_state`].
-pub(crate) fn judged(course: &Course, step: usize, end: AttemptEnd) -> StepState {
+pub(crate) fn judged(course: &ItemCourse, step: usize, end: AttemptEnd) -> StepState {
     let view = course.view();
     match (course.steps.get(step), view.steps.get(step)) {
         (Some(plan), Some(seen)) => machine::judged_state(plan, seen, end),

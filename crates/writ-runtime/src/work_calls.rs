@@ -49,9 +49,9 @@ impl WorkCalls {
     }
 
     /// Notes that the question about an item is being asked, until the returned value is dropped.
-    pub(crate) fn begin_asking(&self, item: ItemId) -> Asking {
+    pub(crate) fn begin_asking(&self, item: ItemId) -> AskingItem {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(item);
-        Asking { item, asking: Arc::clone(&self.asking) }
+        AskingItem { item, asking: Arc::clone(&self.asking) }
     }
 
     /// Returns true while the question about an item is being asked.
@@ -67,12 +67,12 @@ impl WorkCalls {
 
 /// A question that is being asked.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct AskingItem {
     item: ItemId,
     asking: Arc<Mutex<BTreeSet<ItemId>>>,
 }
 
-impl Drop for Asking {
+impl Drop for AskingItem {
     fn drop(&mut self) {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.item);
     }

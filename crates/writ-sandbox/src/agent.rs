@@ -61,7 +61,7 @@ impl Default for AgentLimits {
 
 /// An AppArmor profile, which is loaded already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentProfile {
+pub struct SandboxProfile {
     /// Its name.
     pub name: String,
     /// True if the agent is not started without it.
@@ -84,7 +84,7 @@ pub struct AgentOrder {
     /// The certificate authority that it is to trust, in PEM.
     pub authority: String,
     /// An AppArmor profile to run under besides.
-    pub profile: Option<AgentProfile>,
+    pub profile: Option<SandboxProfile>,
     /// Its bounds.
     pub limits: AgentLimits,
 }

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_in_force_and_none_is_changed_or_goes_back() {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         let newest = |reads: &BlockingReads| reads.newest_compaction(session(1)).expect("reads");
         assert_eq!(newest(home.store.blocking()), None);
         let add =

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_in_its_session_alone_and_the_oldest_go() {
-        let home = Home::new().with_session(1).with_session(2);
+        let home = TestHome::new().with_session(1).with_session(2);
         let first = image(1, 0);
         home.commit(vec![store(&first), store(&first)]);
         let read =

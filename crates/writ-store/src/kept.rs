@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_result_is_its_sessions_alone_survives_and_ends_with_it() {
-        let home = Home::new().with_session(1).with_session(2);
+        let home = TestHome::new().with_session(1).with_session(2);
         let first = kept(1, 1, "text".into());
         home.commit(vec![keep(first.clone())]);
         assert_eq!(home.store.blocking().withheld_result(session(1), 1), Ok(Some(first)));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_where_there_are_too_many_or_they_are_too_large() {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         let many = (1..=MAX_KEPT_RESULTS + 2).map(|number| keep(kept(1, number, "x".into()))).collect();
         home.commit(many);
         let is_there = |number| {

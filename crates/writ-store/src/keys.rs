@@ -178,7 +178,7 @@ pub(crate) fn standing_orders(conn: &Connection, limit: usize) -> Result<Vec<Ord
 mod tests {
     use super::*;
     use crate::batch::Op;
-    use crate::testing::{Home, at};
+    use crate::testing::{TestHome, at};
 
     fn key(n: u128, issued: i64, expires: i64) -> IssuedKey {
         IssuedKey {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn keys_that_were_given_out_are_known_until_they_end() {
-        let home = Home::new();
+        let home = TestHome::new();
         home.commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10))), Op::Keys(KeyOp::Issue(key(2, 5, 20)))]);
         assert!(home.try_commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10)))]).is_err(), "each once");
         let ids = |now| home.store.blocking().issued_keys(at(now), 10).expect("reads").len();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_time_of_an_order_does_not_go_back() {
-        let home = Home::new();
+        let home = TestHome::new();
         let order = OrderRow {
             id: KeyId::from_parts(at(0), 1),
             token: "{}".into(),

@@ -42,12 +42,12 @@ pub(crate) fn keys() -> Vec<[u8; 32]> {
 }
 
 /// A store in a temporary folder.
-pub(crate) struct Home {
+pub(crate) struct TestHome {
     pub(crate) dir: TempDir,
     pub(crate) store: Store,
 }
 
-impl Home {
+impl TestHome {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("temp dir");
         let store = open_store(dir.path().join("data/writ.db")).expect("opens");

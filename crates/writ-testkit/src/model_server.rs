@@ -44,7 +44,9 @@ mod http;
 
 pub use files::ParsedFile;
 pub use http::{ModelServer, ServerOptions};
-pub use parsed::{ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Recorded, WireFormat};
+pub use parsed::{
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, RecordedRequest, ServedFormat,
+};
 pub use reply::{Reply, ReplyFault, ReplyGate, Script, ScriptedCall, Stop, list_of_replies};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::unit::{MicroUsd, Tokens};
 mod check;
 
 pub use check::{
-    Check, CheckEnd, Finding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
+    Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
 
 /// The kind of a work item.

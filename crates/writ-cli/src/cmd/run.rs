@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_launch::forward::ForwardLimits;
 use writ_launch::launch::{LaunchOrder, LaunchResult, launch_agent};
-use writ_sandbox::agent::{AgentEnd, AgentLimits, AgentProfile, AgentStreams};
+use writ_sandbox::agent::{AgentEnd, AgentLimits, AgentStreams, SandboxProfile};
 use writ_types::error::Exit;
 
 use crate::args::RunArgs;
@@ -80,7 +80,7 @@ fn launch_order(context: &Context, args: &RunArgs) -> LaunchOrder {
         profile: args
             .apparmor
             .as_ref()
-            .map(|name| AgentProfile { name: name.clone(), required: args.apparmor_required }),
+            .map(|name| SandboxProfile { name: name.clone(), required: args.apparmor_required }),
         // Products are saturated: one that wraps round would turn a large bound into a tiny one.
         limits: AgentLimits {
             time: Duration::from_secs(args.time),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, WireFormat};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ServedFormat};
 
 use super::{Home, code, text};
 
@@ -17,14 +17,14 @@ pub(super) struct Bench {
 }
 
 /// The scripted server's name for a kind of provider.
-pub(super) fn wire(kind: &str) -> WireFormat {
+pub(super) fn wire(kind: &str) -> ServedFormat {
     match kind {
-        "anthropic" => WireFormat::Anthropic,
-        "openai" => WireFormat::OpenAi,
-        "openai_responses" => WireFormat::Responses,
-        "openrouter" => WireFormat::OpenRouter,
-        "gemini" => WireFormat::Gemini,
-        "ollama" => WireFormat::Ollama,
+        "anthropic" => ServedFormat::Anthropic,
+        "openai" => ServedFormat::OpenAi,
+        "openai_responses" => ServedFormat::Responses,
+        "openrouter" => ServedFormat::OpenRouter,
+        "gemini" => ServedFormat::Gemini,
+        "ollama" => ServedFormat::Ollama,
         other => panic!("no format for {other}"),
     }
 }

@@ -135,12 +135,12 @@ fn read_tool(prompt: &mut PromptBuilder, tool: &Value, place: &str) -> Result<()
 
 /// What the answer repeats of its request.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerHead {
+pub(super) struct MessageHead {
     pub(super) id: String,
     pub(super) model: String,
 }
 
-impl AnswerHead {
+impl MessageHead {
     fn message(&self, content: &[Value], stop: Option<&str>, usage: &Value) -> Value {
         json!({
             "id": format!("msg_{}", self.id), "type": "message", "role": "assistant", "model": self.model,

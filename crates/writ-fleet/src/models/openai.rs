@@ -158,7 +158,7 @@ fn read_tool(prompt: &mut PromptBuilder, tool: &Value, place: &str) -> Result<()
 
 /// What all parts of one answer repeat.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerHead {
+pub(super) struct ChatHead {
     pub(super) id: String,
     pub(super) created: i64,
     /// The model as it was asked for.
@@ -166,7 +166,7 @@ pub(super) struct AnswerHead {
     pub(super) has_usage: bool,
 }
 
-impl AnswerHead {
+impl ChatHead {
     fn object(&self, kind: &str, choices: Value) -> Value {
         let id = format!("chatcmpl-{}", self.id);
         json!({ "id": id, "object": kind, "created": self.created, "model": self.model, "choices": choices })

@@ -154,7 +154,7 @@ async fn complete_chat(router: &ModelRouter, request: Request<Incoming>) -> Resu
     let agent = prove(router, request.headers()).await?;
     let wanted = openai::read_request(&read_body(request).await?)?;
     let now = SystemClock.now();
-    let head = openai::AnswerHead {
+    let head = openai::ChatHead {
         id: Ids.attempt(now).to_string(),
         created: now.as_millis() / 1_000,
         model: wanted.prompt.model.clone(),
@@ -172,7 +172,7 @@ async fn create_message(router: &ModelRouter, request: Request<Incoming>) -> Res
     let agent = prove(router, request.headers()).await?;
     let wanted = anthropic::read_request(&read_body(request).await?)?;
     let (id, model) = (Ids.attempt(SystemClock.now()).to_string(), wanted.prompt.model.clone());
-    let head = anthropic::AnswerHead { id, model };
+    let head = anthropic::MessageHead { id, model };
     let answer = router.ask_model(agent, wanted.prompt);
     if wanted.is_streamed {
         return stream_answer(EventWriter::Anthropic(head, false), answer).await;

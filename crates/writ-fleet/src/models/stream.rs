@@ -19,9 +19,9 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(super) enum EventWriter {
     /// OpenAI Chat Completions.
-    OpenAi(openai::AnswerHead),
+    OpenAi(openai::ChatHead),
     /// Anthropic Messages; true once the block of text has begun.
-    Anthropic(anthropic::AnswerHead, bool),
+    Anthropic(anthropic::MessageHead, bool),
 }
 
 impl EventWriter {
@@ -51,7 +51,7 @@ impl EventWriter {
             }
             Self::Anthropic(_, has_begun) => {
                 let stop = has_begun.then(anthropic::text_stop);
-                let events = anthropic::AnswerHead::closing_events(answer, usize::from(*has_begun));
+                let events = anthropic::MessageHead::closing_events(answer, usize::from(*has_begun));
                 stop.iter().chain(&events).map(named_event).collect()
             }
         }

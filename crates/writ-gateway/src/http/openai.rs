@@ -29,7 +29,7 @@ use super::reply::{Refusal, ResponseError, json_ok};
 use super::route::{call_method, request_evidence, session_id};
 use crate::connection::named_or_new;
 use fields::invalid_field;
-use messages::MessageFile;
+use messages::ChatFile;
 
 pub(super) mod chat;
 
@@ -98,7 +98,7 @@ struct ChatRequest {
     /// A conversation by the program's name for it.
     conversation: Option<String>,
     /// The images and PDF files of the last message.
-    files: Vec<MessageFile>,
+    files: Vec<ChatFile>,
 }
 
 impl ChatRequest {
@@ -225,9 +225,9 @@ async fn store_files(
     shared: &ServerState,
     evidence: Evidence,
     session: SessionId,
-    (files, mut text): (&[MessageFile], String),
+    (files, mut text): (&[ChatFile], String),
 ) -> Result<String, Refusal> {
-    for MessageFile { name, content, place, .. } in files {
+    for ChatFile { name, content, place, .. } in files {
         let file = NewFile { session, name: name.clone(), content: content.clone() };
         let stored = call_method::<FilesAdd>(shared, evidence, &file).await;
         let stored = stored.map_err(|refusal| refusal.about_field(place.clone()))?;

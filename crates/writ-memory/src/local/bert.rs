@@ -14,13 +14,13 @@ pub(crate) struct Encoder {
     /// The vectors of places, with that of the first segment added.
     places: Matrix,
     norm: Norm,
-    layers: Vec<Layer>,
+    layers: Vec<BertLayer>,
     heads: usize,
     /// True if the first token stands for the text, instead of the mean of all.
     takes_first: bool,
 }
 
-struct Layer {
+struct BertLayer {
     query: Linear,
     key: Linear,
     value: Linear,
@@ -74,7 +74,8 @@ impl Encoder {
         // Zero would divide by zero where all numbers of a row are equal.
         let epsilon = settings.layer_norm_eps.max(f32::MIN_POSITIVE);
         let norm = Norm::from_tensors(tensors, "embeddings.LayerNorm", width, epsilon)?;
-        let layers = (0..settings.num_hidden_layers).map(|n| Layer::from_tensors(tensors, n, width, epsilon));
+        let layers =
+            (0..settings.num_hidden_layers).map(|n| BertLayer::from_tensors(tensors, n, width, epsilon));
         Ok(Self { words, places, norm, layers: layers.collect::<Result<_, _>>()?, heads, takes_first })
     }
 
@@ -99,7 +100,7 @@ impl Encoder {
     }
 }
 
-impl Layer {
+impl BertLayer {
     fn from_tensors(
         tensors: &Tensors,
         n: usize,

@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::{Egress, EgressConfig};
-use writ_testkit::model_server::{ModelServer, Script, WireFormat};
+use writ_testkit::model_server::{ModelServer, Script, ServedFormat};
 use writ_types::chat::{
     ChatMessage, ModelReply, ModelRequest, Part, Role, ToolOutcome, ToolResult, ToolSpec,
 };
@@ -33,14 +33,14 @@ pub(crate) const PROMPT: &str = "the prompt that nobody else may read";
 pub(crate) const ALL: [ProviderKind; 6] = ProviderKind::ALL;
 
 /// The scripted server's name for a format.
-pub(crate) const fn wire(kind: ProviderKind) -> WireFormat {
+pub(crate) const fn wire(kind: ProviderKind) -> ServedFormat {
     match kind {
-        ProviderKind::Anthropic => WireFormat::Anthropic,
-        ProviderKind::OpenAi => WireFormat::OpenAi,
-        ProviderKind::OpenAiResponses => WireFormat::Responses,
-        ProviderKind::OpenRouter => WireFormat::OpenRouter,
-        ProviderKind::Gemini => WireFormat::Gemini,
-        ProviderKind::Ollama => WireFormat::Ollama,
+        ProviderKind::Anthropic => ServedFormat::Anthropic,
+        ProviderKind::OpenAi => ServedFormat::OpenAi,
+        ProviderKind::OpenAiResponses => ServedFormat::Responses,
+        ProviderKind::OpenRouter => ServedFormat::OpenRouter,
+        ProviderKind::Gemini => ServedFormat::Gemini,
+        ProviderKind::Ollama => ServedFormat::Ollama,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls that succeed, over all wire formats.
 
 use serde_json::json;
-use writ_testkit::model_server::{ParsedRequest, Recorded, Reply, ReplyFault, Stop, list_of_replies};
+use writ_testkit::model_server::{ParsedRequest, RecordedRequest, Reply, ReplyFault, Stop, list_of_replies};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpecs, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
@@ -221,7 +221,7 @@ async fn the_request_on_the_wire_is_what_the_provider_documents() {
 }
 
 /// Path and headers.
-fn check_head(kind: ProviderKind, sent: &Recorded) {
+fn check_head(kind: ProviderKind, sent: &RecordedRequest) {
     let (path, key) = match kind {
         ProviderKind::Anthropic => ("/v1/messages", "x-api-key"),
         ProviderKind::OpenAi => ("/v1/chat/completions", "authorization"),
@@ -242,7 +242,7 @@ fn check_head(kind: ProviderKind, sent: &Recorded) {
 }
 
 /// What the body says beside the conversation.
-fn check_body(kind: ProviderKind, sent: &Recorded) {
+fn check_body(kind: ProviderKind, sent: &RecordedRequest) {
     let body = &sent.body;
     let output = match kind {
         ProviderKind::Anthropic | ProviderKind::OpenAi | ProviderKind::OpenRouter => &body["max_tokens"],

@@ -1,6 +1,6 @@
 //! Short forms of lists and mappings on one line: `[a, b]`, `{ a: 1 }`; and quoted texts.
 
-use super::{MAX_DEPTH, Node, NodeValue, syntax};
+use super::{MAX_DEPTH, NodeValue, YamlNode, syntax};
 use crate::error::{PlanError, PlanProblem, quoted};
 
 /// Returns true if every bracket that a text opens is closed.
@@ -24,8 +24,8 @@ pub(super) fn is_closed(text: &str) -> bool {
 }
 
 /// Reads one short form; nothing but a comment may follow it.
-pub(super) fn read_flow(text: &str, line: u32, depth: usize) -> Result<Node, PlanError> {
-    let mut reader = Flow { rest: text, line };
+pub(super) fn read_flow(text: &str, line: u32, depth: usize) -> Result<YamlNode, PlanError> {
+    let mut reader = FlowReader { rest: text, line };
     let node = reader.read_node(depth)?;
     let after = reader.rest.trim_start();
     if after.is_empty() || after.starts_with('#') {
@@ -76,13 +76,13 @@ pub(super) fn read_quoted(text: &str, line: u32) -> Result<(String, &str), PlanE
 
 /// The rest of a short form.
 #[derive(Debug)]
-struct Flow<'a> {
+struct FlowReader<'a> {
     rest: &'a str,
     line: u32,
 }
 
-impl<'a> Flow<'a> {
-    fn read_node(&mut self, depth: usize) -> Result<Node, PlanError> {
+impl<'a> FlowReader<'a> {
+    fn read_node(&mut self, depth: usize) -> Result<YamlNode, PlanError> {
         if depth > MAX_DEPTH {
             return Err(syntax(self.line, format!("more than {MAX_DEPTH} levels")));
         }
@@ -105,7 +105,7 @@ impl<'a> Flow<'a> {
                 NodeValue::Text { text, is_quoted: false }
             }
         };
-        Ok(Node { line: self.line, value })
+        Ok(YamlNode { line: self.line, value })
     }
 
     fn read_list(&mut self, depth: usize) -> Result<NodeValue, PlanError> {
@@ -119,7 +119,7 @@ impl<'a> Flow<'a> {
     }
 
     fn read_map(&mut self, depth: usize) -> Result<NodeValue, PlanError> {
-        let mut entries: Vec<(String, Node)> = Vec::new();
+        let mut entries: Vec<(String, YamlNode)> = Vec::new();
         self.take_to(1);
         while !self.takes('}')? {
             let key = self.read_key()?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use writ_policy::cadence::{
-    AnsweredAsk, AskAnswer, COUNTED_FOR, LastingApproval, count_answers, speaks_for_asking,
+    AnswerTime, AnsweredAsk, COUNTED_FOR, LastingApproval, count_answers, speaks_for_asking,
 };
 use writ_policy::review::describe_likeness;
 use writ_store::approvals::{AskState, StoredAsk};
@@ -98,9 +98,9 @@ fn millis(time: Duration) -> u64 {
 fn answered(ask: &StoredAsk) -> Option<AnsweredAsk> {
     let answer = match ask.state {
         AskState::Open => return None,
-        AskState::Approved | AskState::Used => AskAnswer::Approved,
-        AskState::Denied => AskAnswer::Denied,
-        AskState::Expired => AskAnswer::Expired,
+        AskState::Approved | AskState::Used => AnswerTime::Approved,
+        AskState::Denied => AnswerTime::Denied,
+        AskState::Expired => AnswerTime::Expired,
     };
     let answered_at: Timestamp = ask.resolved_at?;
     Some(AnsweredAsk {

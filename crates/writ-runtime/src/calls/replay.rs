@@ -75,7 +75,7 @@ impl<'a> Rehearsal<'a> {
     }
 
     async fn turn_steps(&self, row: &TurnRow) -> Result<Vec<ReplayStep>, EngineError> {
-        let recorded = Recorded::of_turn(self.services, row).await?;
+        let recorded = RecordedTurn::of_turn(self.services, row).await?;
         let (mut steps, mut folding) = (Vec::new(), Folding::new());
         for stored in read_turn_events(&self.services.journal.store, row.session, row.id).await? {
             if let StoredStep::Call(call, label, result, ask) = folding.step_of(&stored.event)? {
@@ -96,7 +96,7 @@ impl<'a> Rehearsal<'a> {
         parts: &ContextParts,
         (call, label): (&ToolCall, &Label),
         (result, ask): (&ToolResult, Option<&AskId>),
-        recorded: &Recorded,
+        recorded: &RecordedTurn,
     ) -> Result<ReplayStep, EngineError> {
         let did = recorded.verdict(call, result, ask);
         let step = |intent: &str, would, rule: &str, why: &str| ReplayStep {
@@ -137,7 +137,7 @@ impl<'a> Rehearsal<'a> {
         row: &TurnRow,
         call: &ToolCall,
         label: &Label,
-        (ask, recorded): (Option<&AskId>, &Recorded),
+        (ask, recorded): (Option<&AskId>, &RecordedTurn),
     ) -> Result<Result<Prepared, String>, EngineError> {
         let tools = self.services.servers.registry();
         let toolset = tools.toolset_of(&self.profile.roles, &self.profile.allow_list(&tools));
@@ -169,7 +169,7 @@ impl<'a> Rehearsal<'a> {
         row: &TurnRow,
         call: &ToolCall,
         label: &Label,
-        (ask, recorded): (Option<&AskId>, &Recorded),
+        (ask, recorded): (Option<&AskId>, &RecordedTurn),
     ) -> Result<Result<Prepared, String>, EngineError> {
         if let Some(ask) = ask
             && let Some(stored) = self.services.journal.store.ask(ask).await?
@@ -206,12 +206,12 @@ struct RecordedIntent {
 }
 
 /// What the ledger says of the calls of one turn.
-struct Recorded {
+struct RecordedTurn {
     /// By the ids of the calls.
     intents: BTreeMap<String, RecordedIntent>,
 }
 
-impl Recorded {
+impl RecordedTurn {
     async fn of_turn(services: &Services, row: &TurnRow) -> Result<Self, EngineError> {
         let query = LedgerQuery {
             event: Some("intent".to_owned()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use writ_agent::event::MemoryItem;
-use writ_memory::search::{BeyondWindow, FoundMemory};
+use writ_memory::search::{BeyondWindow, RankedMemory};
 use writ_store::batch::{Batch, Op};
 use writ_store::memory::MemoryOp;
 use writ_types::action::ActionKind;
@@ -51,7 +51,7 @@ pub(super) async fn recall(
     Ok(hits.into_iter().map(item_of).collect())
 }
 
-fn item_of(hit: FoundMemory) -> MemoryItem {
+fn item_of(hit: RankedMemory) -> MemoryItem {
     let source =
         Source { origin: "memory".to_owned(), detail: hit.memory.id.to_string(), entry: hit.memory.entry };
     let why = hit.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

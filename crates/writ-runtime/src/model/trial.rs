@@ -50,7 +50,7 @@ pub(crate) enum TrialVerdict {
 
 /// Result of one kind of test request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Check {
+pub(crate) struct ModelCheck {
     /// `plain`, `streaming`, `tools`, `results` or `structured`.
     check: &'static str,
     verdict: TrialVerdict,
@@ -66,7 +66,7 @@ pub(crate) struct Check {
 pub(crate) struct Trial {
     model: String,
     host: String,
-    checks: Vec<Check>,
+    checks: Vec<ModelCheck>,
     input_tokens: Tokens,
     output_tokens: Tokens,
     /// `None`: the price is not known.
@@ -144,7 +144,7 @@ impl Trying<'_> {
             Err(error) => {
                 let report = services.journal.redactor.mask_report(error.report());
                 let (text, hint, exit) = (report.outside, report.hint, report.exit);
-                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
+                self.note(ModelCheck { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 return Ok(None);
             }
         };
@@ -174,12 +174,12 @@ impl Trying<'_> {
                     }
                 };
                 let (verdict, text, hint, exit) = noted;
-                self.note(Check { check, verdict, text, hint: hint.to_owned(), exit });
+                self.note(ModelCheck { check, verdict, text, hint: hint.to_owned(), exit });
                 Ok(Some(reply))
             }
             Tried::Over(event) => {
                 let (exit, text, hint) = refusal(event);
-                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
+                self.note(ModelCheck { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 Ok(None)
             }
             Tried::Failed(error) => {
@@ -188,13 +188,13 @@ impl Trying<'_> {
                 let is_told = matches!(error.failure, Failure::Rejected { .. } | Failure::Filtered { .. });
                 let hint = if is_told { String::new() } else { report.hint };
                 let (text, exit) = (report.outside, report.exit);
-                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
+                self.note(ModelCheck { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 Ok(None)
             }
         }
     }
 
-    fn note(&mut self, check: Check) {
+    fn note(&mut self, check: ModelCheck) {
         self.trial.checks.push(check);
     }
 

@@ -49,7 +49,7 @@ const DELTAS: usize = 64;
 const MAX_TRIES: usize = 8;
 
 /// One request on its way.
-pub(super) struct Asking<'a> {
+pub(super) struct RoutedCall<'a> {
     pub(super) services: &'a Services,
     pub(super) agent: ProvenAgent,
     pub(super) out: mpsc::Sender<AnswerEvent>,
@@ -59,7 +59,7 @@ pub(super) struct Asking<'a> {
 }
 
 /// The state of a request that its attempts share.
-pub(super) struct Cleared {
+pub(super) struct ClearedRoutes {
     pub(super) label: Label,
     pub(super) withheld: Withheld,
     /// The marks in the request, which only its own answer may restore.
@@ -87,7 +87,7 @@ struct FailedAttempt {
 }
 
 /// The end of an attempt, for the ledger.
-struct AttemptEnd<'a> {
+struct EndedAttempt<'a> {
     /// The answer, or the part of it that came.
     reply: Option<&'a ModelReply>,
     /// The reason that the model stopped; `None`: it failed.
@@ -98,7 +98,7 @@ struct AttemptEnd<'a> {
     counted: Tokens,
 }
 
-impl Asking<'_> {
+impl RoutedCall<'_> {
     pub(super) async fn answer(self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
         let answer = self.ask_models(prompt).await;
         if let Err(RoutingError::Refused { .. }) = &answer {
@@ -197,7 +197,7 @@ impl Asking<'_> {
         &self,
         models: &Models,
         (planned, set_aside): (&PlannedCall, &SetAside),
-        cleared: &Cleared,
+        cleared: &ClearedRoutes,
     ) -> Result<Result<RoutedReply, FailedAttempt>, RoutingError> {
         let services = self.services;
         let permit = match self.pass(planned, cleared).await {
@@ -219,7 +219,7 @@ impl Asking<'_> {
         match answer {
             Ok(mut reply) => {
                 services.journal.redactor.mask_reply(&mut reply);
-                let end = AttemptEnd {
+                let end = EndedAttempt {
                     stop: Some(reply.stop.clone()),
                     usage: reply.usage,
                     error: "",
@@ -240,7 +240,7 @@ impl Asking<'_> {
                 let usage = failed_usage(planned, &error, estimate_tokens(&read));
                 let part = self.broken_off(read, usage);
                 let counted = usage.total_tokens();
-                let end = AttemptEnd { stop: None, usage, error: &text, counted, reply: part.as_ref() };
+                let end = EndedAttempt { stop: None, usage, error: &text, counted, reply: part.as_ref() };
                 self.record(models, placed, end).await?;
                 Ok(Err(FailedAttempt { error: Box::new(error), has_begun }))
             }
@@ -248,7 +248,11 @@ impl Asking<'_> {
     }
 
     /// Puts the call before the door. Keys, expiry and revocation are read there, for every attempt.
-    async fn pass(&self, planned: &PlannedCall, cleared: &Cleared) -> Result<Box<Permit>, RoutingError> {
+    async fn pass(
+        &self,
+        planned: &PlannedCall,
+        cleared: &ClearedRoutes,
+    ) -> Result<Box<Permit>, RoutingError> {
         let (services, authority) = (self.services, &self.agent.authority);
         let session = authority.task().session;
         let prepared = Prepared {
@@ -296,7 +300,7 @@ impl Asking<'_> {
     }
 
     /// Returns the agent with the prompt of a call, sealed.
-    fn requester(&self, planned: &PlannedCall, cleared: &Cleared) -> Result<Requester, RoutingError> {
+    fn requester(&self, planned: &PlannedCall, cleared: &ClearedRoutes) -> Result<Requester, RoutingError> {
         let withheld = cleared.withheld.withheld_values(&cleared.hidden);
         let prompt = RecordedPrompt { sent: planned.request(), withheld, whole: None };
         let sealed_prompt = Some(self.sealed(SEALED_PROMPT, &prompt)?);
@@ -388,7 +392,7 @@ impl Asking<'_> {
         &self,
         models: &Models,
         (planned, set_aside, attempt): (&PlannedCall, &SetAside, AttemptId),
-        AttemptEnd { reply, stop, usage, error, counted }: AttemptEnd<'_>,
+        EndedAttempt { reply, stop, usage, error, counted }: EndedAttempt<'_>,
     ) -> Result<(), RoutingError> {
         let now = self.services.journal.clock.now();
         let fact = Fact::ModelCalled {

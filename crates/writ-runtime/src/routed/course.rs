@@ -10,7 +10,7 @@ use writ_types::chat::ModelRequest;
 use writ_types::entry::DenyReason;
 use writ_types::taint::{Clearance, Label, Taint};
 
-use super::asking::Cleared;
+use super::asking::ClearedRoutes;
 use super::{MAIN_MODEL, RoutingError, route_name};
 
 /// Returns the course of a call to the named model, and the routes that it may take. Only the main model has others to fall
@@ -34,16 +34,16 @@ pub(super) fn find_course(models: &Models, name: &str) -> Result<(Course, Vec<Ro
 }
 
 /// Withholds what names persons where one of the providers may read public content alone.
-pub(super) fn clear(routes: &[Route], request: &mut ModelRequest) -> Result<Cleared, RoutingError> {
+pub(super) fn clear(routes: &[Route], request: &mut ModelRequest) -> Result<ClearedRoutes, RoutingError> {
     let mut withheld = Withheld::default();
     let least = routes.iter().map(|route| route.provider.clearance).min().unwrap_or_default();
     // The proxy has put tokens in place of a customer's data, so text counts as private only where it may be read as such.
     let label = Label { private: least > Clearance::Public, ..Label::new(Taint::External) };
     if least > Clearance::Public || !withhold::is_personal(request) {
-        return Ok(Cleared { label, withheld, hidden: BTreeSet::new() });
+        return Ok(ClearedRoutes { label, withheld, hidden: BTreeSet::new() });
     }
     let hidden = withheld
         .hide_content(request, Clearance::Public)
         .map_err(|error| RoutingError::Refused { reason: DenyReason::Shape, text: error.to_string() })?;
-    Ok(Cleared { label, withheld, hidden })
+    Ok(ClearedRoutes { label, withheld, hidden })
 }

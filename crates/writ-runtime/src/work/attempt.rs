@@ -17,7 +17,7 @@ use writ_types::error::Exit;
 use writ_types::taint::Taint;
 use writ_types::work::Check;
 
-use super::{Course, evidence};
+use super::{ItemCourse, evidence};
 use crate::dispatch;
 use crate::error::EngineError;
 use crate::profile::lane_name;
@@ -35,7 +35,11 @@ const MAX_OUTPUT_CHARS: usize = 2_000;
 /// # Errors
 ///
 /// If the step is not as it was read, or the store cannot be written.
-pub(super) async fn begin(services: &Arc<Services>, course: &Course, step: usize) -> Result<(), EngineError> {
+pub(super) async fn begin(
+    services: &Arc<Services>,
+    course: &ItemCourse,
+    step: usize,
+) -> Result<(), EngineError> {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else { return Ok(()) };
     let made = course.attempts_at(step).map(|attempt| attempt.n).max().unwrap_or(0);
     let (n, now, item) = (made.saturating_add(1), services.journal.clock.now(), &course.item);
@@ -91,7 +95,7 @@ pub(super) async fn begin(services: &Arc<Services>, course: &Course, step: usize
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(super) async fn end_dead(services: &Services, course: &Course) -> Result<(), EngineError> {
+pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
     let running: Vec<_> = course
         .attempts
         .iter()
@@ -114,7 +118,7 @@ pub(super) async fn end_dead(services: &Services, course: &Course) -> Result<(),
 
 /// Writes the message for the executor of a step: its instructions, what is checked, and what earlier attempts have shown.
 /// Nothing of other steps and of any conversation is in it.
-fn instructions(course: &Course, step: usize) -> String {
+fn instructions(course: &ItemCourse, step: usize) -> String {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else {
         return String::new();
     };

@@ -5,14 +5,14 @@ use writ_store::work::{AttemptState, WorkAttempt};
 use writ_types::api::work::CheckEvidence;
 use writ_types::work::Verdict;
 
-use super::Course;
+use super::ItemCourse;
 
 /// The most characters of a check's output that are stored.
 pub(crate) const MAX_OUTPUT_CHARS: usize = 4_000;
 
 /// The evidence of one attempt, as JSON in the store.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Evidence {
+pub(crate) struct AttemptEvidence {
     /// What each check has shown.
     pub(crate) checks: Vec<CheckEvidence>,
     /// What the harness noticed besides.
@@ -21,7 +21,7 @@ pub(crate) struct Evidence {
 
 /// Returns the evidence of an attempt; what cannot be read is none.
 pub(crate) fn read_evidence(attempt: &WorkAttempt) -> (Vec<CheckEvidence>, Vec<String>) {
-    let Evidence { checks, notices } = serde_json::from_str(&attempt.evidence).unwrap_or_default();
+    let AttemptEvidence { checks, notices } = serde_json::from_str(&attempt.evidence).unwrap_or_default();
     (checks, notices)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn verdict_named(name: &str) -> Verdict {
 }
 
 /// Returns true if a check of the item has passed: without one, its end proves nothing.
-pub(crate) fn is_proven(course: &Course) -> bool {
+pub(crate) fn is_proven(course: &ItemCourse) -> bool {
     let judged = course.attempts.iter().filter(|attempt| attempt.state == AttemptState::Judged);
     judged.map(read_evidence).any(|(checks, _)| checks.iter().any(|check| check.verdict == "pass"))
 }

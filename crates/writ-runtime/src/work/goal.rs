@@ -16,7 +16,7 @@ use writ_types::api::work::{StepState, WorkState};
 use writ_types::work::{GoalCycle, OnFailure, OnStuck, PlanDocument, Verdict, WorkKind};
 
 use super::evidence::verdict_named;
-use super::{Course, attempt, move_on, verify};
+use super::{ItemCourse, attempt, move_on, verify};
 use crate::clock::format_schedule;
 use crate::error::EngineError;
 use crate::proposals::{commit_news, news, steps::step_rows};
@@ -43,7 +43,7 @@ pub(crate) fn spawned(goal: &PlanDocument) -> PlanDocument {
 }
 
 /// Runs the checks of a goal if they are due. Returns true if it is to be looked at again at once.
-pub(super) async fn run_due(services: &Arc<Services>, course: &Course) -> Result<bool, EngineError> {
+pub(super) async fn run_due(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
     let Some(GoalCycle { every_minutes, on_failure }) = course.document.cycle else { return Ok(false) };
     if course.is_spent() {
         move_on(services, course, WorkEvent::SpendOut, "its budget is used up").await?;
@@ -86,7 +86,7 @@ pub(super) async fn run_due(services: &Arc<Services>, course: &Course) -> Result
 /// Writes the result of a run down: reports it, or starts the task that mends.
 async fn settle_run(
     services: &Arc<Services>,
-    course: &Course,
+    course: &ItemCourse,
     (every_minutes, on_failure): (u32, OnFailure),
 ) -> Result<(), EngineError> {
     let (item, now) = (&course.item, services.journal.clock.now());
@@ -120,7 +120,7 @@ async fn settle_run(
 }
 
 /// The operations that start the task of a goal. It needs no question of its own: the goal's card showed it.
-fn spawn(services: &Services, course: &Course) -> Result<Vec<Op>, EngineError> {
+fn spawn(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
     let (goal, now) = (&course.item, services.journal.clock.now());
     let document = spawned(&course.document);
     let item = WorkItem {
@@ -159,14 +159,14 @@ fn spawn(services: &Services, course: &Course) -> Result<Vec<Op>, EngineError> {
 /// Returns the task that mends for a goal, while it is not over.
 async fn mending(
     services: &Services,
-    course: &Course,
+    course: &ItemCourse,
 ) -> Result<Option<writ_types::id::ItemId>, EngineError> {
     let open = services.journal.store.active_work(MAX_OPEN_ITEMS).await?;
     Ok(open.into_iter().find(|item| item.goal == Some(course.item.id)).map(|item| item.id))
 }
 
 /// Removes the job of a goal that does not go on.
-pub(super) async fn unschedule(services: &Services, course: &Course) -> Result<(), EngineError> {
+pub(super) async fn unschedule(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
     if course.document.kind == WorkKind::Goal {
         let remove = Op::Jobs(JobOp::Remove { name: job_of(&course.item) });
         services.journal.store.commit(Batch::relaxed(vec![remove])).await?;

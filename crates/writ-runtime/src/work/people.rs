@@ -14,7 +14,7 @@ use writ_types::api::work::{
 use writ_types::error::ToReport as _;
 
 use super::evidence::read_evidence;
-use super::{Course, move_on, stop_waiting};
+use super::{ItemCourse, move_on, stop_waiting};
 use crate::error::{EngineError, WorkError};
 use crate::proposals::{self, NewWork};
 use crate::services::Services;
@@ -42,9 +42,9 @@ async fn find_item(services: &Services, name: &ItemName) -> Result<WorkItem, Eng
     Ok(found.ok_or(WorkError::Unknown(shown))?)
 }
 
-async fn find_course(services: &Services, name: &ItemName) -> Result<Course, EngineError> {
+async fn find_course(services: &Services, name: &ItemName) -> Result<ItemCourse, EngineError> {
     let item = find_item(services, name).await?;
-    let course = Course::read(services, item.id).await?;
+    let course = ItemCourse::read(services, item.id).await?;
     Ok(course.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?)
 }
 
@@ -56,7 +56,7 @@ async fn find_course(services: &Services, name: &ItemName) -> Result<Course, Eng
 pub(crate) async fn list_work(services: &Services) -> Result<WorkList, EngineError> {
     let mut items = Vec::new();
     for item in services.journal.store.work_items(MAX_LISTED).await? {
-        if let Some(course) = Course::read(services, item.id).await? {
+        if let Some(course) = ItemCourse::read(services, item.id).await? {
             items.push(summary(&course));
         }
     }
@@ -86,7 +86,7 @@ pub(crate) async fn propose_work(
     let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
     let new = NewWork { document, project: proposal.project, origin: None };
     let (item, _) = proposals::propose(services, new).await?;
-    let course = Course::read(services, item).await?;
+    let course = ItemCourse::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
 }
 
@@ -156,13 +156,13 @@ pub(crate) async fn retry_work(
     again(services, &course).await
 }
 
-async fn again(services: &Services, course: &Course) -> Result<WorkSummary, EngineError> {
+async fn again(services: &Services, course: &ItemCourse) -> Result<WorkSummary, EngineError> {
     let item = course.item.id;
-    let course = Course::read(services, item).await?;
+    let course = ItemCourse::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
 }
 
-fn summary(course: &Course) -> WorkSummary {
+fn summary(course: &ItemCourse) -> WorkSummary {
     let item = &course.item;
     WorkSummary {
         item: item.id,
@@ -192,7 +192,7 @@ fn summary(course: &Course) -> WorkSummary {
     }
 }
 
-fn details(course: &Course) -> WorkDetails {
+fn details(course: &ItemCourse) -> WorkDetails {
     let attempt = |attempt: &WorkAttempt| {
         let (checks, notices) = read_evidence(attempt);
         AttemptDetails {

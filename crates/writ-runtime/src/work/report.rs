@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use writ_store::work::{AttemptState, WorkAttempt};
 use writ_types::api::work::{StepState, WorkState};
 
-use super::Course;
+use super::ItemCourse;
 use super::evidence::read_evidence;
 
 /// The most characters of an executor's words that the report quotes.
 const MAX_SAID_CHARS: usize = 300;
 
 /// Writes the report about an item.
-pub(super) fn write_report(course: &Course, state: WorkState, why: &str) -> String {
+pub(super) fn write_report(course: &ItemCourse, state: WorkState, why: &str) -> String {
     let (item, done) = (&course.item, course.rows.iter().filter(|row| row.state == StepState::Done).count());
     let mut text = format!("{} '{}': {} ({why}).\n", item.kind, item.title, state.name());
     let _ = writeln!(text, "{done} of {} steps are done.", course.rows.len());

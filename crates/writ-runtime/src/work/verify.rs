@@ -30,8 +30,8 @@ use writ_types::work::{
     Check, CheckEnd, Judgement, Observation, Predicate, ProgramOutput, Verdict, WorkStep,
 };
 
-use super::evidence::{Evidence, MAX_OUTPUT_CHARS, verdict_name};
-use super::{Course, judged};
+use super::evidence::{AttemptEvidence, MAX_OUTPUT_CHARS, verdict_name};
+use super::{ItemCourse, judged};
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
@@ -59,7 +59,7 @@ const LOOK_SECS: u32 = 30;
 /// If the sandbox or the store cannot be used at all; then the step is checked again later.
 pub(super) async fn check_step(
     services: &Arc<Services>,
-    course: &Course,
+    course: &ItemCourse,
     step: usize,
 ) -> Result<(), EngineError> {
     let ended = course.attempts_at(step).find(|attempt| attempt.state == AttemptState::Ended);
@@ -84,7 +84,7 @@ pub(super) async fn check_step(
     let state = judged(course, step, end);
     let shown =
         judgements.iter().map(|(check, judgement, seen)| evidence_of(services, check, judgement, seen));
-    let evidence = Evidence { checks: shown.collect(), notices };
+    let evidence = AttemptEvidence { checks: shown.collect(), notices };
     let reason = reason_of(&evidence, verdict);
     let item = &course.item;
     let mut steps = course.rows.clone();
@@ -151,7 +151,7 @@ fn trace_of(
 /// Returns true if the turn of an attempt was taken up again after the engine had ended.
 async fn was_cut_off(
     services: &Services,
-    course: &Course,
+    course: &ItemCourse,
     attempt: &WorkAttempt,
 ) -> Result<bool, EngineError> {
     let query = LedgerQuery {
@@ -188,7 +188,7 @@ fn evidence_of(
 }
 
 /// One line about the checks of an attempt.
-fn reason_of(evidence: &Evidence, verdict: Verdict) -> String {
+fn reason_of(evidence: &AttemptEvidence, verdict: Verdict) -> String {
     let failed = evidence.checks.iter().filter(|check| check.verdict != "pass");
     let names: Vec<String> = failed.map(|check| format!("{} ({})", check.name, check.verdict)).collect();
     match verdict {
@@ -207,7 +207,7 @@ fn reason_of(evidence: &Evidence, verdict: Verdict) -> String {
 /// Lets the gates judge that the plan names for the time between attempts. Returns what they object to.
 async fn gates_between(
     place: &CallPlace,
-    course: &Course,
+    course: &ItemCourse,
     attempt: &WorkAttempt,
 ) -> Result<Vec<String>, EngineError> {
     if course.document.gates.is_empty() {
@@ -334,7 +334,7 @@ async fn run(
 /// If sandbox or store cannot be used.
 pub(super) async fn bring_out(
     services: &Arc<Services>,
-    course: &Course,
+    course: &ItemCourse,
 ) -> Result<Result<(), String>, EngineError> {
     let place = place::outside_turn(services, Arc::clone(&course.session)).await?;
     let stop = services.life.stop_now.child_token();

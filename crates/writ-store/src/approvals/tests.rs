@@ -34,7 +34,7 @@ fn approval(n: u64, query: &str) -> NewApproval {
 
 #[test]
 fn equal_open_asks_are_one() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let first = home.commit(vec![open(1, "q")]);
     assert!(!first.asks[0].merged);
     assert_eq!((first.entries.len(), first.frames.len()), (1, 1), "recorded and announced");
@@ -56,7 +56,7 @@ fn equal_open_asks_are_one() {
 
 #[test]
 fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b")]);
     home.commit(vec![resolve(1, AskState::Denied, 1), resolve(2, AskState::Approved, 1)]);
     let approved = |n| home.store.blocking().approved_tools(session(n)).expect("reads");
@@ -70,7 +70,7 @@ fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
 #[tokio::test(flavor = "current_thread")]
 async fn reads_with_approvals_answer_as_the_single_ones_do() {
     use crate::reads::{AskReads as _, RevocationReads as _};
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b"), resolve(2, AskState::Approved, 5)]);
     home.commit(vec![Op::StoreApproval(approval(2, "b"))]);
     let (store, single) = (&home.store, home.store.blocking());
@@ -96,7 +96,7 @@ async fn reads_with_approvals_answer_as_the_single_ones_do() {
 /// then and not after it.
 #[test]
 fn an_ask_is_answered_once_and_in_time() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b"), open(3, "c")]);
     home.commit(vec![resolve(1, AskState::Approved, 5)]);
     home.commit(vec![resolve(3, AskState::Denied, 59_999)]);
@@ -116,7 +116,7 @@ fn an_ask_is_answered_once_and_in_time() {
 
 #[test]
 fn an_approval_that_was_not_used_ends_with_its_ask() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b"), resolve(1, AskState::Approved, 5)]);
     let overdue = |millis| {
         let asks = home.store.blocking().overdue_asks(at(millis), 10).expect("reads");
@@ -140,7 +140,7 @@ fn an_approved_ask_ends_with_its_approval() {
         (card.session, prepared.session) = (Some(session(of)), Some(session(of)));
         Op::OpenAsk(Box::new(NewAsk { card, prepared, entry }))
     };
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     let state = |n| home.store.blocking().ask(&ask_id(n)).expect("reads").expect("there").state;
     let waiting = |n| {
         let asks = home.store.blocking().waiting_asks(session(n), 10).expect("reads");
@@ -176,7 +176,7 @@ fn an_approved_ask_ends_with_its_approval() {
 /// Rows: SIL-162
 #[test]
 fn looking_at_an_approval_does_not_use_it() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "q")]);
     assert!(home.try_commit(vec![Op::StoreApproval(approval(1, "q"))]).is_err(), "not approved yet");
     home.commit(vec![resolve(1, AskState::Approved, 5)]);
@@ -224,7 +224,7 @@ fn an_approval_that_has_ended_does_not_begin_again_when_the_clock_is_set_back() 
 
 #[test]
 fn a_revoked_approval_is_spent() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "q"), resolve(1, AskState::Approved, 5), Op::StoreApproval(approval(1, "q"))]);
     home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
     let approval = ApprovalUse {
@@ -243,7 +243,7 @@ fn a_revoked_approval_is_spent() {
 /// Rows: SIL-164 (in part: in the store)
 #[test]
 fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
-    let home = Home::new();
+    let home = TestHome::new();
     let record = |namespace: &str, expires| Op::RecordNonce {
         namespace: namespace.to_owned(),
         nonce: "n".to_owned(),
@@ -269,7 +269,7 @@ fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
 /// Who holds what was approved reads it anew after each of these, and after nothing else.
 #[test]
 fn the_version_of_what_people_have_approved_changes_with_approvals_answers_and_keys() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let version = || home.store.consent_version().expect("this store writes");
     let changes = |ops: Vec<Op>| {
         let before = version();
@@ -302,7 +302,7 @@ fn the_version_of_what_people_have_approved_changes_with_approvals_answers_and_k
 
 #[test]
 fn approver_keys_and_revocations_are_kept() {
-    let home = Home::new();
+    let home = TestHome::new();
     let key = |n: u128, byte: u8| ApproverKey {
         id: KeyId::from_parts(at(0), n),
         kind: "cli".to_owned(),
@@ -341,7 +341,7 @@ fn approver_keys_and_revocations_are_kept() {
 /// Each case of a fleet leaves a revoked key for every half hour: they go once their keys have long ended.
 #[test]
 fn revocations_of_short_lived_keys_are_deleted_long_after_their_end() {
-    let home = Home::new();
+    let home = TestHome::new();
     let day = revocations::SHORT_LIFE_MS;
     let revoke = |id: &str, time: i64, life: Option<i64>| Op::Revoke {
         id: id.to_owned(),
@@ -387,8 +387,8 @@ fn used(approval: &NewApproval, query: &str) -> Op {
     Op::ConsumeApproval { approval, now: at(3) }
 }
 
-fn given(approval: NewApproval, query: &str) -> Home {
-    let home = Home::new().with_session(1);
+fn given(approval: NewApproval, query: &str) -> TestHome {
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, query), resolve(1, AskState::Approved, 1), Op::StoreApproval(approval)]);
     home
 }
@@ -524,7 +524,7 @@ fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_take
 
 #[test]
 fn what_several_people_sign_is_kept_apart_and_shown_on_the_card() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open(1, "q")]);
     let part = |by: &str, millis| {
         Op::StorePart(NewPart { ask: ask_id(1), by: by.into(), token: json!({"by": by}), at: at(millis) })
@@ -582,7 +582,7 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
         spent(),
         "the plan itself was not minted"
     );
-    let begin = |home: &Home| home.commit(vec![used(&approval(1, "q"), "q")]);
+    let begin = |home: &TestHome| home.commit(vec![used(&approval(1, "q"), "q")]);
     let home = planned(None);
     begin(&home);
     let left =
@@ -639,7 +639,7 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
 /// What is used up hides nothing: an older plan of which something is left is found, however many newer ones there are.
 #[test]
 fn plans_of_which_nothing_is_left_hide_no_older_one() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let key = |n: u64| KeyId::from_parts(at(0), u128::from(n));
     for n in 1..=4 {
         let query = n.to_string();

@@ -11,32 +11,32 @@ use crate::testing::*;
 
 use super::*;
 
-fn heads(home: &Home) -> Vec<Checkpoint> {
+fn heads(home: &TestHome) -> Vec<Checkpoint> {
     let mut out = Vec::new();
     home.store.blocking().export_heads(&mut out).expect("exports");
     read_heads(&String::from_utf8(out).expect("text"), &keys()).expect("reads")
 }
 
-fn phases(home: &Home, words: &[&str]) {
+fn phases(home: &TestHome, words: &[&str]) {
     for word in words {
         home.commit(vec![phase(word)]);
     }
 }
 
 /// Puts a copy in the place of the database, as a restore does.
-fn put_back(home: Home, copy: &Path) -> Home {
-    let Home { dir, store } = home;
+fn put_back(home: TestHome, copy: &Path) -> TestHome {
+    let TestHome { dir, store } = home;
     drop(store);
     std::fs::copy(copy, dir.path().join("data/writ.db")).expect("copies");
     let store = open_store(dir.path().join("data/writ.db")).expect("opens");
-    Home { dir, store }
+    TestHome { dir, store }
 }
 
 /// Rows: WIN-408
 /// Rows: WIN-207 (in part: reading beside a writer)
 #[test]
 fn a_copy_made_under_heavy_writes_is_whole_and_verifies() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let store = home.store.clone();
     let writer = std::thread::spawn(move || {
         for n in 0..400 {
@@ -59,7 +59,7 @@ fn a_copy_made_under_heavy_writes_is_whole_and_verifies() {
 
 #[test]
 fn a_copy_overwrites_nothing_and_a_damaged_one_is_named() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     phases(&home, &["one", "two"]);
     let copy = home.dir.path().join("copy.db");
     std::fs::write(&copy, "mine").expect("writes");
@@ -71,7 +71,7 @@ fn a_copy_overwrites_nothing_and_a_damaged_one_is_named() {
 /// Hostile case 25: a restore that the ledger tells of is known, and nothing else is.
 #[test]
 fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     phases(&home, &["one", "two", "three"]);
     let copy = home.dir.path().join("backup.db");
     let copied = copy_database(&home.path(), &copy).expect("copies");
@@ -110,7 +110,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
 /// is explained by nothing; one after it is.
 #[test]
 fn a_restore_from_before_a_rotation_explains_one_entry_less() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     phases(&home, &["one", "two"]);
     let copy = home.dir.path().join("backup.db");
     let copied = copy_database(&home.path(), &copy).expect("copies");
@@ -123,7 +123,7 @@ fn a_restore_from_before_a_rotation_explains_one_entry_less() {
     let rotation = Rotation::sign(signer().as_ref(), next.public_key());
     home.commit(vec![Op::Append(Box::new(rotation.entry(KeyId::from_parts(at(1), 1), at(1))))]);
     let lost = home.store.blocking().ledger_size().expect("reads") - copied.entries;
-    let Home { dir, store } = home;
+    let TestHome { dir, store } = home;
     drop(store);
     let path = dir.path().join("data/writ.db");
     std::fs::copy(&copy, &path).expect("copies");
@@ -159,7 +159,7 @@ fn remove(key: &ApproverKey) -> Vec<Op> {
     vec![Op::Append(Box::new(entry)), Op::RevokeKey { key: key.id, at: at(5) }]
 }
 
-fn in_force(home: &Home) -> Vec<KeyId> {
+fn in_force(home: &TestHome) -> Vec<KeyId> {
     let keys = home.store.blocking().approver_keys().expect("reads").into_iter();
     keys.filter(|key| key.revoked_at.is_none()).map(|key| key.id).collect()
 }
@@ -167,7 +167,7 @@ fn in_force(home: &Home) -> Vec<KeyId> {
 /// Whoever has found a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
 #[test]
 fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let [terminal, kept, lost] =
         [(1, "cli"), (2, PASSKEY), (3, PASSKEY)].map(|(n, kind)| approver_key(n, kind));
     let counted = |sign_count| Op::CountPasskey { key: kept.id, sign_count };
@@ -178,7 +178,7 @@ fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
     home.commit([vec![counted(9)], remove(&lost), remove(&terminal)].concat());
     let withdrawn = WithdrawnKeys::of(&home.path(), keys()).expect("reads").expect("verifies");
     let home = put_back(home, &copy);
-    let marked = |home: &Home, withdrawn: &WithdrawnKeys, epoch| {
+    let marked = |home: &TestHome, withdrawn: &WithdrawnKeys, epoch| {
         mark_restored(&home.store, None, epoch, "mark", withdrawn, at(9)).expect("marks").removed
     };
     assert_eq!(marked(&home, &WithdrawnKeys::default(), copied.epoch + 1), [""; 0]);
@@ -200,7 +200,7 @@ fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
 /// Else whoever can write to a database could have the owner's keys removed by its repair.
 #[test]
 fn what_the_ledger_does_not_tell_or_does_not_verify_takes_no_key_away() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let [terminal, passkey] = [(1, "cli"), (2, PASSKEY)].map(|(n, kind)| approver_key(n, kind));
     home.commit(vec![Op::EnrollKey(terminal), Op::EnrollKey(passkey.clone())]);
     home.commit(vec![Op::RevokeKey { key: passkey.id, at: at(5) }]);

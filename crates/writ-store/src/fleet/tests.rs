@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch::Op;
-use crate::testing::{Home, at, session};
+use crate::testing::{TestHome, at, session};
 
 fn case(n: u128, token: &str) -> FleetCase {
     FleetCase {
@@ -42,7 +42,7 @@ fn change(version: u64, is_open: bool) -> FleetOp {
 /// Rows: SLO-053 (in part: what the database refuses)
 #[test]
 fn a_second_holder_is_refused_and_a_batch_with_one_leaves_nothing() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1"))), begin("a", 1)]));
     assert!(home.try_commit(fleet([change(0, true), begin("b", 2)])).is_err());
     let read = home.store.blocking();
@@ -57,7 +57,7 @@ fn a_second_holder_is_refused_and_a_batch_with_one_leaves_nothing() {
 
 #[test]
 fn a_change_on_an_old_view_is_refused_and_none_follows_the_end() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
     home.commit(fleet([change(0, true)]));
     assert!(home.try_commit(fleet([change(0, true)])).is_err(), "another came first");
@@ -71,7 +71,7 @@ fn a_change_on_an_old_view_is_refused_and_none_follows_the_end() {
 
 #[test]
 fn a_token_has_one_open_case_and_may_have_another_after_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
     assert!(home.try_commit(fleet([FleetOp::Open(Box::new(case(2, "case_tk_1")))])).is_err());
     home.commit(fleet([change(0, false)]));
@@ -85,7 +85,7 @@ fn a_token_has_one_open_case_and_may_have_another_after_it() {
 /// The proxy may be away while a case ends, and the same customer may have opened the case again since.
 #[test]
 fn cases_that_ended_are_listed_until_the_proxy_has_closed_them() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
     let read = home.store.blocking();
     assert_eq!(read.ended_at_proxy(10).expect("reads"), [], "it is open");
@@ -106,7 +106,7 @@ fn said(sender: &str, text: &str) -> FleetOp {
 /// What an agent says leaves room for the guest, and what both say leaves room for people.
 #[test]
 fn messages_are_numbered_and_bounded_by_who_sends_them() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
     home.commit(fleet((0..MAX_AGENT_MESSAGES).map(|_| said("agent a", "hi"))));
     assert!(home.try_commit(fleet([said("agent b", "one more")])).is_err(), "all agents have one share");
@@ -128,7 +128,7 @@ fn messages_are_numbered_and_bounded_by_who_sends_them() {
 
 #[test]
 fn the_bytes_of_what_agents_say_are_bounded() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
     // Two bytes for each letter: bytes count, not letters.
     let long = "ä".repeat(MAX_CASE_MESSAGE_BYTES / 2);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::Op;
-use crate::testing::{Home, at};
+use crate::testing::{TestHome, at};
 
 fn schedule(name: &str, schedule: &str, next_run: Option<i64>) -> Op {
     let (name, schedule) = (name.to_owned(), schedule.to_owned());
@@ -20,7 +20,7 @@ fn names(jobs: &[Job]) -> Vec<&str> {
 
 #[test]
 fn jobs_are_due_by_their_time_and_their_runs_are_recorded_over_a_restart() {
-    let home = Home::new();
+    let home = TestHome::new();
     let reads = home.store.blocking();
     assert_eq!(reads.next_job_due(), Ok(None));
     home.commit(vec![
@@ -55,7 +55,7 @@ fn jobs_are_due_by_their_time_and_their_runs_are_recorded_over_a_restart() {
 
 #[test]
 fn a_run_of_a_missing_job_is_refused_with_its_whole_batch() {
-    let home = Home::new();
+    let home = TestHome::new();
     let error = home.try_commit(vec![schedule("a", "daily", None), finish("b", 1, "", None)]);
     let missing = Conflict::Missing { what: "job", id: "b".to_owned() };
     assert_eq!(error, Err(missing.into()));
@@ -64,7 +64,7 @@ fn a_run_of_a_missing_job_is_refused_with_its_whole_batch() {
 
 #[test]
 fn jobs_are_bounded_in_number_and_size() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit((0..MAX_JOBS).map(|n| schedule(&format!("job {n}"), "daily", None)).collect());
     let error = home.try_commit(vec![schedule("one too many", "daily", None)]);
     assert_eq!(error, Err(StoreError::TooLarge { what: "number of jobs", limit: MAX_JOBS }));

@@ -14,7 +14,7 @@ use super::erase;
 use super::head::{Checkpoint, HEAD_INTERVAL, HeadSigner};
 use super::lost;
 use super::rotation::{self, Rotation};
-use super::row::{self, Header, SALT_BYTES};
+use super::row::{self, RowHeader, SALT_BYTES};
 use super::tree::{Frontier, Hash, Nodes};
 use crate::codec::{self, execute, int};
 use crate::error::{Conflict, StoreError};
@@ -146,7 +146,7 @@ impl Tail {
         let session = entry.session.map(|id| id.to_string());
         let turn = entry.turn.map(|id| id.to_string());
         let commitment = row::commitment(&salt, payload.as_bytes());
-        let header = Header {
+        let header = RowHeader {
             seq,
             at: entry.at.as_millis(),
             session: session.as_deref().unwrap_or_default().as_bytes(),

@@ -166,8 +166,8 @@ mod tests {
     /// What is lost is so over a restart, for its session and just this; until something is known again.
     #[test]
     fn a_lost_wish_is_known_until_it_is_known_what_came_of_it() {
-        let home = Home::new().with_session(1);
-        let lost = |home: &Home, action: &Action| {
+        let home = TestHome::new().with_session(1);
+        let lost = |home: &TestHome, action: &Action| {
             home.store.blocking().unknown_outcome(session(1), action).expect("reads")
         };
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Failed)]);
@@ -203,7 +203,7 @@ mod tests {
     /// What counts is which of them the ledger has first, whatever the clock said.
     #[test]
     fn a_question_knows_of_what_was_begun_before_it() {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         let asked = |n: u64| home.commit(vec![Op::OpenAsk(Box::new(ask(n, &n.to_string())))]);
         let since = |n| home.store.blocking().begun_since(session(1), &forget(1), &ask_id(n)).expect("reads");
         asked(1);
@@ -222,7 +222,7 @@ mod tests {
     /// What is under way, or was left open, is lost as well, for its session and just this.
     #[test]
     fn a_wish_that_has_no_end_yet_is_lost() {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         let lost = |n| home.store.blocking().unknown_outcome(session(1), &forget(n)).expect("reads");
         home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);
         assert_eq!((lost(1), lost(2), lost(3)), (Some(EntrySeq(0)), None, None), "one may be repeated");
@@ -238,7 +238,7 @@ mod tests {
     /// Where too many are lost to be told apart, whatever could be is lost, and stays so.
     #[test]
     fn a_session_that_has_lost_too_much_has_lost_everything() {
-        let home = Home::new().with_session(1).with_session(2);
+        let home = TestHome::new().with_session(1).with_session(2);
         let all = |range: std::ops::RangeInclusive<u128>| {
             let ops = range.flat_map(|n| [begun(n, forget(n), false), ended(n, ToolOutcome::Unknown)]);
             home.commit(ops.collect());
@@ -268,7 +268,7 @@ mod tests {
     /// An intent whose outcome is unknown stays while its session may request the same again; then the payload can be erased.
     #[test]
     fn what_was_lost_is_erased_when_its_session_is_closed() {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Unknown)]);
         let erase = || home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(0), at: at(9) }]).map(|_| ());
         let refused = erase().expect_err("it would be done again without a question");

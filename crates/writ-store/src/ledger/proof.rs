@@ -7,7 +7,7 @@ use writ_types::id::EntrySeq;
 
 use super::append::StoredNodes;
 use super::head::{Checkpoint, NoteError, verify_signature};
-use super::row::{self, Header};
+use super::row::{self, RowHeader};
 use super::tree::{self, Hash};
 use crate::codec;
 use crate::error::{Conflict, StoreError};
@@ -83,7 +83,7 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<ProvenEntry, Proo
     let head = Checkpoint::verify(&proof.checkpoint, keys)?;
     let commitment = from_hex("commitment", &proof.commitment)?;
     let signature = from_hex("signature", &proof.signature)?;
-    let header = Header {
+    let header = RowHeader {
         seq: proof.seq,
         at: proof.at,
         session: proof.session.as_bytes(),

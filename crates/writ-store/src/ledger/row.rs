@@ -41,7 +41,7 @@ pub(crate) fn erasure_text(seq: u64, leaf: &[u8], at: i64) -> String {
 
 /// The signed part of a row, in raw columns: a damaged database may hold anything.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Header<'a> {
+pub(crate) struct RowHeader<'a> {
     pub(crate) seq: u64,
     pub(crate) at: i64,
     pub(crate) session: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) struct Header<'a> {
     pub(crate) commitment: &'a [u8],
 }
 
-impl Header<'_> {
+impl RowHeader<'_> {
     /// The canonical text.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut head = String::with_capacity(256);
@@ -158,7 +158,7 @@ pub(crate) fn decode_row(row: &rusqlite::Row<'_>, key: &[u8; 32]) -> Result<Ledg
     let leaf: Vec<u8> = row.get("leaf")?;
     let salt: Option<Vec<u8>> = row.get("salt")?;
     let payload: Option<String> = row.get("payload")?;
-    let header = Header {
+    let header = RowHeader {
         seq,
         at,
         session: session.as_deref().unwrap_or_default().as_bytes(),

@@ -4,7 +4,7 @@ use writ_types::entry::Entry;
 
 use super::*;
 use crate::batch::{Durability, Op};
-use crate::testing::{Home, at, attempt, intent};
+use crate::testing::{TestHome, at, attempt, intent};
 
 fn limit(parameter: &str, amount: i64) -> LimitUse {
     LimitUse {
@@ -34,7 +34,7 @@ fn redemption(n: u128, uses: Vec<LimitUse>, once: Option<OnceName>) -> Redemptio
     }
 }
 
-fn used(home: &Home, parameter: &str) -> i64 {
+fn used(home: &TestHome, parameter: &str) -> i64 {
     home.store.blocking().used_amounts(&[limit(parameter, 0)], at(0)).expect("reads")[0]
 }
 
@@ -57,7 +57,7 @@ fn value(n: u8) -> SealedValue {
 /// Rows: SLO-026 (in part: the day's limit)
 #[tokio::test]
 async fn a_limit_of_the_day_is_counted_with_the_intent() {
-    let home = Home::new();
+    let home = TestHome::new();
     let redeem = |n, uses| home.store.redeem(redemption(n, uses, None));
     redeem(1, vec![limit("amount", 600), limit("fee", 999)]).await.expect("fits");
     let refused = redeem(2, vec![limit("amount", 400), limit("fee", 2)]).await.expect_err("too much");
@@ -78,7 +78,7 @@ async fn a_limit_of_the_day_is_counted_with_the_intent() {
 /// Rows: SLO-026 (in part: the limit of a key)
 #[tokio::test]
 async fn a_limit_of_a_key_adds_up_over_its_days() {
-    let home = Home::new();
+    let home = TestHome::new();
     let of_key = |amount| LimitUse { span: LimitSpan::Key, ..limit("amount", amount) };
     let redeem = async |n, at, uses| {
         let wanted = redemption(n, uses, None);
@@ -99,7 +99,7 @@ async fn a_limit_of_a_key_adds_up_over_its_days() {
 /// What was not performed counts nothing, and may be asked for again under its name.
 #[tokio::test]
 async fn what_was_not_performed_is_given_back() {
-    let home = Home::new();
+    let home = TestHome::new();
     let wanted = || redemption(1, vec![limit("amount", 600)], Some(name("a")));
     home.store.redeem(wanted()).await.expect("fits");
     let back = OperationOp::Return { attempt: attempt(1), uses: vec![limit("amount", 600)], at: at(0) };
@@ -112,12 +112,13 @@ async fn what_was_not_performed_is_given_back() {
 /// A name is good for one performance, and later requests find its answer.
 #[tokio::test]
 async fn a_request_with_a_name_is_begun_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.store.redeem(redemption(1, Vec::new(), Some(name("a")))).await.expect("the first");
     let refused = home.store.redeem(redemption(2, vec![limit("amount", 5)], Some(name("a")))).await;
     assert_eq!(refused, Err(RedeemError::Repeated("a".into())));
     assert_eq!(used(&home, "amount"), 0);
-    let found = |home: &Home| home.store.blocking().once("case refund", "a").expect("reads").expect("known");
+    let found =
+        |home: &TestHome| home.store.blocking().once("case refund", "a").expect("reads").expect("known");
     let begun = OnceRow { request: name("a").request, attempt: attempt(1), answer: None };
     assert_eq!(found(&home), begun);
     home.commit(vec![keep_answer(1, vec![1, 2, 3])]);
@@ -136,7 +137,7 @@ fn keep_answer(n: u128, answer: Vec<u8>) -> Op {
 /// The answers of a case have an end: those over it are stored in short, and the case's end deletes all of them.
 #[tokio::test]
 async fn answers_of_a_case_are_bounded_and_go_with_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(vec![Op::Operations(OperationOp::OpenCase(CaseRow { token: "case".into(), ..case_row(1) }))]);
     let most = u128::try_from(MAX_CASE_ANSWER_BYTES / MAX_SEALED_BYTES).expect("fits");
     for n in 1..=most + 2 {
@@ -168,8 +169,8 @@ async fn answers_of_a_case_are_bounded_and_go_with_it() {
 /// Sealed values live as long as their case, over a restart, and are bounded.
 #[test]
 fn values_go_with_their_case() {
-    let home = Home::new();
-    let keep = |home: &Home, case: &str, values| {
+    let home = TestHome::new();
+    let keep = |home: &TestHome, case: &str, values| {
         home.try_commit(vec![Op::Operations(OperationOp::KeepValues { case: case.into(), values })])
     };
     home.commit(vec![Op::Operations(OperationOp::OpenCase(case_row(1)))]);
@@ -177,7 +178,7 @@ fn values_go_with_their_case() {
     keep(&home, "case_tk_1", vec![value(1), value(2), value(1)]).expect("stores");
     keep(&home, "case_tk_9", vec![value(3)]).expect("no such case: nothing is stored");
     let home = home.reopened();
-    let values = |home: &Home, case: &str| home.store.blocking().case_values(case).expect("reads");
+    let values = |home: &TestHome, case: &str| home.store.blocking().case_values(case).expect("reads");
     assert_eq!(values(&home, "case_tk_1"), [value(1), value(2)]);
     assert_eq!(values(&home, "case_tk_9"), []);
     let many = (0..MAX_CASE_VALUES).map(|n| SealedValue { token: n.to_string(), ..value(0) }).collect();

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::batch::Op;
-use crate::testing::{Home, at, phase, session};
+use crate::testing::{TestHome, at, phase, session};
 
 fn message(text: &str, millis: i64) -> NewOutboxMessage {
     NewOutboxMessage {
@@ -24,7 +24,7 @@ fn advance(channel: &str, number: u64) -> Op {
     Op::Outbox(OutboxOp::Advance { channel: channel.to_owned(), number, at: at(0) })
 }
 
-fn page(home: &Home, channel: &str, limit: usize) -> OutboxPage {
+fn page(home: &TestHome, channel: &str, limit: usize) -> OutboxPage {
     home.store.blocking().outbox_after_cursor(channel, limit).expect("reads")
 }
 
@@ -34,7 +34,7 @@ fn texts(page: &OutboxPage) -> Vec<&str> {
 
 #[test]
 fn messages_are_written_with_their_entries_or_not_at_all() {
-    let home = Home::new();
+    let home = TestHome::new();
     let receipt = home.commit(vec![phase("a"), append("one", 1), phase("b"), append("two", 2)]);
     assert_eq!(receipt.outbox, [1, 2]);
     let refused = home.try_commit(vec![phase("c"), append("three", 3), advance("mail", 9)]);
@@ -52,7 +52,7 @@ fn messages_are_written_with_their_entries_or_not_at_all() {
 
 #[test]
 fn each_channel_has_a_cursor_of_its_own_that_survives_and_does_not_go_back() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(vec![append("one", 1), append("two", 2), append("three", 3)]);
     home.commit(vec![advance("mail", 2), advance("page", 1)]);
     home.commit(vec![advance("mail", 1)]);
@@ -67,7 +67,7 @@ fn each_channel_has_a_cursor_of_its_own_that_survives_and_does_not_go_back() {
 
 #[test]
 fn the_outbox_is_bounded_and_a_channel_is_told_how_many_it_missed() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(vec![append("first", 1), advance("mail", 1)]);
     let many = |count: u64| (0..count).map(|n| append(&n.to_string(), 2)).collect::<Vec<_>>();
     for _ in 0..5 {
@@ -85,7 +85,7 @@ fn the_outbox_is_bounded_and_a_channel_is_told_how_many_it_missed() {
 
 #[test]
 fn old_messages_are_pruned_and_their_numbers_are_not_used_again() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(vec![append("one", 10), append("two", 20), append("three", 15), append("four", 30)]);
     let prune = |before| Op::Outbox(OutboxOp::Prune { before: at(before) });
     assert_eq!(home.commit(vec![prune(18)]).changed, 1, "no gap behind one that is young");
@@ -98,7 +98,7 @@ fn old_messages_are_pruned_and_their_numbers_are_not_used_again() {
 
 #[test]
 fn channels_are_bounded() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.commit(vec![append("one", 1)]);
     home.commit((0..MAX_CHANNELS).map(|n| advance(&format!("channel {n}"), 1)).collect());
     let refused = home.try_commit(vec![advance("one too many", 1)]);

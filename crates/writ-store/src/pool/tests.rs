@@ -64,7 +64,7 @@ async fn occupy(store: &Store, gate: &Gate) -> Vec<tokio::task::JoinHandle<Resul
 /// A slow read on a runtime with one thread: other reads and tasks go on, and it is they that end it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_slow_read_does_not_block_the_runtime() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let gate = Gate::default();
     let held = gate.clone();
     let slow = home.store.run(move |_| {
@@ -83,7 +83,7 @@ async fn a_slow_read_does_not_block_the_runtime() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn no_more_reads_run_at_once_than_there_are_threads() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let gate = Gate::default();
     let occupied = occupy(&home.store, &gate).await;
@@ -112,7 +112,7 @@ async fn no_more_reads_run_at_once_than_there_are_threads() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn the_queue_of_reads_is_bounded_and_callers_beyond_it_wait() {
-    let home = Home::new();
+    let home = TestHome::new();
     let gate = Gate::default();
     let occupied = occupy(&home.store, &gate).await;
     let begun = Arc::new(AtomicUsize::new(0));
@@ -142,7 +142,7 @@ async fn the_queue_of_reads_is_bounded_and_callers_beyond_it_wait() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_read_sees_every_commit_whose_receipt_has_come() {
-    let home = Home::new();
+    let home = TestHome::new();
     for n in 1..=50 {
         let add = vec![Op::AddCounter { name: "n".to_owned(), by: 1 }];
         let batch = if n % 2 == 0 { Batch::relaxed(add) } else { Batch::synced(add) };
@@ -154,7 +154,7 @@ async fn a_read_sees_every_commit_whose_receipt_has_come() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_read_that_panics_is_an_error_and_its_thread_lives_on() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     for _ in 0..2 * READERS {
         let read = |db: &Reader| {
             db.conn.execute_batch("BEGIN")?;
@@ -168,7 +168,7 @@ async fn a_read_that_panics_is_an_error_and_its_thread_lives_on() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_read_whose_caller_is_not_there_any_more_is_left_out() {
-    let home = Home::new();
+    let home = TestHome::new();
     let gate = Gate::default();
     let occupied = occupy(&home.store, &gate).await;
     let was_run = Arc::new(AtomicBool::new(false));
@@ -191,7 +191,7 @@ async fn a_read_whose_caller_is_not_there_any_more_is_left_out() {
 /// The threads hold their shared part; when the pool is dropped it is no longer held.
 #[tokio::test(flavor = "current_thread")]
 async fn closing_the_store_ends_the_threads() {
-    let Home { dir: _dir, store } = Home::new();
+    let TestHome { dir: _dir, store } = TestHome::new();
     let gate = Gate::default();
     let occupied = occupy(&store, &gate).await;
     let shared = Arc::downgrade(&store.pool().shared);
@@ -205,7 +205,7 @@ async fn closing_the_store_ends_the_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_brief_read_runs_on_its_callers_thread_unless_it_had_to_wait_there() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let store = &home.store;
     let here = |_: &Reader| Ok(std::thread::current().id());
     let own = std::thread::current().id();
@@ -226,7 +226,7 @@ async fn a_brief_read_runs_on_its_callers_thread_unless_it_had_to_wait_there() {
 
 #[tokio::test]
 async fn a_brief_read_that_panics_is_an_error_and_the_next_one_reads() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let store = &home.store;
     let failed = store.pool().run_brief(|_: &Reader| -> Result<(), StoreError> { panic!("in a read") }).await;
     assert!(matches!(failed, Err(StoreError::ReadPanicked)), "{failed:?}");

@@ -4,7 +4,7 @@ use super::*;
 use crate::batch::Op;
 use crate::testing::*;
 
-fn lease_at(home: &Home, millis: i64) -> Option<Leased> {
+fn lease_at(home: &TestHome, millis: i64) -> Option<Leased> {
     let op = Op::LeaseMessage { now: at(millis), owner: "engine".to_owned(), ttl_ms: 1_000 };
     home.commit(vec![op]).leased.remove(0)
 }
@@ -16,7 +16,7 @@ fn id(leased: &Leased) -> MessageId {
 /// Rows: SIL-208 (in part: no message is leased twice)
 #[test]
 fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit(receive(1, 1, "a"));
     home.commit(receive(1, 2, "b"));
     home.commit(receive(2, 3, "a"));
@@ -33,7 +33,7 @@ fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
 /// Rows: SIL-211 (in part: of another holder)
 #[test]
 fn an_old_fence_changes_nothing() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     let first = lease_at(&home, 0).expect("due");
     assert_eq!(lease_at(&home, 999), None, "still held");
@@ -58,7 +58,7 @@ fn an_old_fence_changes_nothing() {
 /// Rows: SIL-209 (in part: it extends a lease)
 #[test]
 fn a_heartbeat_keeps_a_lease() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     let held = lease_at(&home, 0).expect("due");
     home.commit(vec![Op::Heartbeat { message: id(&held), fence: held.fence, now: at(900), ttl_ms: 1_000 }]);
@@ -70,7 +70,7 @@ fn a_heartbeat_keeps_a_lease() {
 /// Rows: SIL-211 (in part: the attempts are counted)
 #[test]
 fn a_failing_message_backs_off_and_is_set_aside_at_last() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     let mut now = 0;
     for attempt in 1..=MAX_ATTEMPTS {
@@ -92,7 +92,7 @@ fn a_failing_message_backs_off_and_is_set_aside_at_last() {
 
 #[test]
 fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit(receive(1, 1, "a"));
     home.commit(receive(1, 2, "b"));
     home.commit(receive(2, 3, "c"));
@@ -122,7 +122,7 @@ fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
 /// Rows: SIL-213
 #[test]
 fn a_restart_gives_leased_messages_back() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     let old = lease_at(&home, 0).expect("due");
     let home = home.reopened();
@@ -134,7 +134,7 @@ fn a_restart_gives_leased_messages_back() {
 
 #[test]
 fn a_message_that_ends_every_engine_is_set_aside() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     for _ in 0..MAX_ATTEMPTS {
         assert!(lease_at(&home, 0).is_some());
@@ -147,7 +147,7 @@ fn a_message_that_ends_every_engine_is_set_aside() {
 /// Rows: SIL-205 (ids of one session)
 #[test]
 fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     let first = home.commit(receive(1, 1, "a")).entries[0];
     let again = home.try_commit(receive(1, 2, "a"));
     assert_eq!(again, Err(StoreError::Conflict(Conflict::DuplicateMessage { entry: first })));
@@ -159,7 +159,7 @@ fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
 
 #[test]
 fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit(receive(1, 1, "a"));
     let held = lease_at(&home, 0).expect("due");
     home.commit(vec![open_turn(1, 1, 1)]);
@@ -178,7 +178,7 @@ fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
 
 #[test]
 fn a_full_queue_refuses() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     for n in 0..MAX_SESSION_DEPTH {
         home.commit(receive(1, u128::from(n), &n.to_string()));
     }
@@ -190,7 +190,7 @@ fn a_full_queue_refuses() {
 /// Rows: SIL-207 (in part: what is refused)
 #[test]
 fn a_message_needs_a_session_and_the_entry_before_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     let mut ops = receive(1, 1, "a");
     assert!(matches!(
         home.try_commit(ops.clone()),
@@ -203,7 +203,7 @@ fn a_message_needs_a_session_and_the_entry_before_it() {
 /// No operation of the queue reads the messages that are done: a long history costs nothing.
 #[test]
 fn no_query_reads_what_is_done() {
-    let home = Home::new();
+    let home = TestHome::new();
     let conn = Connection::open(home.path()).expect("opens");
     let lease = format!(
         "SELECT {COLUMNS} FROM message m WHERE state = 'ready' AND not_before <= 0 AND NOT EXISTS (
@@ -229,7 +229,7 @@ fn no_query_reads_what_is_done() {
 /// A message that is leased opens a turn in a moment: the next one is not to take the same number.
 #[test]
 fn a_leased_message_waits_until_its_turn_is_open() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     assert_eq!(home.store.blocking().next_message_turn(session(1)), Ok(2), "behind the one that waits");
     let receipt = home.commit(vec![Op::lease(at(1), "engine", Duration::from_secs(60))]);
@@ -251,7 +251,7 @@ fn receive_for(consumer: &str, session: u128, n: u128, client: &str) -> Vec<Op> 
     ops
 }
 
-fn lease_for(home: &Home, consumer: &str, millis: i64) -> Option<Leased> {
+fn lease_for(home: &TestHome, consumer: &str, millis: i64) -> Option<Leased> {
     let consumer = consumer.to_owned();
     let op = Op::LeaseFor { consumer, now: at(millis), owner: "engine".to_owned(), ttl_ms: 1_000 };
     home.commit(vec![op]).leased.remove(0)
@@ -260,7 +260,7 @@ fn lease_for(home: &Home, consumer: &str, millis: i64) -> Option<Leased> {
 /// Each consumer takes its own messages, one at a time per session, beside those of another consumer.
 #[test]
 fn messages_are_taken_by_their_consumer_alone() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     home.commit(receive_for("critic", 1, 2, "b"));
     home.commit(receive_for("critic", 1, 3, "c"));
@@ -288,7 +288,7 @@ fn messages_are_taken_by_their_consumer_alone() {
 /// Two turns of one session are open at once, each with events of its own.
 #[test]
 fn turns_of_two_consumers_are_open_beside_each_other() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     home.commit(receive_for("critic", 1, 2, "b"));
     let (first, second) = (lease_at(&home, 0).expect("due"), lease_for(&home, "critic", 0).expect("due"));

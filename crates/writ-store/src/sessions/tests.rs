@@ -37,7 +37,7 @@ fn texts(rows: &[ChronicleRow]) -> Vec<String> {
 /// Rows: SCL-037
 #[test]
 fn the_newest_messages_of_one_session_come_back_in_order() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit((0..80).map(|n| said(1, n)).collect());
     home.commit(vec![said(2, 1_000)]);
     let home = home.reopened();
@@ -60,7 +60,7 @@ fn the_newest_messages_of_one_session_come_back_in_order() {
 /// Rows: SCL-038
 #[test]
 fn a_session_is_made_once_and_knows_when_something_happened() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     assert!(matches!(
         home.try_commit(vec![new_session(1)]),
         Err(StoreError::Conflict(Conflict::Exists { what: "session", .. }))
@@ -77,7 +77,7 @@ fn a_session_is_made_once_and_knows_when_something_happened() {
 /// Rows: SCL-039 (that it is kept)
 #[test]
 fn metadata_is_kept_key_by_key() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let set = |key: &str, value| Op::SetSessionMetadata { session: session(1), key: key.to_owned(), value };
     home.commit(vec![set("a", Some(json!(1))), set("b", Some(json!([true])))]);
     home.commit(vec![set("a", None)]);
@@ -87,7 +87,7 @@ fn metadata_is_kept_key_by_key() {
 
 #[test]
 fn frames_are_numbered_per_session_for_resuming() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     let frame = |n: u128, text: &str| Op::Frame {
         session: session(n),
         frame: Box::new(ServerFrame::Status { text: text.to_owned() }),
@@ -116,7 +116,7 @@ fn used(session_number: u128, tokens: u64, millis: i64) -> Op {
 #[test]
 fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     const DAY: i64 = 86_400_000;
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit(vec![used(1, 100, 0), used(2, 50, 0)]);
     let home = home.reopened();
     home.commit(vec![used(1, 1, 0), used(1, 1_000, DAY)]);
@@ -138,7 +138,7 @@ fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
 /// Rows: WIN-051
 #[test]
 fn the_days_counter_begins_anew_at_the_time_that_is_set_and_not_at_midnight() {
-    let home = Home::new();
+    let home = TestHome::new();
     let five = BudgetConfig { day_starts_at_minute: 5 * 60, ..BudgetConfig::default() };
     let time =
         |day: i64, hour: i64, minute: i64| Timestamp::from_millis(((day * 24 + hour) * 60 + minute) * 60_000);
@@ -163,7 +163,7 @@ fn the_days_counter_begins_anew_at_the_time_that_is_set_and_not_at_midnight() {
 
 #[test]
 fn counters_saturate_and_are_found_by_prefix() {
-    let home = Home::new();
+    let home = TestHome::new();
     let add = |name: &str, by| Op::AddCounter { name: name.to_owned(), by };
     assert_eq!(home.commit(vec![add("limit:a", 2), add("limit:a", 3), add("other", 1)]).counters, [2, 5, 1]);
     assert_eq!(home.commit(vec![add("limit:b", u64::MAX)]).counters, [i64::MAX.unsigned_abs()]);
@@ -177,7 +177,7 @@ fn counters_saturate_and_are_found_by_prefix() {
 /// What is reserved counts at once, so that two uses together cannot pass the limit; what was used takes its place.
 #[test]
 fn a_reserved_amount_counts_until_it_is_settled() {
-    let home = Home::new();
+    let home = TestHome::new();
     let reserve = |by| Op::ReserveCounter { name: "quota".to_owned(), by, most: 10 };
     let settle = |reserved, used| Op::SettleCounter { name: "quota".to_owned(), reserved, used };
     let counted = || home.store.blocking().counter("quota").expect("reads");
@@ -196,7 +196,7 @@ fn a_reserved_amount_counts_until_it_is_settled() {
 
 #[test]
 fn settings_and_the_epoch_are_kept() {
-    let home = Home::new();
+    let home = TestHome::new();
     assert_eq!(home.store.blocking().epoch(), Ok(crate::settings::FIRST_EPOCH));
     home.commit(vec![Op::Set { key: crate::settings::EPOCH.to_owned(), value: json!(4) }]);
     let home = home.reopened();
@@ -207,7 +207,7 @@ fn settings_and_the_epoch_are_kept() {
 /// What is written beside a reply, by other turns too, stands before it or after it; the reply names the one before.
 #[test]
 fn a_reply_rests_on_what_stands_before_it() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(3);
     let label = Label::new(Taint::External);
     let (turn, from, text) = (turn(1), EntrySeq(1), Digest::of_bytes(b"done"));
@@ -239,7 +239,7 @@ fn a_reply_rests_on_what_stands_before_it() {
 /// A copy has the history up to a turn, with its labels and entries, and goes on with the next number.
 #[test]
 fn a_fork_copies_the_history_up_to_a_turn() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let in_turn = |number: u64, text: &str| {
         let parts = vec![Part::Text { text: text.to_owned() }];
         Op::Chronicle(Box::new(NewChronicle {
@@ -278,7 +278,7 @@ fn a_fork_copies_the_history_up_to_a_turn() {
 /// What was deleted is erased as a whole, and nothing else: the history stays append-only.
 #[test]
 fn only_a_deleted_session_is_erased() {
-    let home = Home::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2);
     home.commit(vec![said(1, 1), said(1, 2), said(2, 3)]);
     let frame = Box::new(ServerFrame::Status { text: "message 9".to_owned() });
     home.commit(vec![Op::Frame { session: session(1), frame }]);
@@ -310,8 +310,8 @@ fn only_a_deleted_session_is_erased() {
 /// All words must be in one message; deleted sessions are not looked through.
 #[test]
 fn a_search_finds_messages_by_all_their_words() {
-    let home = Home::new().with_session(1).with_session(2);
-    let words = |home: &Home, words: &[&str], limit: usize| {
+    let home = TestHome::new().with_session(1).with_session(2);
+    let words = |home: &TestHome, words: &[&str], limit: usize| {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let found = home.store.blocking().search_chronicle(&words, limit).expect("reads");
         let rows: Vec<ChronicleRow> = found.rows.into_iter().map(|(_, row)| row).collect();

@@ -27,7 +27,7 @@ use crate::testing::*;
 /// Rows: WIN-194 (in part: one database, no second file)
 #[test]
 fn a_new_home_gets_one_database_that_survives() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(3);
     let installation = home.store.installation();
     let home = home.reopened();
@@ -51,7 +51,7 @@ fn a_new_home_gets_one_database_that_survives() {
 
 #[test]
 fn a_failing_operation_undoes_its_batch_and_no_other() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let error = home.try_commit(vec![phase("lost"), Op::Forget { memory: memory(9, "", None).id }]);
     assert!(matches!(error, Err(StoreError::Conflict(Conflict::Missing { what: "memory", .. }))));
     assert_eq!(home.store.blocking().ledger_size(), Ok(0), "nothing of it was written");
@@ -62,7 +62,7 @@ fn a_failing_operation_undoes_its_batch_and_no_other() {
 /// Rows: WIN-207 (in part: two hundred writers at once lose nothing)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_batches_share_a_transaction_and_fail_alone() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let mut waiting = Vec::new();
     for n in 0..200_u128 {
         let store = home.store.clone();
@@ -95,7 +95,7 @@ async fn waiting_batches_share_a_transaction_and_fail_alone() {
 
 #[tokio::test]
 async fn what_is_written_first_stays_whatever_becomes_of_the_batch_and_carries_it() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let conflict = || Op::Forget { memory: memory(9, "", None).id };
     let both = home.store.commit_after(vec![phase("first")], Batch::synced(vec![phase("batch")])).await;
     let both = both.expect("commits");
@@ -122,14 +122,14 @@ async fn what_is_written_first_stays_whatever_becomes_of_the_batch_and_carries_i
 
 #[tokio::test]
 async fn blocking_commits_work_inside_a_runtime() {
-    let home = Home::new();
+    let home = TestHome::new();
     let receipt = home.store.commit_blocking(Batch::relaxed(vec![phase("x")])).expect("commits");
     assert_eq!(receipt.entries.len(), 1);
 }
 
 #[test]
 fn bounds_are_kept() {
-    let home = Home::new();
+    let home = TestHome::new();
     let many = (0..=MAX_BATCH_OPS).map(|_| Op::RequeueLeased).collect();
     assert_eq!(home.try_commit(many), Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS }));
     let long = "x".repeat(crate::config::MAX_TEXT_BYTES);
@@ -172,10 +172,10 @@ fn a_file_that_is_no_database_is_refused() {
 
 #[test]
 fn another_key_is_refused_unless_the_one_before_has_signed_for_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.append(2);
     let path = home.path();
-    let Home { dir, store } = home;
+    let TestHome { dir, store } = home;
     drop(store);
     let other: Arc<SigningKey> = Arc::new(SigningKey::from_bytes(&[1; 32]));
     let config = StoreConfig::new(&path);
@@ -205,14 +205,14 @@ fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
     let known = vec![signer().public_key(), second.public_key(), third.public_key()];
     let options = crate::ledger::verify::VerifyOptions { keys: known, ..Default::default() };
     let rotated = || {
-        let home = Home::new();
+        let home = TestHome::new();
         home.append(300);
         let entry =
             Rotation::sign(signer().as_ref(), second.public_key()).entry(KeyId::from_parts(at(0), 1), at(0));
         home.commit(vec![Op::Append(Box::new(entry))]);
         home.append(3);
         let path = home.path();
-        let Home { dir, store } = home;
+        let TestHome { dir, store } = home;
         drop(store);
         (dir, path)
     };
@@ -250,7 +250,7 @@ fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
 /// one leads on from there. Only a head that somebody holds tells.
 #[test]
 fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.append(3);
     let older = home.dir.path().join("older.db");
     crate::backup::copy_database(&home.path(), &older).expect("copies");
@@ -259,7 +259,7 @@ fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone(
     let rotation = Rotation::sign(signer().as_ref(), next.public_key());
     home.commit(vec![Op::Append(Box::new(rotation.entry(KeyId::from_parts(at(0), 1), at(0))))]);
     let path = home.path();
-    let Home { dir, store } = home;
+    let TestHome { dir, store } = home;
     drop(store);
     let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(&path) };
     let store = Store::open(&config, next.clone()).expect("follows");
@@ -284,10 +284,10 @@ fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone(
 
 #[test]
 fn nothing_is_appended_to_a_ledger_that_was_cut() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.append(3);
     let path = home.path();
-    let Home { dir, store } = home;
+    let TestHome { dir, store } = home;
     drop(store);
     let conn = Connection::open(&path).expect("opens");
     conn.execute_batch(
@@ -360,7 +360,7 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
         wish.approval = wish.approval.map(|used| ApprovalUse { prepared, task, ..used });
         wish
     };
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let mut given = approve(1);
     for op in &mut given {
         if let Op::StoreApproval(approval) = op {
@@ -399,7 +399,7 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
 fn an_approval_is_redeemed_exactly_once() {
     const APPROVALS: u64 = 200;
     const THREADS: u64 = 8;
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit((0..APPROVALS).flat_map(approve).collect());
     for n in 0..APPROVALS {
         assert_eq!(
@@ -443,7 +443,7 @@ fn an_approval_is_redeemed_exactly_once() {
 
 /// What eight threads that redeem at once are told, for a limit and what was used of it before.
 fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<RedeemError>) {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let mut facts = BudgetFacts::default();
     set(&mut facts);
     let call = ModelCall {
@@ -515,7 +515,7 @@ fn calls_that_are_redeemed_at_once_share_the_limits() {
 
 #[tokio::test]
 async fn a_redemption_sets_aside_what_its_outcome_frees() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.store.commit(Batch::synced(approve(1))).await.expect("commits");
     home.store.redeem(redemption(1)).await.expect("redeemed");
     let reserved = home.store.blocking().session_reserved(session(1)).expect("reads");
@@ -544,7 +544,7 @@ async fn a_redemption_sets_aside_what_its_outcome_frees() {
 /// Rows: SIL-161
 #[tokio::test]
 async fn a_redemption_that_names_something_else_is_refused() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.store.commit(Batch::synced(approve(1))).await.expect("commits");
     let before = home.store.blocking().ledger_size();
     let mut wrong_hash = redemption(1);
@@ -571,7 +571,7 @@ async fn a_redemption_that_names_something_else_is_refused() {
 /// A key that is revoked after it was decided and before it is redeemed: nothing is written.
 #[test]
 fn what_rests_on_a_key_that_was_revoked_meanwhile_is_not_redeemed() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let keys: std::collections::BTreeSet<String> = ["key a".to_owned(), "key b".to_owned()].into();
     let wish = |n| Redemption { approval: None, keys: keys.clone(), ..redemption(n) };
     block_on(home.store.redeem(wish(1))).expect("nothing is revoked");

@@ -11,7 +11,7 @@ fn close(n: u128) -> Op {
 /// Rows: SIL-036
 #[test]
 fn turn_numbers_go_on_after_a_restart() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(1);
     for n in 1..=5 {
         assert_eq!(home.store.blocking().next_turn_number(session(1)), Ok(n));
@@ -26,7 +26,7 @@ fn turn_numbers_go_on_after_a_restart() {
 
 #[test]
 fn events_are_numbered_without_gaps_and_survive() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![open_turn(1, 1, 1)]);
     let event = |n| Op::TurnEvent { turn: turn(1), n, event: format!("{{\"n\":{n}}}") };
     home.commit(vec![event(0), phase("between"), event(1)]);
@@ -61,7 +61,7 @@ fn events_are_numbered_without_gaps_and_survive() {
 
 #[test]
 fn an_intent_is_open_until_its_outcome() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![Op::Append(Box::new(intent(1))), Op::Append(Box::new(intent(2)))]);
     home.commit(vec![outcome(1)]);
     let home = home.reopened();

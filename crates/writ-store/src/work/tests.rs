@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch::Op;
-use crate::testing::{Home, at, session};
+use crate::testing::{TestHome, at, session};
 
 fn item(n: u128) -> WorkItem {
     WorkItem {
@@ -43,8 +43,8 @@ fn work(ops: impl IntoIterator<Item = WorkOp>) -> Vec<Op> {
     ops.into_iter().map(Op::Work).collect()
 }
 
-fn proposed() -> (Home, ItemId) {
-    let (home, item) = (Home::new(), item(1));
+fn proposed() -> (TestHome, ItemId) {
+    let (home, item) = (TestHome::new(), item(1));
     let id = item.id;
     home.commit(work([WorkOp::Propose(Box::new((item, vec![step("a", &[]), step("b", &[0])])))]));
     (home, id)
@@ -106,7 +106,7 @@ fn an_attempt_is_begun_ended_and_judged_once() {
     assert!(home.try_commit(work([begin(id, 2, 2)])).is_err(), "whatever its number");
     assert!(home.try_commit(work([judge(id, 1, StepState::Done)])).is_err(), "it has not ended");
     home.commit(work([end(7)]));
-    let state = |home: &Home| home.store.blocking().work_steps(id).expect("reads")[0].state;
+    let state = |home: &TestHome| home.store.blocking().work_steps(id).expect("reads")[0].state;
     assert_eq!(state(&home), StepState::Running, "another message ends nothing");
     home.commit(work([end(1), end(1)]));
     assert_eq!(state(&home), StepState::Checking);

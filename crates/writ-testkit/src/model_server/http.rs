@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use writ_types::digest::Digest;
 
 use super::gemini;
-use super::parsed::{ParsedRequest, Recorded, WireFormat};
+use super::parsed::{ParsedRequest, RecordedRequest, ServedFormat};
 use super::reply::{Reply, ReplyFault, Script};
 use super::wire::IncomingRequest;
 
@@ -54,7 +54,7 @@ pub struct ModelServer {
 struct ModelServerState {
     options: ServerOptions,
     script: Mutex<Box<dyn Script>>,
-    recorded: Mutex<Vec<Recorded>>,
+    recorded: Mutex<Vec<RecordedRequest>>,
     waiting: AtomicUsize,
 }
 
@@ -111,16 +111,16 @@ impl ModelServer {
             waiting: AtomicUsize::new(0),
         });
         let router = Router::new()
-            .route("/v1/messages", answering(WireFormat::Anthropic))
-            .route("/v1/chat/completions", answering(WireFormat::OpenAi))
-            .route("/v1/responses", answering(WireFormat::Responses))
-            .route("/api/v1/chat/completions", answering(WireFormat::OpenRouter))
-            .route(&format!("{}{{call}}", gemini::parse::MODELS), answering(WireFormat::Gemini))
-            .route("/api/chat", answering(WireFormat::Ollama))
-            .route("/v1/models", listing(WireFormat::OpenAi))
-            .route("/api/v1/models", listing(WireFormat::OpenRouter))
-            .route("/v1beta/models", listing(WireFormat::Gemini))
-            .route("/api/tags", listing(WireFormat::Ollama))
+            .route("/v1/messages", answering(ServedFormat::Anthropic))
+            .route("/v1/chat/completions", answering(ServedFormat::OpenAi))
+            .route("/v1/responses", answering(ServedFormat::Responses))
+            .route("/api/v1/chat/completions", answering(ServedFormat::OpenRouter))
+            .route(&format!("{}{{call}}", gemini::parse::MODELS), answering(ServedFormat::Gemini))
+            .route("/api/chat", answering(ServedFormat::Ollama))
+            .route("/v1/models", listing(ServedFormat::OpenAi))
+            .route("/api/v1/models", listing(ServedFormat::OpenRouter))
+            .route("/v1beta/models", listing(ServedFormat::Gemini))
+            .route("/api/tags", listing(ServedFormat::Ollama))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .with_state(Arc::clone(&shared));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -143,16 +143,16 @@ impl ModelServer {
 
     /// Returns the `base_url` for Anthropic's formats and both of OpenAI's.
     pub fn base_url(&self) -> String {
-        self.base_url_for(WireFormat::OpenAi)
+        self.base_url_for(ServedFormat::OpenAi)
     }
 
     /// Returns the `base_url` for a format.
-    pub fn base_url_for(&self, format: WireFormat) -> String {
+    pub fn base_url_for(&self, format: ServedFormat) -> String {
         format!("http://{}{}", self.address, format.base_path())
     }
 
     /// Every request so far, oldest first.
-    pub fn recorded_requests(&self) -> Vec<Recorded> {
+    pub fn recorded_requests(&self) -> Vec<RecordedRequest> {
         self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -177,7 +177,7 @@ impl Drop for ModelServer {
 }
 
 /// The route on which a format is answered.
-fn answering(format: WireFormat) -> MethodRouter<Arc<ModelServerState>> {
+fn answering(format: ServedFormat) -> MethodRouter<Arc<ModelServerState>> {
     post(
         async move |State(shared): State<Arc<ModelServerState>>,
                     uri: Uri,
@@ -190,13 +190,13 @@ fn answering(format: WireFormat) -> MethodRouter<Arc<ModelServerState>> {
 }
 
 /// The route on which a format's models are listed.
-fn listing(format: WireFormat) -> MethodRouter<Arc<ModelServerState>> {
+fn listing(format: ServedFormat) -> MethodRouter<Arc<ModelServerState>> {
     get(async move |State(shared): State<Arc<ModelServerState>>| {
         axum::Json(format.models(&shared.options.models))
     })
 }
 
-async fn handle(shared: &ModelServerState, format: WireFormat, sent: &IncomingRequest<'_>) -> Response {
+async fn handle(shared: &ModelServerState, format: ServedFormat, sent: &IncomingRequest<'_>) -> Response {
     let parsed = check(shared, format, sent);
     let response = match &parsed {
         Err(refusal) => refuse(format, refusal, None),
@@ -216,7 +216,7 @@ async fn handle(shared: &ModelServerState, format: WireFormat, sent: &IncomingRe
 
 fn check(
     shared: &ModelServerState,
-    format: WireFormat,
+    format: ServedFormat,
     sent: &IncomingRequest<'_>,
 ) -> Result<ParsedRequest, Refusal> {
     let parsed = format.parse(sent, shared.options.key.as_deref())?;
@@ -250,15 +250,15 @@ impl ModelServerState {
             recorded.remove(0);
         }
         let path = sent.uri.path().to_owned();
-        recorded.push(Recorded { path, headers: kept, key_digest, body, status });
+        recorded.push(RecordedRequest { path, headers: kept, key_digest, body, status });
     }
 }
 
-fn refuse(format: WireFormat, refusal: &Refusal, retry_after: Option<&str>) -> Response {
+fn refuse(format: ServedFormat, refusal: &Refusal, retry_after: Option<&str>) -> Response {
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, axum::Json(format.error_body(refusal, retry_after))).into_response();
     // Gemini says it in the body alone.
-    let in_header = retry_after.filter(|_| format != WireFormat::Gemini);
+    let in_header = retry_after.filter(|_| format != ServedFormat::Gemini);
     if let Some(value) = in_header.and_then(|value| value.parse().ok()) {
         response.headers_mut().insert(header::RETRY_AFTER, value);
     }

@@ -9,7 +9,7 @@ use super::files::{ParsedFile, all_files};
 
 /// The wire format of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WireFormat {
+pub enum ServedFormat {
     /// Anthropic Messages.
     Anthropic,
     /// OpenAI Chat Completions.
@@ -74,7 +74,7 @@ pub struct ParsedTool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
     /// The format of the request.
-    pub format: WireFormat,
+    pub format: ServedFormat,
     /// The model asked for.
     pub model: String,
     /// True if the answer is to be streamed.
@@ -136,7 +136,7 @@ impl ParsedRequest {
 
 /// A request as it was recorded, whether it passed the checks or not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// The path.
     pub path: String,
     /// The headers, names in lower case. Keys are replaced: see [`Self::key_digest`].

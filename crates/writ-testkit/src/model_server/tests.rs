@@ -3,7 +3,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{ModelServer, Reply, ReplyFault, ServerOptions, WireFormat, list_of_replies};
+use super::{ModelServer, Reply, ReplyFault, ServedFormat, ServerOptions, list_of_replies};
 
 async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
     let client = client();
@@ -92,9 +92,14 @@ async fn openai_requests_are_checked() {
 }
 
 /// Posts to a path below a format's base; returns the status and the error's text, or the whole answer.
-async fn post_as(server: &ModelServer, format: WireFormat, path: &str, body: &Value) -> (u16, String, Value) {
+async fn post_as(
+    server: &ModelServer,
+    format: ServedFormat,
+    path: &str,
+    body: &Value,
+) -> (u16, String, Value) {
     let request = client().post(format!("{}{path}", server.base_url_for(format))).json(body);
-    let request = if format == WireFormat::Gemini {
+    let request = if format == ServedFormat::Gemini {
         request.header("x-goog-api-key", "k")
     } else {
         request.bearer_auth("k")
@@ -128,11 +133,11 @@ async fn responses_requests_are_checked() {
         ("function", json!({"model": "m", "input": "hi", "tools": [chat_tool]})),
     ];
     for (word, body) in bad {
-        let (status, error, _) = post_as(&server, WireFormat::Responses, "responses", &body).await;
+        let (status, error, _) = post_as(&server, ServedFormat::Responses, "responses", &body).await;
         assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
     }
     let good = body(json!([hi, call, result("c1")]));
-    let (status, _, answer) = post_as(&server, WireFormat::Responses, "responses", &good).await;
+    let (status, _, answer) = post_as(&server, ServedFormat::Responses, "responses", &good).await;
     assert_eq!((status, &answer["status"]), (200, &json!("completed")));
 }
 
@@ -163,14 +168,14 @@ async fn gemini_requests_are_checked() {
         ("Invalid function name", json!({"contents": [hi], "tools": [tool]})),
     ];
     for (word, body) in bad {
-        let (status, error, answer) = post_as(&server, WireFormat::Gemini, path, &body).await;
+        let (status, error, answer) = post_as(&server, ServedFormat::Gemini, path, &body).await;
         assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
         assert_eq!(answer["error"]["status"], "INVALID_ARGUMENT");
     }
     let good = body(json!([hi, call, result("search")]));
-    let (status, _, answer) = post_as(&server, WireFormat::Gemini, path, &good).await;
+    let (status, _, answer) = post_as(&server, ServedFormat::Gemini, path, &good).await;
     assert_eq!((status, &answer["candidates"][0]["finishReason"]), (200, &json!("STOP")));
-    let unstreamed = post_as(&server, WireFormat::Gemini, "models/m:streamGenerateContent", &good).await;
+    let unstreamed = post_as(&server, ServedFormat::Gemini, "models/m:streamGenerateContent", &good).await;
     assert_eq!(unstreamed.0, 404, "a stream is one of server-sent events");
 }
 
@@ -192,11 +197,11 @@ async fn ollama_requests_are_checked() {
         ("nothing is asked", body(json!([]))),
     ];
     for (word, body) in bad {
-        let (status, error, _) = post_as(&server, WireFormat::Ollama, "api/chat", &body).await;
+        let (status, error, _) = post_as(&server, ServedFormat::Ollama, "api/chat", &body).await;
         assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
     }
     let good = body(json!([hi, call(json!({})), result]));
-    let (status, _, answer) = post_as(&server, WireFormat::Ollama, "api/chat", &good).await;
+    let (status, _, answer) = post_as(&server, ServedFormat::Ollama, "api/chat", &good).await;
     assert_eq!((status, &answer["done"], &answer["done_reason"]), (200, &json!(true), &json!("stop")));
 }
 

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 
 use super::http::Refusal;
-use super::parsed::{ParsedRequest, WireFormat};
+use super::parsed::{ParsedRequest, ServedFormat};
 use super::reply::Reply;
 use super::{anthropic, gemini, ollama, openai, responses};
 
@@ -15,7 +15,7 @@ pub(crate) struct IncomingRequest<'a> {
     pub(crate) body: &'a [u8],
 }
 
-impl WireFormat {
+impl ServedFormat {
     /// Every format.
     pub const ALL: [Self; 6] =
         [Self::Anthropic, Self::OpenAi, Self::OpenRouter, Self::Responses, Self::Gemini, Self::Ollama];

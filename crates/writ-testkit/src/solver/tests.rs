@@ -171,7 +171,7 @@ async fn a_refused_edit_ends_the_work() {
 #[test]
 fn a_missing_tool_is_named() {
     let request = crate::model_server::ParsedRequest {
-        format: crate::model_server::WireFormat::OpenAi,
+        format: crate::model_server::ServedFormat::OpenAi,
         model: "scripted".into(),
         stream: false,
         include_usage: false,

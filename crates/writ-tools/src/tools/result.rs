@@ -31,14 +31,14 @@ pub(super) static RESULT_READ: ToolDef = ToolDef {
     output: OutputKind::WebContent,
     actions: &[ActionKind::ReadResult],
     roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
-    schema: schema_of::<ReadArgs>,
+    schema: schema_of::<ResultReadArgs>,
     needs: needs_nothing,
     prepare: prepare_read,
 };
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ReadArgs {
+struct ResultReadArgs {
     /// Of the result.
     handle: String,
     /// First character, from 1.
@@ -54,7 +54,7 @@ fn prepare_read(
     _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
-    let args: ReadArgs = parse_arguments(&RESULT_READ, arguments)?;
+    let args: ResultReadArgs = parse_arguments(&RESULT_READ, arguments)?;
     let wrong = |problem: &str| invalid_arguments(&RESULT_READ, problem);
     let handle: Handle = args.handle.parse().map_err(|_| wrong("'handle' is written like $r7"))?;
     if handle.field.is_some() {

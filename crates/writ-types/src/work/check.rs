@@ -221,13 +221,13 @@ pub struct Judgement {
     /// The verdict about the whole.
     pub verdict: Verdict,
     /// One for each expectation, in their order; and one more where no test was run.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
 }
 
 /// The verdict about one expectation, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
+pub struct CheckFinding {
     /// The name of the predicate, or `tests` for the number of tests that ran.
     pub predicate: String,
     /// The verdict.

@@ -13,7 +13,7 @@ pub(super) type Message = (String, String);
 
 /// An image or a PDF file of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MessageFile {
+pub(super) struct ChatFile {
     /// Its name.
     pub(super) name: String,
     /// Its bytes as base64.
@@ -30,7 +30,7 @@ const EARLIER_FILE: &str = "(a file that is not sent again)";
 /// # Errors
 ///
 /// If it is no list of messages, has too many, or one of them has something else than text.
-pub(super) fn read_messages(list: Value, field: &str) -> Result<(Vec<Message>, Vec<MessageFile>), Refusal> {
+pub(super) fn read_messages(list: Value, field: &str) -> Result<(Vec<Message>, Vec<ChatFile>), Refusal> {
     let Value::Array(list) = list else {
         return Err(invalid_field(field, "must be a list of messages"));
     };
@@ -52,7 +52,7 @@ fn read_message(
     message: &Value,
     place: &str,
     is_last: bool,
-    files: &mut Vec<MessageFile>,
+    files: &mut Vec<ChatFile>,
 ) -> Result<Message, Refusal> {
     if !message.is_object() {
         return Err(invalid_field(place, "must be a message, an object"));
@@ -89,7 +89,7 @@ fn read_message(
 fn read_content(
     content: Option<&Value>,
     place: &str,
-    files: &mut Vec<MessageFile>,
+    files: &mut Vec<ChatFile>,
 ) -> Result<Vec<String>, Refusal> {
     match content {
         None => Ok(Vec::new()),
@@ -113,7 +113,7 @@ fn read_content(
 }
 
 /// Reads a part that is a file, in the forms of both formats; `None`: it is no file.
-fn read_file(part: &Value, place: &str) -> Result<Option<MessageFile>, Refusal> {
+fn read_file(part: &Value, place: &str) -> Result<Option<ChatFile>, Refusal> {
     let (field, data, name) = match part.get("type").and_then(Value::as_str) {
         Some("image_url") => ("image_url.url", part.pointer("/image_url/url"), None),
         Some("input_image") => ("image_url", part.get("image_url"), None),
@@ -137,7 +137,7 @@ fn read_file(part: &Value, place: &str) -> Result<Option<MessageFile>, Refusal> 
         return Err(unsupported_field(&place, why));
     };
     let name = name.and_then(Value::as_str).unwrap_or("image").to_owned();
-    Ok(Some(MessageFile { name, content: content.to_owned(), place }))
+    Ok(Some(ChatFile { name, content: content.to_owned(), place }))
 }
 
 fn read_part(part: &Value, place: &str) -> Result<String, Refusal> {

@@ -14,8 +14,8 @@ use super::super::sys;
 use super::super::users::USERS;
 use super::*;
 use crate::agent::{
-    AgentBound, AgentEnd, AgentError, AgentLimits, AgentOrder, AgentProfile, AgentResult, AgentRun,
-    AgentStreams, run_agent,
+    AgentBound, AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams,
+    SandboxProfile, run_agent,
 };
 
 /// What a hostile agent tries.
@@ -377,7 +377,7 @@ fn nothing_is_left_of_an_agent_when_its_launcher_is_killed() {
 #[tokio::test]
 async fn a_required_profile_that_is_not_there_makes_the_start_fail() {
     let with = |name: &str, required| AgentOrder {
-        profile: Some(AgentProfile { name: name.to_owned(), required }),
+        profile: Some(SandboxProfile { name: name.to_owned(), required }),
         ..shell("echo started")
     };
     let (run_it, output, _) = run_of(with("writ-no-such-profile", true), "");

@@ -4,14 +4,14 @@ use writ_types::entry::{Decision, Fact};
 use super::*;
 use crate::approvals::AskState;
 use crate::batch::Op;
-use crate::testing::{Home, ask, ask_id, at, entry, intent, open_turn, outcome, phase, receive, turn};
+use crate::testing::{TestHome, ask, ask_id, at, entry, intent, open_turn, outcome, phase, receive, turn};
 
-fn erase(home: &Home, seq: u64) -> Result<(), StoreError> {
+fn erase(home: &TestHome, seq: u64) -> Result<(), StoreError> {
     home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(seq), at: at(9) }]).map(|_| ())
 }
 
 /// Why it is not erased.
-fn why(home: &Home, seq: u64) -> &'static str {
+fn why(home: &TestHome, seq: u64) -> &'static str {
     match erase(home, seq) {
         Err(StoreError::Conflict(Conflict::Needed { why, .. })) => why,
         other => panic!("{seq}: {other:?}"),
@@ -24,7 +24,7 @@ fn append(fact: Fact) -> Op {
 
 #[test]
 fn what_something_rests_on_is_kept_and_goes_when_nothing_does() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit([receive(1, 1, "a"), vec![Op::Append(Box::new(intent(1)))]].concat());
     assert_eq!(why(&home, 0), "its message waits or is worked on");
     assert_eq!(why(&home, 1), "the outcome of the attempt is not known yet");
@@ -54,7 +54,7 @@ fn what_something_rests_on_is_kept_and_goes_when_nothing_does() {
 
 #[test]
 fn what_explains_the_ledger_itself_and_what_a_turn_is_at_are_kept() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let restored = Fact::Restored { from: EntrySeq(0), lost: Some(1), epoch: 2 };
     let erased =
         Fact::Erased { entries: vec![(EntrySeq(0), EntrySeq(0))], by: "owner".into(), reason: "mine".into() };
@@ -80,7 +80,7 @@ fn what_explains_the_ledger_itself_and_what_a_turn_is_at_are_kept() {
 
 #[test]
 fn old_payloads_are_named_in_bounded_portions_without_what_is_needed() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![Op::Append(Box::new(intent(1)))]);
     home.append(u64::try_from(MAX_ERASED_AT_ONCE).expect("small") + 10);
     let checkpoint = |millis| {
@@ -91,7 +91,7 @@ fn old_payloads_are_named_in_bounded_portions_without_what_is_needed() {
     home.commit(vec![checkpoint(1_000), phase("its clock was set back")]);
     home.commit((0..MAX_YOUNG).map(|_| checkpoint(1_001)).collect());
     home.commit(vec![phase("too far on")]);
-    let old = |home: &Home| home.store.blocking().old_payloads(at(1_000), at(2_000)).expect("reads");
+    let old = |home: &TestHome| home.store.blocking().old_payloads(at(1_000), at(2_000)).expect("reads");
     let first = old(&home);
     assert_eq!(
         (first.len(), first.first()),

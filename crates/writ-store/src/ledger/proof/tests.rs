@@ -8,7 +8,7 @@ use crate::testing::*;
 
 #[test]
 fn a_stranger_can_check_every_entry() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(11);
     for seq in 0..11 {
         let proof = home.store.blocking().ledger_proof(EntrySeq(seq)).expect("proves");
@@ -23,7 +23,7 @@ fn a_stranger_can_check_every_entry() {
 
 #[test]
 fn every_changed_field_breaks_a_proof() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(6);
     let good = home.store.blocking().ledger_proof(EntrySeq(3)).expect("proves");
     let changes: [fn(&mut Proof); 11] = [
@@ -48,7 +48,7 @@ fn every_changed_field_breaks_a_proof() {
 
 #[test]
 fn erasing_a_payload_keeps_the_proof_and_removes_the_text() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(3);
     home.commit(vec![phase("quince marmalade")]);
     home.append(3);
@@ -73,7 +73,7 @@ fn erasing_a_payload_keeps_the_proof_and_removes_the_text() {
 /// Rows: SIL-172
 #[test]
 fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(vec![phase("a"), Op::Append(Box::new(intent(1)))]);
     for row in home.store.blocking().ledger_tail(10).expect("reads") {
         assert!(row.intact);
@@ -103,7 +103,7 @@ fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
 /// Rows: SIL-301
 #[test]
 fn every_turn_leaves_entries_that_verify_when_they_are_asked_for() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     for number in 1..=3_u64 {
         let mut begun = entry(intent(u128::from(number)).fact);
         begun.turn = Some(turn(u128::from(number)));
@@ -126,7 +126,7 @@ fn every_turn_leaves_entries_that_verify_when_they_are_asked_for() {
 
 #[test]
 fn the_ledger_is_searched_by_everything_it_knows() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let mut other = entry(intent(5).fact);
     other.session = Some(session(2));
     other.turn = Some(turn(3));
@@ -154,7 +154,7 @@ fn the_ledger_is_searched_by_everything_it_knows() {
 
 #[test]
 fn exports_are_json_lines_and_heads_can_be_read_back() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let ops = (0..300).map(|n| phase(&n.to_string())).collect();
     home.commit(ops);
     home.append(2);
@@ -176,7 +176,7 @@ fn exports_are_json_lines_and_heads_can_be_read_back() {
     assert_eq!(lines[301]["payload"]["reason"], "entry 1");
 }
 
-fn exported(home: &Home) -> Vec<String> {
+fn exported(home: &TestHome) -> Vec<String> {
     let mut entries = Vec::new();
     home.store.blocking().export_entries(&mut entries).expect("exports");
     String::from_utf8(entries).expect("text").lines().map(str::to_owned).collect()
@@ -185,7 +185,7 @@ fn exported(home: &Home) -> Vec<String> {
 /// A payload leaves as the bytes that were committed to, the longest one too; an erased one as the statement.
 #[test]
 fn an_export_has_payloads_to_the_byte_and_statements_for_those_that_were_erased() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let long = "x".repeat(crate::config::MAX_TEXT_BYTES - 100);
     home.commit(vec![phase("é \u{1}\"\n"), phase(&long), phase("quince marmalade")]);
     home.commit(vec![Op::ErasePayload { entry: EntrySeq(2), at: at(9) }]);
@@ -210,7 +210,7 @@ fn an_export_has_payloads_to_the_byte_and_statements_for_those_that_were_erased(
 /// Whatever a damaged database holds, a line stays one line, and its other fields stay its own.
 #[test]
 fn a_damaged_payload_breaks_no_line_of_an_export() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.append(2);
     let conn = rusqlite::Connection::open(home.path()).expect("opens");
     conn.execute_batch("DROP TRIGGER ledger_payload_no_update").expect("drops");

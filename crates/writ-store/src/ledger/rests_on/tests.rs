@@ -24,7 +24,7 @@ fn entries(found: &RestsOn) -> Vec<Option<u64>> {
 /// Also where entries name each other, themselves, or one that is not there.
 #[test]
 fn an_ask_and_an_entry_are_followed_to_what_they_rest_on_each_once() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     home.commit(vec![intended(1, [0, 1, 2])]);
     home.commit(vec![intended(2, [1, 0, 7_000])]);
@@ -48,7 +48,7 @@ fn an_ask_and_an_entry_are_followed_to_what_they_rest_on_each_once() {
 
 #[test]
 fn a_long_chain_is_cut_and_says_so() {
-    let home = Home::new().with_session(1);
+    let home = TestHome::new().with_session(1);
     let most = u64::try_from(MAX_FOLLOWED).expect("fits");
     home.commit((0..=most).map(|n| intended(n.into(), n.checked_sub(1))).collect());
     let walk = |from: u64| home.store.blocking().entry_rests_on(EntrySeq(from)).expect("reads");

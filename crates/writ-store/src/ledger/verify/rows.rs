@@ -8,7 +8,7 @@ use super::{KnownRestore, ProblemKind};
 use crate::error::StoreError;
 use crate::ledger::head::verify_signature;
 use crate::ledger::rotation::Rotation;
-use crate::ledger::row::{self, Header};
+use crate::ledger::row::{self, RowHeader};
 use crate::ledger::tree::Hash;
 
 /// The event of rows that tell of a restore.
@@ -45,7 +45,7 @@ impl CheckedRow {
         keys: &[[u8; 32]],
     ) -> Result<Result<Self, BadRow>, StoreError> {
         // SQLite itself fails here only on a damaged page, which is an error of the file.
-        let header = Header {
+        let header = RowHeader {
             seq,
             at: integer(row, 2)?,
             session: bytes(row, 3)?,

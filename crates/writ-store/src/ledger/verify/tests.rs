@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::batch::Op;
 use crate::ledger::export::read_heads;
-use crate::ledger::row::{Header, commitment, leaf_of};
+use crate::ledger::row::{RowHeader, commitment, leaf_of};
 use crate::ledger::tree::Frontier;
 use crate::testing::*;
 
@@ -21,14 +21,14 @@ struct Sealed {
 impl Sealed {
     /// A ledger with the given number of entries in commits of `step`; one payload is erased.
     fn new(entries: u64, step: usize) -> Self {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         let all: Vec<Op> = (0..entries).map(|n| phase(&format!("entry {n}"))).collect();
         for ops in all.chunks(step) {
             home.commit(ops.to_vec());
         }
         home.commit(vec![Op::ErasePayload { entry: EntrySeq(1), at: at(5) }]);
         let held = heads(&home);
-        let Home { dir, store } = home;
+        let TestHome { dir, store } = home;
         drop(store);
         Self { dir, held }
     }
@@ -60,7 +60,7 @@ impl Sealed {
     }
 }
 
-fn heads(home: &Home) -> Vec<Checkpoint> {
+fn heads(home: &TestHome) -> Vec<Checkpoint> {
     let mut out = Vec::new();
     home.store.blocking().export_heads(&mut out).expect("exports");
     read_heads(&String::from_utf8(out).expect("text"), &keys()).expect("reads")
@@ -76,7 +76,7 @@ fn an_untouched_ledger_is_good() {
     let options = VerifyOptions { keys: keys(), every_signature: true, ..Default::default() };
     let report = verify_file(&sealed.path(), &options).expect("readable");
     assert_eq!((report.problem, report.signatures), (None, 600));
-    let empty = Home::new();
+    let empty = TestHome::new();
     assert!(empty.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
@@ -192,15 +192,15 @@ fn a_ledger_that_is_gone_with_its_heads_is_missed() {
         "DELETE FROM ledger; DELETE FROM ledger_payload; DELETE FROM ledger_head; DELETE FROM ledger_node";
     let cut = "DELETE FROM ledger WHERE seq >= 256; DELETE FROM ledger_payload WHERE seq >= 256;
          DELETE FROM ledger_head WHERE size > 256; DELETE FROM ledger_node WHERE ((idx + 1) << level) > 256";
-    let attempted = |home: &Home| home.commit(vec![Op::Append(Box::new(intent(1))), outcome(1)]);
-    let said = |home: &Home| home.commit(receive(1, 1, "c1"));
+    let attempted = |home: &TestHome| home.commit(vec![Op::Append(Box::new(intent(1))), outcome(1)]);
+    let said = |home: &TestHome| home.commit(receive(1, 1, "c1"));
     for (tell, tamper, leaf) in
-        [(&attempted as &dyn Fn(&Home) -> _, wipe, 0), (&said, wipe, 0), (&attempted, cut, 256)]
+        [(&attempted as &dyn Fn(&TestHome) -> _, wipe, 0), (&said, wipe, 0), (&attempted, cut, 256)]
     {
-        let home = Home::new().with_session(1);
+        let home = TestHome::new().with_session(1);
         home.append(300);
         tell(&home);
-        let Home { dir, store } = home;
+        let TestHome { dir, store } = home;
         drop(store);
         let sealed = Sealed { dir, held: Vec::new() };
         assert_eq!(sealed.leaf_after(tamper), (leaf, ProblemKind::Truncated), "{tamper}");
@@ -235,7 +235,7 @@ fn rewrite(conn: &Connection, seq: i64, signature: &[u8]) {
         .expect("reads");
     let payload = r#"{"event":"phase","forged":true}"#;
     let committed = commitment(&salt, payload.as_bytes());
-    let header = Header {
+    let header = RowHeader {
         seq: u64::try_from(seq).expect("small"),
         at,
         session: session.as_bytes(),
@@ -299,7 +299,7 @@ fn a_rewritten_past_is_seen_by_a_held_head() {
         let (salt, at, session): (Vec<u8>, i64, String) =
             conn.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).expect("reads");
         let committed = commitment(&salt, br#"{"event":"phase","forged":true}"#);
-        let header = Header {
+        let header = RowHeader {
             seq: 280,
             at,
             session: session.as_bytes(),

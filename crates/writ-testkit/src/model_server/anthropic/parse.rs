@@ -9,7 +9,7 @@ use writ_types::chat::Role;
 use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, ServedFormat,
 };
 
 const KNOWN_KEYS: [&str; 16] = [
@@ -63,7 +63,7 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     unique_tools(&tools)?;
     let messages = messages(fields, &tools)?;
     Ok(ParsedRequest {
-        format: WireFormat::Anthropic,
+        format: ServedFormat::Anthropic,
         model: string(fields, "model", "model")?.to_owned(),
         stream: fields.get("stream").and_then(Value::as_bool).unwrap_or(false),
         include_usage: true,

@@ -10,7 +10,7 @@ use crate::model_server::anthropic::parse::{array, object, string};
 use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, ServedFormat,
 };
 
 /// The path of the models; a model's name and an action follow.
@@ -71,7 +71,7 @@ pub(crate) fn parse(
         Some(content) => texts(content)?,
     };
     Ok(ParsedRequest {
-        format: WireFormat::Gemini,
+        format: ServedFormat::Gemini,
         model,
         stream,
         include_usage: true,

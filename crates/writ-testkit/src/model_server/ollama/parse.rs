@@ -12,7 +12,7 @@ use crate::model_server::files::images_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::openai::parse::bearer;
 use crate::model_server::parsed::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, ServedFormat,
 };
 
 const KNOWN_KEYS: [&str; 8] =
@@ -36,7 +36,7 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     let max_output_tokens = options.get("num_predict").and_then(Value::as_u64);
     let (system, messages) = messages(fields)?;
     Ok(ParsedRequest {
-        format: WireFormat::Ollama,
+        format: ServedFormat::Ollama,
         model: string(fields, "model", "model")?.to_owned(),
         // Unlike everywhere else, streaming is what happens unless it is refused.
         stream: fields.get("stream").and_then(Value::as_bool).unwrap_or(true),

@@ -10,7 +10,7 @@ use crate::model_server::anthropic::parse::{array, is_tool_name, object, string}
 use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::parsed::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, ServedFormat,
 };
 
 const KNOWN_KEYS: [&str; 22] = [
@@ -58,13 +58,13 @@ pub(crate) fn bearer(headers: &HeaderMap, key: Option<&str>) -> Result<(), Refus
 }
 
 pub(crate) fn parse(
-    format: WireFormat,
+    format: ServedFormat,
     headers: &HeaderMap,
     body: &[u8],
     key: Option<&str>,
 ) -> Result<ParsedRequest, Refusal> {
     bearer(headers, key)?;
-    let router = format == WireFormat::OpenRouter;
+    let router = format == ServedFormat::OpenRouter;
     if router && !headers.contains_key("authorization") {
         return Err(Refusal::unauthorized("invalid_request_error", "No auth credentials found".to_owned()));
     }

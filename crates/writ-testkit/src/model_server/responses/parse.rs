@@ -11,7 +11,7 @@ use crate::model_server::files::file_of;
 use crate::model_server::http::Refusal;
 use crate::model_server::openai::parse::bearer;
 use crate::model_server::parsed::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, ServedFormat,
 };
 
 /// The fewest tokens that an answer may be limited to.
@@ -70,7 +70,7 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
         system.insert(0, instructions.to_owned());
     }
     Ok(ParsedRequest {
-        format: WireFormat::Responses,
+        format: ServedFormat::Responses,
         model: string(fields, "model", "model")?.to_owned(),
         stream: fields.get("stream").and_then(Value::as_bool).unwrap_or(false),
         include_usage: true,

@@ -21,7 +21,7 @@ use writ_types::taint::{Label, Taint};
 use crate::repo::Language;
 
 use crate::model_server::{
-    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Reply, WireFormat,
+    ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Reply, ServedFormat,
 };
 
 /// What a call is told that would leave the folder.
@@ -51,7 +51,7 @@ pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Fal
         schema: spec.schema,
     });
     let mut request = ParsedRequest {
-        format: WireFormat::Anthropic,
+        format: ServedFormat::Anthropic,
         model: "scripted".into(),
         stream: false,
         include_usage: false,
