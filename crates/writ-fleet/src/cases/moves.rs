@@ -224,7 +224,7 @@ impl CaseRouter {
         live: &LiveCase,
         target: Option<&str>,
     ) -> Result<(Option<(FleetAgent, AgentBase)>, bool), CaseError> {
-        let mut is_stale = false;
+        let [mut is_stale, mut is_known] = [false, false];
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
         let agents = self.agents().all();
         for agent in agents.iter() {
@@ -233,7 +233,9 @@ impl CaseRouter {
             // Fewest cases first; of equals, the one that is configured first.
             let load = self.load_of(&agent.name);
             let better = best.as_ref().is_none_or(|(least, _, _)| load < *least);
-            if !meant || !better || load >= agent.max_cases || live.machine.lost().contains(&agent.name) {
+            let is_barred = load >= agent.max_cases || live.machine.lost().contains(&agent.name);
+            is_known |= meant && is_barred;
+            if !meant || !better || is_barred {
                 continue;
             }
             let base = match self.0.keys.check_base(&agent.base).await {
@@ -246,10 +248,12 @@ impl CaseRouter {
                 }
             };
             if base.agent() == agent.name && base.has_capability(&live.row.capability) {
+                is_known = true;
                 best = Some((load, agent.clone(), base));
             }
         }
-        Ok((best.map(|(_, agent, base)| (agent, base)), is_stale))
+        // The one that does this work may have been deployed a moment ago.
+        Ok((best.map(|(_, agent, base)| (agent, base)), is_stale || !is_known))
     }
 
     fn load_of(&self, agent: &str) -> usize {
