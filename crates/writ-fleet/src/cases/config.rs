@@ -22,6 +22,8 @@ pub const CASE_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time for which a case waits for an agent whose base key is no longer in force: another version of it may have been
 /// deployed, which is read every two seconds.
 pub const DEPLOY_WAIT: Duration = Duration::from_secs(10);
+/// The time for which a case waits that no known agent does the work of: one may have been deployed a moment ago.
+pub const UNKNOWN_WAIT: Duration = Duration::from_secs(4);
 /// The time for which ended cases are stored; the ledger has their holders still.
 pub const STORED_AFTER_END: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 

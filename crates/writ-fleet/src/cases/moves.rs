@@ -1,6 +1,7 @@
 //! The changes of a case, each as one commit, and the choice of the next holder.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use writ_policy::keys::ROUTER;
 use writ_runtime::case_keys::{AgentBase, CaseKeys};
@@ -10,7 +11,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
 use writ_types::unit::Timestamp;
 
-use super::config::{DEPLOY_WAIT, FleetAgent, RENEW_BEFORE};
+use super::config::{DEPLOY_WAIT, FleetAgent, RENEW_BEFORE, UNKNOWN_WAIT};
 use super::error::CaseError;
 use super::live::LiveCase;
 use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
@@ -151,11 +152,11 @@ impl CaseRouter {
             CaseState::Escalating { target } => target.clone(),
             CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
         };
-        let (chosen, is_stale) = self.choose_agent(live, target.as_deref()).await?;
+        let (chosen, patience) = self.choose_agent(live, target.as_deref()).await?;
         let Some((agent, base)) = chosen else {
             let now = self.0.keys.now();
             // Looked at again each second: the list of agents may be older than what is deployed.
-            if is_stale && now.time_since(*live.waits_since.get_or_insert(now)) < DEPLOY_WAIT {
+            if now.time_since(*live.waits_since.get_or_insert(now)) < patience {
                 return Ok(());
             }
             live.waits_since = None;
@@ -217,14 +218,15 @@ impl CaseRouter {
         }
     }
 
-    /// Chooses the agent for a case. The flag says that there may be another one: a deployed agent is meant whose base key
-    /// is no longer in force.
+    /// Chooses the agent for a case. Without one, the case may wait so long for another: a deployed agent is meant whose
+    /// base key is no longer in force, or none that is known does this work.
     async fn choose_agent(
         &self,
         live: &LiveCase,
         target: Option<&str>,
-    ) -> Result<(Option<(FleetAgent, AgentBase)>, bool), CaseError> {
-        let [mut is_stale, mut is_known] = [false, false];
+    ) -> Result<(Option<(FleetAgent, AgentBase)>, Duration), CaseError> {
+        // People are escalated to by names that no agent has: these need no wait.
+        let [mut is_stale, mut is_known] = [false, target.is_some()];
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
         let agents = self.agents().all();
         for agent in agents.iter() {
@@ -252,8 +254,12 @@ impl CaseRouter {
                 best = Some((load, agent.clone(), base));
             }
         }
-        // The one that does this work may have been deployed a moment ago.
-        Ok((best.map(|(_, agent, base)| (agent, base)), is_stale || !is_known))
+        let patience = match (is_stale, is_known) {
+            (true, _) => DEPLOY_WAIT,
+            (false, true) => Duration::ZERO,
+            (false, false) => UNKNOWN_WAIT,
+        };
+        Ok((best.map(|(_, agent, base)| (agent, base)), patience))
     }
 
     fn load_of(&self, agent: &str) -> usize {

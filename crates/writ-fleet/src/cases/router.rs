@@ -299,6 +299,9 @@ impl CaseRouter {
         if live.machine.key().is_some() {
             let note = CaseMove::new(CaseChange::Rerouted, format!("taken by {person}"));
             self.advance_case(&mut live, CaseEvent::Lose(LossCause::Taken), note, None).await?;
+        }
+        // One that waits for an agent, and has none yet or none any more.
+        if matches!(live.machine.state(), CaseState::Open | CaseState::Escalating { .. }) {
             self.queue_case(&mut live, "a person takes it over").await?;
         }
         let note = CaseMove::new(CaseChange::Taken, format!("by {person}"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use writ_fleet::anomalies::{FleetEvent, Measure};
-use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE};
+use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE, UNKNOWN_WAIT};
 use writ_fleet::cases::front_end::FrontEndToken;
 use writ_fleet::cases::protocol::MAX_HANDOVER_BYTES;
 use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
@@ -284,6 +284,29 @@ async fn a_case_whose_agent_has_no_base_key_any_more_goes_to_people_after_a_whil
     fleet.hand.go_on(Duration::from_secs(1));
     router.look_after_cases().await;
     assert_eq!(changes(&fleet).await.last(), Some(&CaseChange::Queued));
+}
+
+/// The list of agents is read again every two seconds; twin: work that no agent does goes to people after a while.
+#[tokio::test]
+async fn a_case_that_opens_before_its_agent_is_read_is_given_to_it() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(Vec::new(), &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.hand.go_on(Duration::from_secs(2));
+    router
+        .replace_deployed(vec![fleet.deploy("refund-agent", 1, &["python3", AGENT, "refund-agent"])])
+        .expect("read");
+    router.look_after_cases().await;
+    fleet.until(id, |all| says(all, "refund-agent says: hello")).await;
+    assert!(!changes(&fleet).await.contains(&CaseChange::Queued));
+    router.replace_deployed(Vec::new()).expect("replaced");
+    let mut other = refund_case("hello");
+    other.names.case = "order 18".into();
+    router.open_case(other).await.expect("opens");
+    assert!(!changes(&fleet).await.contains(&CaseChange::Queued));
+    fleet.hand.go_on(UNKNOWN_WAIT);
+    router.look_after_cases().await;
+    assert!(changes(&fleet).await.contains(&CaseChange::Queued));
 }
 
 /// A process that its launcher ends after its time did nothing wrong; twin: one that ends early did.

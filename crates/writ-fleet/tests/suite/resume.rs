@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use writ_fleet::cases::config::UNKNOWN_WAIT;
 use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
 use writ_fleet::cases::status::live_status;
 use writ_policy::keys::KeyToken;
@@ -104,6 +105,8 @@ async fn a_person_holds_a_case_across_restarts_and_the_queue_stays() {
     let mut other = refund_case("hello");
     other.names.case = "order 18".into();
     let queued = router.open_case(other).await.expect("opens");
+    fleet.hand.go_on(UNKNOWN_WAIT);
+    router.look_after_cases().await;
     drop(router);
     let fleet = fleet.restarted().await;
     let router = fleet.start_with(Vec::new(), &[], Arc::new(Quiet)).await;
