@@ -191,7 +191,14 @@ impl CaseRouter {
         // Before the commit: from here on the names of customer and case are nowhere.
         let TokenPair { customer_token, case_token, fingerprint } =
             state.tokens.open_tokens(&names).await.map_err(CaseError::Proxy)?;
-        let message = texts::mask_text(&*state.tokens, &case_token, &message).await?;
+        let message = match texts::mask_text(&*state.tokens, &case_token, &message).await {
+            Ok(message) => message,
+            Err(error) => {
+                drop(opening);
+                state.close_unopened(case_token).await;
+                return Err(error);
+            }
+        };
         let now = state.keys.now();
         let machine = CaseMachine::default();
         let row = FleetCase {
@@ -236,8 +243,8 @@ impl CaseRouter {
     /// If there is no such case, it has too many messages, or the store cannot be written.
     pub async fn add_message(&self, id: SessionId, text: &str) -> Result<(), CaseError> {
         check_text("message", text, MAX_CASE_MESSAGE_BYTES)?;
+        let text = &self.mask_for(id, text).await?;
         let mut live = self.locked(id).await?;
-        let text = &texts::mask_text(&*self.0.tokens, &live.row.case_token, text).await?;
         self.add_said(&live, GUEST, text).await?;
         if live.machine.key().is_some() {
             let now = self.0.keys.now();
@@ -246,6 +253,13 @@ impl CaseRouter {
             self.send_line(&mut live, message_line(GUEST, text)).await?;
         }
         Ok(())
+    }
+
+    /// Returns a text for a case as its agents may read it. Nothing holds the case meanwhile: a proxy that does not answer
+    /// keeps no key from being revoked.
+    async fn mask_for(&self, id: SessionId, text: &str) -> Result<String, CaseError> {
+        let case_token = self.locked(id).await?.row.case_token.clone();
+        texts::mask_text(&*self.0.tokens, &case_token, text).await
     }
 
     /// Closes a case: its key is revoked at once, and its process ended.
@@ -317,12 +331,12 @@ impl CaseRouter {
     pub async fn answer_case(&self, id: SessionId, person: &str, text: &str) -> Result<(), CaseError> {
         check_text("name of the person", person, MAX_NAME_BYTES)?;
         check_text("answer", text, MAX_CASE_MESSAGE_BYTES)?;
+        let text = &self.mask_for(id, text).await?;
         let live = self.locked(id).await?;
         if live.machine.key().is_some() {
             let state = live.machine.state().as_str();
             return Err(CaseFault::State { state, verb: "answered by a person" }.into());
         }
-        let text = &texts::mask_text(&*self.0.tokens, &live.row.case_token, text).await?;
         self.add_said(&live, &format!("person {person}"), text).await
     }
 
@@ -340,8 +354,8 @@ impl CaseRouter {
     ) -> Result<(), CaseError> {
         check_text("name of the person", person, MAX_NAME_BYTES)?;
         check_text("note", note, MAX_CASE_MESSAGE_BYTES)?;
+        let note = &self.mask_for(id, note).await?;
         let mut live = self.locked(id).await?;
-        let note = &texts::mask_text(&*self.0.tokens, &live.row.case_token, note).await?;
         let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
         let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
         let event = CaseEvent::HandBack { target: target.map(str::to_owned) };

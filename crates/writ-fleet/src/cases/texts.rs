@@ -44,27 +44,26 @@ pub(crate) async fn mask_reason(tokens: &dyn CaseTokenSource, row: &FleetCase, r
     }
 }
 
-/// Returns messages as the guest and people read them. Where the proxy is away, or the case is closed, tokens stay.
+/// Returns messages as the guest and people read them. Where the proxy is away, or the case is closed, tokens stay: after the
+/// first request that fails the others are not sent, since each may take as long.
 pub(crate) async fn show_messages(
     tokens: &dyn CaseTokenSource,
     row: &FleetCase,
     messages: Vec<CaseMessage>,
 ) -> Vec<SentMessage> {
     let mut shown = Vec::with_capacity(messages.len());
-    for CaseMessage { n, sender: from, text, at } in messages {
-        let has_tokens = row.is_open && text.contains(TOKEN_MARK);
-        let text = if has_tokens { restore_text(tokens, row, text).await } else { text };
+    let mut is_answered = row.is_open;
+    for CaseMessage { n, sender: from, mut text, at } in messages {
+        if is_answered && text.contains(TOKEN_MARK) {
+            match tokens.restore_text(&row.case_token, &text).await {
+                Ok(restored) => text = restored,
+                Err(error) => {
+                    is_answered = false;
+                    tracing::debug!(%error, case = %row.id, "messages are shown with their tokens");
+                }
+            }
+        }
         shown.push(SentMessage { n, from, text, at });
     }
     shown
-}
-
-async fn restore_text(tokens: &dyn CaseTokenSource, row: &FleetCase, text: String) -> String {
-    match tokens.restore_text(&row.case_token, &text).await {
-        Ok(restored) => restored,
-        Err(error) => {
-            tracing::debug!(%error, case = %row.id, "a message is shown with its tokens");
-            text
-        }
-    }
 }

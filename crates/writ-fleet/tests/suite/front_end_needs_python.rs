@@ -239,3 +239,30 @@ async fn a_case_that_ends_while_the_proxy_is_away_is_closed_there_later_and_a_re
     assert_eq!(revoked, 3, "each key that ended was passed on");
     served.end().await;
 }
+
+/// A message waits for the proxy, and nothing else of its case does; a page of messages asks an absent proxy once.
+#[tokio::test]
+async fn a_proxy_that_does_not_answer_keeps_no_case_from_being_closed() {
+    let served = Served::new().await;
+    let (fleet, router) = (&served.fleet, &served.router);
+    let id = served.open().await;
+    for text in ["It is Ada Real", "Ada Real again"] {
+        router.add_message(id, text).await.expect("takes it");
+    }
+    let shown = || async { served.ask("GET", &format!("/cases/{id}/messages"), "").await.1.to_string() };
+    let page = shown().await;
+    assert!(page.contains("It is Ada Real") && page.contains("Ada Real again"), "{page}");
+    let asked = fleet.tokens.restores.swap(0, Ordering::SeqCst);
+    assert!(asked >= 2, "{asked}");
+    fleet.tokens.away.store(true, Ordering::SeqCst);
+    let page = shown().await;
+    assert!(page.contains("It is name_tk_ada") && page.contains("name_tk_ada again"), "{page}");
+    assert_eq!(fleet.tokens.restores.load(Ordering::SeqCst), 1);
+    fleet.tokens.hangs.store(true, Ordering::SeqCst);
+    tokio::select! {
+        biased;
+        added = router.add_message(id, "Are you there?") => panic!("the proxy answers nothing: {added:?}"),
+        closed = router.close_case(id, "by the owner") => closed.expect("closes"),
+    }
+    served.end().await;
+}

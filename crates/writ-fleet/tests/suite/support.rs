@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,6 +69,10 @@ pub(super) struct Tokens {
     pub(super) away: AtomicBool,
     /// True while its tokens are longer than the store takes them, so that no case can be written.
     pub(super) too_long: AtomicBool,
+    /// True while the proxy takes requests and never answers them.
+    pub(super) hangs: AtomicBool,
+    /// Texts that were to be restored.
+    pub(super) restores: AtomicUsize,
 }
 
 impl CaseTokenSource for Tokens {
@@ -86,10 +90,17 @@ impl CaseTokenSource for Tokens {
     }
 
     fn mask_text<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, Result<String, PortFault>> {
+        if self.hangs.load(Ordering::SeqCst) {
+            return std::future::pending().boxed();
+        }
         async move { Ok(text.replace("Ada Real", "name_tk_ada")) }.boxed()
     }
 
     fn restore_text<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, Result<String, PortFault>> {
+        self.restores.fetch_add(1, Ordering::SeqCst);
+        if self.away.load(Ordering::SeqCst) {
+            return async { Err(PortFault("away".into())) }.boxed();
+        }
         async move { Ok(text.replace("name_tk_ada", "Ada Real")) }.boxed()
     }
 
