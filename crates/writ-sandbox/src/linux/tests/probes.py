@@ -171,7 +171,7 @@ if os.uname().machine == "x86_64":
     probe("calls", "real-time", "EPERM", os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))
     probe("calls", "twin: getpid", "ok", call, 39)
     probe("calls", "twin: personality query", "ok", call, 135, 0xFFFFFFFF)
-    probe("calls", "twin: lower priority", "ok", os.setpriority, os.PRIO_PROCESS, 0, 1)
+    probe("calls", "twin: lower priority", "ok", os.setpriority, os.PRIO_PROCESS, 0, 19)
 
 # Capabilities: none, and no way back.
 for line in open("/proc/self/status"):
