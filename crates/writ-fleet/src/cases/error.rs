@@ -16,6 +16,9 @@ pub enum CaseError {
     /// The state or the holder does not allow it.
     #[error(transparent)]
     Fault(#[from] CaseFault),
+    /// It is to be handed to agents, and none can take it.
+    #[error("no agent is free for {0}")]
+    NoAgent(String),
     /// A text is too long or empty.
     #[error("the {what} must have 1 to {limit} bytes")]
     Text {
@@ -58,6 +61,8 @@ impl ToReport for CaseError {
                 Report::new(Exit::Blocked, "case.state", text)
                     .with_hint("`writ fleet status` shows the state of each case")
             }
+            Self::NoAgent(_) => Report::new(Exit::Blocked, "case.no_agent", text)
+                .with_hint("`writ fleet status` lists the agents; `writ agent deploy` adds one"),
             Self::Text { .. } => {
                 Report::new(Exit::Usage, "case.text", text).with_hint("shorten it, or send it in parts")
             }

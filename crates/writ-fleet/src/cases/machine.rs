@@ -278,7 +278,10 @@ impl CaseMachine {
             },
             CaseEvent::HandBack { target } => match &self.state {
                 CaseState::Queued | CaseState::Held(CaseHolder::Person { .. }) => {
-                    Ok(self.end_holder(CaseState::Escalating { target }))
+                    let mut step = self.end_holder(CaseState::Escalating { target });
+                    // A person decides anew: also an agent that failed with the case may have it again.
+                    step.next.lost.clear();
+                    Ok(step)
                 }
                 CaseState::Open
                 | CaseState::Held(CaseHolder::Agent { .. })

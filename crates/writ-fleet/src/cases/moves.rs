@@ -1,14 +1,16 @@
 //! The changes of a case, each as one commit, and the choice of the next holder.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use writ_policy::keys::ROUTER;
 use writ_runtime::case_keys::{AgentBase, CaseKeys};
 use writ_store::batch::Op;
-use writ_store::fleet::{FleetHolder, FleetOp, HolderKeys};
+use writ_store::fleet::{FleetHolder, FleetOp, HolderKeys, MAX_CASE_MESSAGE_BYTES};
 use writ_types::digest::Digest;
 use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
+use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
 use super::config::{DEPLOY_WAIT, FleetAgent, RENEW_BEFORE, UNKNOWN_WAIT};
@@ -16,7 +18,7 @@ use super::error::CaseError;
 use super::live::LiveCase;
 use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
 use super::ports::StartFault;
-use super::router::{CaseRouter, encode_state};
+use super::router::{CaseRouter, MAX_NAME_BYTES, check_text, encode_state};
 use super::state::StoredState;
 use crate::anomalies::{Anomaly, Reaction};
 
@@ -152,11 +154,16 @@ impl CaseRouter {
             CaseState::Escalating { target } => target.clone(),
             CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
         };
-        let (chosen, patience) = self.choose_agent(live, target.as_deref()).await?;
+        let (capability, lost) = (&live.row.capability, live.machine.lost());
+        let (chosen, patience) = self.choose_agent(capability, lost, target.as_deref()).await?;
         let Some((agent, base)) = chosen else {
             let now = self.0.keys.now();
-            // Looked at again each second: the list of agents may be older than what is deployed.
+            // Looked at again each second: an agent may be free by then, and the list of agents may be older than what is deployed.
             if now.time_since(*live.waits_since.get_or_insert(now)) < patience {
+                if patience == Duration::MAX {
+                    live.reason =
+                        format!("every agent for {} has as many cases as it may", live.row.capability);
+                }
                 return Ok(());
             }
             live.waits_since = None;
@@ -171,6 +178,38 @@ impl CaseRouter {
             }
             placed => placed,
         }
+    }
+
+    /// Gives a case back to agents, with a note for the next one: to the agent or role that is named, else to any. This is
+    /// also how a person approves what an agent has asked for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, no person holds it and it is in no queue, no agent can take it, or the ledger cannot be
+    /// written.
+    pub async fn hand_back(
+        &self,
+        id: SessionId,
+        (person, target): (&str, Option<&str>),
+        note: &str,
+    ) -> Result<(), CaseError> {
+        check_text("name of the person", person, MAX_NAME_BYTES)?;
+        check_text("note", note, MAX_CASE_MESSAGE_BYTES)?;
+        let note = &self.mask_for(id, note).await?;
+        let mut live = self.locked(id).await?;
+        let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
+        live.machine.apply_event(event.clone())?;
+        // Before anything is written: a case that no agent takes stays with the person.
+        if let (None, Duration::ZERO) =
+            self.choose_agent(&live.row.capability, &BTreeSet::new(), target).await?
+        {
+            return Err(CaseError::NoAgent(target.unwrap_or(&live.row.capability).to_owned()));
+        }
+        let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
+        let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
+        self.advance_case(&mut live, event, moved, None).await?;
+        self.add_said(&live, &format!("person {person}"), note).await?;
+        self.place_case(&mut live).await
     }
 
     async fn assign_case(
@@ -218,15 +257,16 @@ impl CaseRouter {
         }
     }
 
-    /// Chooses the agent for a case. Without one, the case may wait so long for another: a deployed agent is meant whose
-    /// base key is no longer in force, or none that is known does this work.
-    async fn choose_agent(
+    /// Chooses the agent for a case. Without one, the case may wait so long for another: one that does this work has as many
+    /// cases as it may, a deployed agent is meant whose base key is no longer in force, or none that is known does this work.
+    pub(crate) async fn choose_agent(
         &self,
-        live: &LiveCase,
+        capability: &str,
+        lost: &BTreeSet<String>,
         target: Option<&str>,
     ) -> Result<(Option<(FleetAgent, AgentBase)>, Duration), CaseError> {
         // People are escalated to by names that no agent has: these need no wait.
-        let [mut is_stale, mut is_known] = [false, target.is_some()];
+        let [mut is_stale, mut is_known, mut is_busy] = [false, target.is_some(), false];
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
         let agents = self.agents().all();
         for agent in agents.iter() {
@@ -235,9 +275,9 @@ impl CaseRouter {
             // Fewest cases first; of equals, the one that is configured first.
             let load = self.load_of(&agent.name);
             let better = best.as_ref().is_none_or(|(least, _, _)| load < *least);
-            let is_barred = load >= agent.max_cases || live.machine.lost().contains(&agent.name);
+            let (is_full, is_barred) = (load >= agent.max_cases, lost.contains(&agent.name));
             is_known |= meant && is_barred;
-            if !meant || !better || is_barred {
+            if !meant || !better || is_barred || (is_full && is_busy) {
                 continue;
             }
             let base = match self.0.keys.check_base(&agent.base).await {
@@ -249,15 +289,20 @@ impl CaseRouter {
                     continue;
                 }
             };
-            if base.agent() == agent.name && base.has_capability(&live.row.capability) {
-                is_known = true;
-                best = Some((load, agent.clone(), base));
+            if base.agent() != agent.name || !base.has_capability(capability) {
+                continue;
+            }
+            is_known = true;
+            match is_full {
+                true => is_busy = true,
+                false => best = Some((load, agent.clone(), base)),
             }
         }
-        let patience = match (is_stale, is_known) {
-            (true, _) => DEPLOY_WAIT,
-            (false, true) => Duration::ZERO,
-            (false, false) => UNKNOWN_WAIT,
+        let patience = match (is_busy, is_stale, is_known) {
+            (true, ..) => Duration::MAX,
+            (false, true, _) => DEPLOY_WAIT,
+            (false, false, true) => Duration::ZERO,
+            (false, false, false) => UNKNOWN_WAIT,
         };
         Ok((best.map(|(_, agent, base)| (agent, base)), patience))
     }
@@ -326,7 +371,7 @@ impl CaseRouter {
         }
     }
 
-    async fn look_after(&self, id: writ_types::id::SessionId) -> Result<(), CaseError> {
+    async fn look_after(&self, id: SessionId) -> Result<(), CaseError> {
         let mut live = match self.locked(id).await {
             Err(CaseError::Unknown(_)) => return Ok(()),
             live => live?,

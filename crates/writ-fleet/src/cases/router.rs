@@ -257,7 +257,7 @@ impl CaseRouter {
 
     /// Returns a text for a case as its agents may read it. Nothing holds the case meanwhile: a proxy that does not answer
     /// keeps no key from being revoked.
-    async fn mask_for(&self, id: SessionId, text: &str) -> Result<String, CaseError> {
+    pub(crate) async fn mask_for(&self, id: SessionId, text: &str) -> Result<String, CaseError> {
         let case_token = self.locked(id).await?.row.case_token.clone();
         texts::mask_text(&*self.0.tokens, &case_token, text).await
     }
@@ -338,30 +338,6 @@ impl CaseRouter {
             return Err(CaseFault::State { state, verb: "answered by a person" }.into());
         }
         self.add_said(&live, &format!("person {person}"), text).await
-    }
-
-    /// Gives a case back to agents, with a note for the next one: to the agent or role that is named, else to any. This is
-    /// also how a person approves what an agent has asked for.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such case, no person holds it and it is in no queue, or the ledger cannot be written.
-    pub async fn hand_back(
-        &self,
-        id: SessionId,
-        (person, target): (&str, Option<&str>),
-        note: &str,
-    ) -> Result<(), CaseError> {
-        check_text("name of the person", person, MAX_NAME_BYTES)?;
-        check_text("note", note, MAX_CASE_MESSAGE_BYTES)?;
-        let note = &self.mask_for(id, note).await?;
-        let mut live = self.locked(id).await?;
-        let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
-        let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
-        let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
-        self.advance_case(&mut live, event, moved, None).await?;
-        self.add_said(&live, &format!("person {person}"), note).await?;
-        self.place_case(&mut live).await
     }
 
     /// Takes in what an agent did, as the proxy or the model router says, and does what the rules say about it.
@@ -495,6 +471,6 @@ pub(crate) fn encode_state(state: &StoredState) -> Result<String, CaseError> {
     serde_json::to_string(state).map_err(|_| CaseError::Damaged("new".to_owned()))
 }
 
-fn check_text(what: &'static str, text: &str, limit: usize) -> Result<(), CaseError> {
+pub(crate) fn check_text(what: &'static str, text: &str, limit: usize) -> Result<(), CaseError> {
     if text.trim().is_empty() || text.len() > limit { Err(CaseError::Text { what, limit }) } else { Ok(()) }
 }

@@ -69,6 +69,7 @@ impl CaseAnswer {
         let status = match error {
             CaseError::Unknown(_) => 404,
             CaseError::Fault(_)
+            | CaseError::NoAgent(_)
             | CaseError::Store(StoreError::Conflict(_))
             | CaseError::Engine(EngineError::Store(StoreError::Conflict(_))) => 409,
             CaseError::Text { .. } => 422,

@@ -9,7 +9,7 @@ use writ_types::api::fleet::{AgentStatus, AgentTotals, CaseStatus, FleetStatus, 
 
 use super::config::FleetAgent;
 use super::error::CaseError;
-use super::machine::HELD;
+use super::machine::{CaseState, HELD};
 use super::router::CaseRouter;
 use super::state::StoredState;
 
@@ -28,14 +28,20 @@ pub async fn read_status(store: &Store) -> Result<Vec<CaseStatus>, CaseError> {
         let holder: Option<FleetHolder> =
             store.fleet_holders(row.id).await?.pop().filter(|holder| holder.until.is_none());
         let stored = read_state(&row);
+        let state = name_state(stored.as_ref()).to_owned();
+        let mut reason = stored.map(|stored| stored.reason).unwrap_or_default();
+        // Nothing is written for it: the agents that may take it have as many cases as they may.
+        if holder.is_none() && state == CaseState::Open.as_str() {
+            reason = "it waits for an agent".to_owned();
+        }
         lines.push(CaseStatus {
             case: row.id,
-            state: name_state(stored.as_ref()).to_owned(),
+            state,
             case_token: row.case_token,
             capability: row.capability,
             since: holder.as_ref().map(|holder| holder.since),
             holder: holder.map(|holder| holder.holder),
-            reason: stored.map(|stored| stored.reason).unwrap_or_default(),
+            reason,
             requests_per_minute: None,
             refused: None,
             tokens: None,

@@ -309,6 +309,47 @@ async fn a_case_that_opens_before_its_agent_is_read_is_given_to_it() {
     assert!(changes(&fleet).await.contains(&CaseChange::Queued));
 }
 
+/// A person's word counts more than an earlier failure; twin: without any agent nothing is handed back.
+#[tokio::test]
+async fn a_case_that_an_agent_crashed_with_is_handed_back_to_it_by_a_person() {
+    let fleet = Fleet::new().await;
+    let only = vec![python(&fleet, "one", 500)];
+    let router = fleet.start(only, &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    router.add_message(id, "crash").await.expect("takes it");
+    while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
+        tokio::task::yield_now().await;
+    }
+    let refused = router.hand_back(id, ("owner", Some("nobody")), "go on").await.expect_err("has no agent");
+    assert_eq!(refused.to_string(), "no agent is free for nobody");
+    assert_eq!(changes(&fleet).await.last(), Some(&CaseChange::Queued), "nothing was written");
+    router.hand_back(id, ("owner", None), "go on").await.expect("hands back");
+    fleet.until_held(id, Some("one")).await;
+}
+
+/// Cases beyond what an agent may hold wait for it, in the order in which they were opened.
+#[tokio::test]
+async fn a_case_waits_for_an_agent_that_is_full_and_gets_it_when_another_is_closed() {
+    let fleet = Fleet::new().await;
+    let mut one = python(&fleet, "one", 500);
+    one.max_cases = 1;
+    let router = fleet.start(vec![one], &[]).await;
+    let first = router.open_case(refund_case("hello")).await.expect("opens");
+    let mut other = refund_case("hello again");
+    other.names.case = "order 18".into();
+    let second = router.open_case(other).await.expect("opens");
+    fleet.hand.go_on(UNKNOWN_WAIT + DEPLOY_WAIT);
+    router.look_after_cases().await;
+    let status = live_status(&router).await.expect("reads");
+    let waiting = status.iter().find(|one| one.case == second).expect("is open");
+    assert_eq!((waiting.state.as_str(), waiting.reason.as_str()), ("open", "it waits for an agent"));
+    assert!(!changes(&fleet).await.contains(&CaseChange::Queued));
+    router.close_case(first, "done").await.expect("closes");
+    router.look_after_cases().await;
+    fleet.until(second, |all| says(all, "one says: hello again")).await;
+}
+
 /// A process that its launcher ends after its time did nothing wrong; twin: one that ends early did.
 #[tokio::test]
 async fn an_agent_whose_process_ran_as_long_as_it_may_gets_its_case_again() {
