@@ -62,6 +62,19 @@ pub(crate) fn run_audit(context: &Context, command: &AuditCommand) -> Result<(),
     }
 }
 
+/// Verifies the ledger of this home: its hashes and the signatures of its heads.
+pub(crate) fn verify_home(context: &Context, config: &Config) -> Result<VerifyReport, Failure> {
+    let keys = accepted_keys(context, &[])?;
+    let copied = config.ledger.heads_file.clone().filter(|file| file.is_file());
+    let held = copied.as_deref().map(|file| load_heads(file, &keys)).transpose()?.unwrap_or_default();
+    let options = VerifyOptions { keys, held, every_signature: false };
+    let report = verify_file(&config.database(), &options)?;
+    match &report.problem {
+        None => Ok(report),
+        Some(problem) => Err(Failure::Report(Box::new(problem.report()))),
+    }
+}
+
 /// The keys that must have signed: those given, else this home's.
 fn accepted_keys(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
     // Without given keys, those of this home count, the exchanged ones included.

@@ -16,6 +16,7 @@ use writ_types::id::SessionId;
 
 use crate::args::{BackArgs, FleetCommand};
 use crate::client::EngineClient;
+use crate::cmd::audit::verify_home;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -132,18 +133,31 @@ fn write_note(args: &BackArgs) -> String {
 
 async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
+    // A list from a ledger that was changed proves nothing.
+    let verified = verify_home(context, config)?.rows;
     // Not through `find_case`: the ledger knows the tokens of cases that have ended, too.
     let access = read_access(&store, case).await.map_err(|error| case_failure(&error))?;
     if access.intervals.is_empty() {
         return Err(unknown_case(format!("the ledger knows no holder of a case {}", escape_line(case))));
     }
     let (holders, contradictions) = (&access.intervals, &access.contradictions);
-    let shown = json!({ "holders": holders, "contradictions": contradictions });
+    let shown = json!({ "holders": holders, "contradictions": contradictions, "verified": verified });
     context.out.print_either(&shown, |_| {
         // They are printed with the rest, since a list without them would look proven.
         let wrong = contradictions.iter().map(|entry| format!("entry {entry} contradicts this"));
-        holders.iter().map(describe_holder).chain(wrong).collect()
-    })
+        let end = std::iter::once(format!("ledger verified: entries {verified}"));
+        holders.iter().map(describe_holder).chain(wrong).chain(end).collect()
+    })?;
+    if contradictions.is_empty() {
+        return Ok(());
+    }
+    let text = "the entries of this case do not fit together: it had two holders at once, or a holder that never began";
+    Err(Failure::new(
+        Exit::Ledger,
+        "fleet.contradiction",
+        text.to_owned(),
+        "`writ audit show ENTRY` prints each of them",
+    ))
 }
 
 fn describe_holder(interval: &AccessInterval) -> String {
