@@ -102,9 +102,10 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
     for name in [case.to_string(), "case_tk_1".to_owned()] {
         let shown = text(&home.run(&["fleet", "access", &name]));
         let lines: Vec<&str> = shown.lines().collect();
-        let [first, second] = lines.as_slice() else { panic!("two holders: {shown}") };
+        let [first, second, proof] = lines.as_slice() else { panic!("two holders and a proof: {shown}") };
         assert!(first.contains("(escalated: over the limit): refund-agent"), "{first}");
         assert!(second.contains("to now: owner"), "{second}");
+        assert!(proof.starts_with("ledger verified: entries "), "{proof}");
         let json = home.json(&["fleet", "access", &name]);
         assert_eq!(json["contradictions"].as_array().map(Vec::len), Some(0), "{json}");
     }
