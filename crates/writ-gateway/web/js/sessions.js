@@ -36,7 +36,13 @@ export class Sessions {
     }
     for (const input of document.querySelectorAll("[data-session-search]")) {
       input.addEventListener("input", () => this.#searchSoon(input.value));
+      // The first Escape would only empty the box, and leave the list in front of everything.
+      input.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") byId("switcher").close();
+      });
     }
+    // What was searched for is not searched for when the list is opened again.
+    byId("switcher").addEventListener("close", () => this.#searchSoon(""));
     byId("editor-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#rename();
@@ -243,13 +249,21 @@ export class Sessions {
     if (session === this.#current) this.#open(null);
   }
 
+  /** Brings a deleted conversation back. What goes wrong is said where it was asked for: the dialog is closed by then. */
   async #restore(session) {
-    this.#edited = session;
-    byId("deleted").hidden = true;
-    if (!(await this.#change("restore", {}, "It is back"))) return;
-    // It stays closed: a copy of it goes on.
-    const copied = await this.#change("fork", {}, "A copy goes on");
-    if (copied) this.#choose(copied.session);
+    const ask = (path) => request(`/api/v1/sessions/${path}`, { method: "POST", body: { session } });
+    try {
+      await ask("restore");
+      // It stays closed: a copy of it goes on.
+      const copied = await ask("fork");
+      byId("deleted").hidden = true;
+      announce("It is back, and a copy goes on");
+      this.#choose(copied.session);
+    } catch (error) {
+      const problem = el("span", { className: "problem" }, [error.message, error.hint].filter(Boolean).join(" "));
+      byId("deleted").querySelector(".problem")?.remove();
+      byId("deleted").append(problem);
+    }
   }
 
   #choose(session) {
