@@ -106,6 +106,20 @@ test("a named agent is chosen for a conversation", async () => {
   assert.equal(listed.sessions[0].agent, "reader");
 });
 
+test("a conversation begins with a named agent, and says which one answers", async () => {
+  const page = await me.open();
+  await page.keyboard.press("Alt+n");
+  await page.locator("#opener-agents").waitFor();
+  const before = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  await page.locator("#opener-agent").selectOption("reader");
+  await page.locator("#opener").getByRole("button", { name: "Begin" }).click();
+  await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", before);
+  await page.locator("#session-agent", { hasText: "reader answers" }).waitFor();
+  const session = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  const listed = JSON.parse(writ.run("sessions", "list", "--json"));
+  assert.equal(listed.sessions.find((row) => row.session === session).agent, "reader");
+});
+
 test("the keyboard alone begins, searches, renames and stops", async () => {
   const page = await me.open();
   await page.keyboard.press("Alt+n");

@@ -127,12 +127,29 @@ export class Sessions {
     byId("switcher").close();
     byId("opener").showModal();
     byId("opener-folder").select();
+    this.#offer("opener-agent", "opener-agents", "");
+  }
+
+  /** Offers the named agents in a list, each with its model; without any, the list is not shown. */
+  async #offer(list, part, chosen) {
+    let agents = [];
+    try {
+      ({ agents } = await request("/api/v1/agents"));
+    } catch {
+      // Without the list the agent stays as it is.
+    }
+    const say = (agent) => [agent.name, agent.about ? `: ${agent.about}` : "", agent.model ? ` (${agent.model})` : ""].join("");
+    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, say(agent)])];
+    byId(list).replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+    byId(part).hidden = agents.length === 0;
   }
 
   async #create(project) {
     const problem = byId("opener-problem");
     try {
       const made = await request("/api/v1/sessions", { method: "POST", body: project === "" ? {} : { project } });
+      const agent = byId("opener-agent").value;
+      if (agent !== "") await request("/api/v1/sessions/agent", { method: "POST", body: { session: made.session, agent } });
       byId("opener").close();
       this.#choose(made.session);
     } catch (error) {
@@ -191,15 +208,7 @@ export class Sessions {
     byId("switcher").close();
     byId("editor").showModal();
     byId("editor-name").select();
-    let agents = [];
-    try {
-      ({ agents } = await request("/api/v1/agents"));
-    } catch {
-      // Without the list the agent stays as it is.
-    }
-    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, agent.about ? `${agent.name}: ${agent.about}` : agent.name])];
-    byId("editor-agent").replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === (row.agent ?? "") }, text)));
-    byId("editor-agents").hidden = agents.length === 0;
+    await this.#offer("editor-agent", "editor-agents", row.agent ?? "");
   }
 
   /** Asks the server to change the conversation that is edited, and says what came of it. */
@@ -278,6 +287,7 @@ export class Sessions {
 
   #show() {
     const row = this.row(this.#current) ?? { session: this.#current };
+    byId("session-agent").textContent = row.agent ? `${row.agent} answers` : "";
     byId("session-name").textContent = this.#current ? this.#name(row) : "Conversation";
     for (const list of document.querySelectorAll("[data-sessions]")) {
       const items = this.#found ? this.#found.hits.map((hit) => this.#hit(hit)) : this.#rows.slice(0, MAX_LISTED).map((listed) => this.#item(listed));
