@@ -11,14 +11,14 @@ const BETWEEN: [&str; 3] = ["TMUX", "STY", "ZELLIJ"];
 
 /// The occasion of a notification. Its text is ours alone: nothing that an agent or a page has written is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum TerminalNotice {
     /// A question waits.
     Asks,
     /// A long turn has ended.
     Ended,
 }
 
-impl Notice {
+impl TerminalNotice {
     const fn text(self) -> &'static str {
         match self {
             Self::Asks => "Writ: a question waits for you",
@@ -45,9 +45,9 @@ mod tests {
     #[test]
     fn a_terminal_that_shows_notifications_gets_one_and_others_ring() {
         let kitty = Env::from_pairs(&[("TERM", "xterm-kitty")]);
-        assert_eq!(Notice::Asks.for_terminal(&kitty), "\x1b]9;Writ: a question waits for you\x07");
+        assert_eq!(TerminalNotice::Asks.for_terminal(&kitty), "\x1b]9;Writ: a question waits for you\x07");
         let wezterm = Env::from_pairs(&[("TERM", "xterm-256color"), ("TERM_PROGRAM", "WezTerm")]);
-        assert_eq!(Notice::Ended.for_terminal(&wezterm), "\x1b]9;Writ: the turn has ended\x07");
+        assert_eq!(TerminalNotice::Ended.for_terminal(&wezterm), "\x1b]9;Writ: the turn has ended\x07");
         for other in [
             Env::from_pairs(&[("TERM", "xterm")]),
             Env::from_pairs(&[("TERM", "dumb")]),
@@ -55,7 +55,7 @@ mod tests {
             Env::from_pairs(&[("TERM_PROGRAM", "vscode"), ("WT_SESSION", "1")]),
             Env::default(),
         ] {
-            assert_eq!(Notice::Asks.for_terminal(&other), "\x07");
+            assert_eq!(TerminalNotice::Asks.for_terminal(&other), "\x07");
         }
     }
 }

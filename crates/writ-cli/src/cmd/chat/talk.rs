@@ -24,7 +24,7 @@ use crate::failure::Failure;
 
 use super::commands::{self, ChatCommand, ChatLine};
 use super::news::{FrameNews, read_news};
-use super::notice::Notice;
+use super::notice::TerminalNotice;
 use super::question::{
     ChatQuestion, add_question, output_failure, print_note, settle_question, show_question,
 };
@@ -226,11 +226,11 @@ impl Conversation<'_> {
                 state.quiet = None;
             }
             FrameNews::Asked(card) => {
-                self.notify(Notice::Asks);
+                self.notify(TerminalNotice::Asks);
                 add_question(ChatQuestion::Card(card), &mut state.asked, renderer)?;
             }
             FrameNews::Gate(gate) => {
-                self.notify(Notice::Asks);
+                self.notify(TerminalNotice::Asks);
                 add_question(ChatQuestion::Gate(gate), &mut state.asked, renderer)?;
             }
             FrameNews::Settled(ask) => settle_question(&ask, &mut state.asked, renderer)?,
@@ -323,7 +323,7 @@ impl Conversation<'_> {
     }
 
     /// Notifies the person, who may have turned away: by the terminal's own means, else with its bell.
-    fn notify(&self, notice: Notice) {
+    fn notify(&self, notice: TerminalNotice) {
         let mut output = self.context.host.streams.output.clone();
         if output.is_terminal() && !self.context.out.quiet {
             let bytes = notice.for_terminal(&self.context.env);
@@ -335,7 +335,7 @@ impl Conversation<'_> {
     /// Notifies when a turn that took long has ended.
     fn notify_away(&self, began: Instant) {
         if began.elapsed() >= LONG_TURN {
-            self.notify(Notice::Ended);
+            self.notify(TerminalNotice::Ended);
         }
     }
 
