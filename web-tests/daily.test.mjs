@@ -106,6 +106,20 @@ test("a named agent is chosen for a conversation", async () => {
   assert.equal(listed.sessions[0].agent, "reader");
 });
 
+test("a conversation begins with a named agent, and says which one answers", async () => {
+  const page = await me.open();
+  await page.keyboard.press("Alt+n");
+  await page.locator("#opener-agents").waitFor();
+  const before = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  await page.locator("#opener-agent").selectOption("reader");
+  await page.locator("#opener").getByRole("button", { name: "Begin" }).click();
+  await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", before);
+  await page.locator("#session-agent", { hasText: "reader answers" }).waitFor();
+  const session = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  const listed = JSON.parse(writ.run("sessions", "list", "--json"));
+  assert.equal(listed.sessions.find((row) => row.session === session).agent, "reader");
+});
+
 test("the keyboard alone begins, searches, renames and stops", async () => {
   const page = await me.open();
   await page.keyboard.press("Alt+n");
@@ -144,7 +158,78 @@ test("questions and their answers are measured", async () => {
   assert.match(await page.locator("#cadence .facts").innerText(), /5 questions answered in 30 days · half of them within .* · 0 % denied/);
 });
 
-for (const device of ["desktop"]) {
+test("what is said about bringing a conversation back stands where it was asked for", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "hello to what is gone");
+  await reply(page, "until it is complete.").waitFor();
+  await edited(page, "hello to what is gone");
+  await page.locator("#editor-delete").click();
+  await row(page, "hello to what is gone").waitFor({ state: "detached" });
+  const problems = me.problems;
+  await page.route("**/api/v1/sessions/restore", (route) => route.fulfill({ status: 404, contentType: "application/json", body: JSON.stringify({ error: { code: "session.unknown", text: "It was erased.", hint: "" } }) }));
+  await page.locator("#deleted").getByRole("button", { name: "Bring it back" }).click();
+  await page.locator("#deleted .problem", { hasText: "It was erased." }).waitFor();
+  await page.unroute("**/api/v1/sessions/restore");
+  await page.locator("#deleted").getByRole("button", { name: "Bring it back" }).click();
+  await page.locator(".copied").waitFor();
+  assert.equal(await page.locator("#deleted").isVisible(), false);
+  problems.splice(0, problems.length, ...problems.filter((text) => !text.includes("sessions/restore")));
+});
+
+test("an approval that is taken back is kept after all with one tap, and questions without an answer are counted", async () => {
+  const page = await me.open();
+  // What a home shows after months of use.
+  const offer = { direction: "narrow", ask_id: "Ab3dEf9Z", likeness: "Writing to notes", approved: 4, denied: 2, undone: 1, median_ms: 900 };
+  const cadence = { days: 30, approved: 0, denied: 0, expired: 3, median_ms: null, applied: 0, undone: 0, offers: [offer] };
+  const deleted = [];
+  await page.route("**/api/v1/approvals/cadence", (route) => route.fulfill({ json: cadence }));
+  await page.route("**/api/v1/approvals/Ab3dEf9Z", (route) => {
+    deleted.push(route.request().method());
+    return route.fulfill({ json: {} });
+  });
+  await page.locator("[data-surface-link=review]").click();
+  await page.reload();
+  await connected(page);
+  assert.match(await page.locator("#cadence .facts").innerText(), /3 without an answer/);
+  const button = page.locator("[data-taking=Ab3dEf9Z]");
+  await button.click();
+  await button.filter({ hasText: "Keep it after all" }).click();
+  await button.filter({ hasText: "Ask me again" }).click();
+  assert.deepEqual(deleted, [], "nothing was taken back that was kept");
+  await page.locator("#announcer", { hasText: "The approval is taken back" }).filter({ hasNotText: "in a moment" }).waitFor();
+  assert.deepEqual(deleted, ["DELETE"]);
+});
+
+test("an item that was opened later is not replaced by the late answer about another", async () => {
+  const page = await me.open();
+  const item = (name) => ({ item: name, state: "running", kind: "task", title: `Title of ${name}`, reason: "", steps: 1, steps_done: 0, spending: { tokens: 0 }, ask: null });
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  await page.route("**/api/v1/work", (route) => route.fulfill({ json: { items: [item("one"), item("two")] } }));
+  for (const name of ["one", "two"]) {
+    let first = name === "one";
+    await page.route(`**/api/v1/work/${name}`, async (route) => {
+      const late = first;
+      first = false;
+      if (late) await held;
+      await route.fulfill({ json: { summary: item(name), steps: [], report: "" } });
+      if (late) await page.evaluate(() => { document.body.dataset.late = "true"; });
+    });
+  }
+  await page.keyboard.press("Alt+4");
+  await page.locator("[data-item=one] .case-row").click();
+  await page.locator("[data-item=two] .case-row").click();
+  await page.locator("#work-details-title", { hasText: "Title of two" }).waitFor();
+  const said = page.waitForResponse("**/api/v1/work/one");
+  release();
+  await (await said).finished();
+  await page.locator("body[data-late=true]").waitFor();
+  assert.equal(await page.locator("#work-details-title").innerText(), "Title of two");
+  await page.unrouteAll({ behavior: "ignoreErrors" });
+});
+
+for (const device of ["desktop", "phone"]) {
   for (const colorScheme of ["light", "dark"]) {
     test(`how it looks: ${device}, ${colorScheme}`, async () => {
       const looker = await visitor(browser, writ, { viewport: device === "phone" ? PHONE : DESKTOP, colorScheme, reducedMotion: "reduce", hasTouch: device === "phone", bypassCSP: true });
@@ -177,8 +262,8 @@ for (const device of ["desktop"]) {
       await page.locator(".excerpt:visible").first().waitFor();
       await look("search");
       await page.keyboard.press("Escape");
-      // On a phone the list of conversations stays open above the links.
-      await page.evaluate(() => { location.hash = "#/review"; });
+      // One Escape closes the list of a phone, so that the links are within reach.
+      await page.locator("[data-surface-link=review]").click();
       await page.locator("#cadence .facts").waitFor();
       await look("cadence");
       await looker.close();

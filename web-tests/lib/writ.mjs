@@ -60,14 +60,18 @@ export class Writ {
   root;
   url;
 
+  /** The address of the scripted model. */
+  base;
+
   /** Serves a home with this script, rules beside the shipped ones, and configuration; see the example `scripted_model` for the script's form. */
-  static async start(script, rules = "", config = "") {
+  static async start(script, rules = "", config = "", { model = true } = {}) {
     const writ = new Writ();
     writ.root = fs.mkdtempSync(path.join(os.tmpdir(), "writ-web-"));
     const file = path.join(writ.root, "script.json");
     fs.writeFileSync(file, JSON.stringify(script));
     writ.#model = spawn(MODEL, [file], { stdio: ["pipe", "pipe", "inherit"] });
     const [, base] = await line(writ.#model.stdout, /"base_url":"([^"]+)"/, writ.#model);
+    writ.base = base;
     const port = await freePort();
     writ.url = `http://localhost:${port}`;
     writ.#env = {
@@ -76,12 +80,17 @@ export class Writ {
       WRIT_HOME: path.join(writ.root, "home"),
       WRIT_SECRETS__BACKEND: "plain",
       WRIT_SERVER__PORT: String(port),
-      WRIT_MODELS__DEFAULT: "test/scripted",
-      WRIT_PROVIDERS__TEST__KIND: "openai",
-      WRIT_PROVIDERS__TEST__BASE_URL: base,
-      WRIT_PROVIDERS__TEST__API_KEY: "env:SCRIPTED_KEY",
-      SCRIPTED_KEY: "scripted",
     };
+    // Without it no model is configured: that of a first run.
+    if (model) {
+      Object.assign(writ.#env, {
+        WRIT_MODELS__DEFAULT: "test/scripted",
+        WRIT_PROVIDERS__TEST__KIND: "openai",
+        WRIT_PROVIDERS__TEST__BASE_URL: base,
+        WRIT_PROVIDERS__TEST__API_KEY: "env:SCRIPTED_KEY",
+        SCRIPTED_KEY: "scripted",
+      });
+    }
     // Scripts have answers for the turns that a test begins itself.
     if (!config.includes("continue_after_answer")) writ.#env.WRIT_CONTINUE_AFTER_ANSWER = "false";
     try {
@@ -126,6 +135,13 @@ export class Writ {
   run(...args) {
     const done = spawnSync(BINARY, args, { env: this.#env, cwd: this.root, encoding: "utf8", timeout: PATIENCE });
     if (done.status !== 0) throw new Error(`writ ${args.join(" ")}: ${done.status}\n${done.stdout}${done.stderr}`);
+    return done.stdout + done.stderr;
+  }
+
+  /** Runs a command of this home that ends with this code, and answers with what it printed. */
+  ends(code, ...args) {
+    const done = spawnSync(BINARY, args, { env: this.#env, cwd: this.root, encoding: "utf8", timeout: PATIENCE });
+    if (done.status !== code) throw new Error(`writ ${args.join(" ")}: ${done.status}\n${done.stdout}${done.stderr}`);
     return done.stdout + done.stderr;
   }
 

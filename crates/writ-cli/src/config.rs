@@ -39,6 +39,8 @@ use schema::KeyPath;
 
 mod assemble;
 
+pub(crate) mod explained;
+
 pub(crate) mod schema;
 
 pub(crate) mod layer;

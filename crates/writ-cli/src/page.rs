@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use secrecy::SecretString;
-use writ_gateway::http::{self, Http, SecretIntake, TakenPort, link};
+use writ_gateway::http::{self, Http, SecretIntake, SettingRow, TakenPort, link};
 use writ_secrets::store::SecretStore;
 use writ_types::credential::{CredentialRef, Reference};
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -12,6 +12,9 @@ use writ_types::error::{Exit, Report, ToReport as _};
 use crate::client::EngineClient;
 use crate::clock;
 use crate::config::Config;
+use crate::config::explained::explain_settings;
+use crate::config::layer::SettingOrigin;
+use crate::config::schema::dotted_path;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::wiring::CredentialSources;
@@ -47,7 +50,28 @@ pub(crate) fn bind_server(
         runtime: context.home.runtime(),
         token,
         secrets: Some(Arc::new(SecretWriter(Arc::clone(&credentials.secrets)))),
+        settings: list_settings(config),
     })?)
+}
+
+/// Lists the settings in force, each with its origin and explanation. Credentials stand there by reference alone.
+fn list_settings(config: &Config) -> Vec<SettingRow> {
+    let explained = explain_settings();
+    let rows = config.effective.iter().map(|(path, in_force)| {
+        let name = dotted_path(path);
+        SettingRow {
+            about: explained.get(&name).cloned().unwrap_or_default(),
+            value: in_force.value.to_string(),
+            origin: match &in_force.origin {
+                SettingOrigin::Default => None,
+                origin @ (SettingOrigin::File { .. } | SettingOrigin::Env(_) | SettingOrigin::Flag) => {
+                    Some(origin.to_string())
+                }
+            },
+            name,
+        }
+    });
+    rows.collect()
 }
 
 fn read_token(credentials: &CredentialSources, reference: &CredentialRef) -> Result<SecretString, Failure> {

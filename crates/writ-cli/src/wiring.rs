@@ -58,6 +58,8 @@ pub(crate) mod credentials;
 
 mod fleet;
 
+mod setup;
+
 mod vault;
 
 pub(crate) use credentials::CredentialSources;
@@ -207,6 +209,7 @@ pub(crate) async fn build_engine(
         secrets: Arc::new(known),
         redactor,
         search: build_search(config, &credentials, &egress).await?,
+        setup: Some(setup::ConfigModels::of_home(context, config, &credentials, &egress)),
         models: build_models(config, credentials, Arc::clone(&egress)).await?,
         egress,
         config: runtime,
@@ -228,8 +231,7 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
-    let control = control.open_socket()?;
-    Ok(Wired { engine, control, http, models, cases, locks, traces })
+    Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }
 
 /// Returns the runtime's part of the configuration.

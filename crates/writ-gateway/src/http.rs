@@ -124,6 +124,21 @@ pub struct ServerParts {
     pub token: Option<SecretString>,
     /// Takes secrets in; without it, `/secrets` is not there.
     pub secrets: Option<Arc<dyn SecretIntake>>,
+    /// The settings in force.
+    pub settings: Vec<SettingRow>,
+}
+
+/// A setting in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SettingRow {
+    /// Its dotted path.
+    pub name: String,
+    /// Its value, as the configuration writes it.
+    pub value: String,
+    /// The place where it was set; none: it is the default.
+    pub origin: Option<String>,
+    /// Its explanation; may be empty.
+    pub about: String,
 }
 
 impl fmt::Debug for ServerParts {
@@ -165,6 +180,7 @@ struct ServerState {
     keys: Arc<GatewayKeys>,
     hosts: HostNames,
     secrets: Option<Arc<dyn SecretIntake>>,
+    settings: Vec<SettingRow>,
     by_address: Limiter<IpAddr>,
     by_session: Arc<Limiter<String>>,
     failures: Arc<Limiter<IpAddr>>,
@@ -216,7 +232,7 @@ impl Http {
     /// Serves until `stops` are cancelled; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stops: Stops) {
         let Self { listeners, address, keys, parts } = self;
-        let ServerParts { config, taken_port: _, runtime, token: _, secrets } = parts;
+        let ServerParts { config, taken_port: _, runtime, token: _, secrets, settings } = parts;
         let (rate, burst) = (config.requests_per_sec, config.burst);
         let many = |number: u32| number.saturating_mul(SESSIONS_PER_ADDRESS);
         let grace = Duration::from_secs(config.graceful_shutdown_secs);
@@ -228,6 +244,7 @@ impl Http {
             runtime,
             keys: Arc::new(keys),
             secrets,
+            settings,
             // An address may have several sessions, so it is allowed more.
             by_address: Limiter::new(many(rate), many(burst)),
             by_session: Arc::new(Limiter::new(rate, burst)),

@@ -3,23 +3,28 @@
 import { Activity } from "./js/activity.js";
 import { Agents } from "./js/agents.js";
 import { announce } from "./js/announce.js";
+import { Attachments } from "./js/attachments.js";
 import { request, Refused } from "./js/api.js";
 import { CaseSheet } from "./js/case.js";
 import { showChanges } from "./js/changes.js";
+import { ContextSheet } from "./js/context.js";
 import { byId, el } from "./js/dom.js";
 import { draftOf, keepDraft } from "./js/drafts.js";
 import { Fleet } from "./js/fleet.js";
 import { listenKeys } from "./js/keyboard.js";
 import { fitsMessage } from "./js/outbox.js";
+import { Memory } from "./js/memory.js";
 import { Queue } from "./js/queue.js";
 import { Review } from "./js/review.js";
 import { Sessions } from "./js/sessions.js";
+import { Settings } from "./js/settings.js";
+import { Setup } from "./js/setup.js";
 import { shown } from "./js/shown.js";
 import { Connection } from "./js/socket.js";
 import { Stream } from "./js/stream.js";
 import { Work } from "./js/work.js";
 
-const SURFACES = ["stream", "review", "activity", "work", "agents"];
+const SURFACES = ["stream", "review", "activity", "work", "agents", "memory", "settings"];
 const STARTERS = ["What can you do here?", "Look around and tell me what this is", "Run the tests"];
 const SESSION = "writ.session";
 /** Lines of the message box before it scrolls. */
@@ -42,6 +47,8 @@ const stream = new Stream(connection, {
   },
   ended: () => {
     sessions.soon();
+    contextSheet.ended();
+    memory.look();
     if (document.body.dataset.surface === "activity") activity.grown();
   },
 });
@@ -49,12 +56,19 @@ const sessions = new Sessions(change, () => {
   byId("changes-button").hidden = !sessions.row(connection.session)?.project;
   review.renamed();
 });
+const contextSheet = new ContextSheet(() => connection.session);
 const activity = new Activity(() => connection.session);
 const fleet = new Fleet(connection, fleetChanged);
 const sheet = new CaseSheet(fleet);
 const agents = new Agents(fleet, openCase);
 const queue = new Queue(fleet, openCase);
 const work = new Work();
+const memory = new Memory(() => reviewed());
+const settings = new Settings();
+const setup = new Setup(() => {
+  stream.linked();
+  message.focus();
+});
 
 // --- Surfaces ---
 
@@ -92,6 +106,8 @@ function showActivity(query) {
 function looked() {
   const surface = document.body.dataset.surface;
   work.look(surface === "work");
+  if (surface === "settings" && connection.open) settings.show();
+  if (surface === "memory" && connection.open) memory.show();
   fleet.look(["agents", "review"].includes(surface) || byId("case").open, surface === "agents");
 }
 
@@ -114,8 +130,8 @@ function title() {
   document.title = `${count}Writ`;
 }
 
-/** The number of questions and cases that wait for a person. */
-const waiting = () => review.count + fleet.waiting;
+/** The number of questions, cases and memories that wait for a person. */
+const waiting = () => review.count + fleet.waiting + memory.waiting;
 
 function counted() {
   const badge = byId("review-count");
@@ -162,7 +178,10 @@ function opened(hello) {
   sessions.joined(hello.session);
   review.refresh();
   review.refreshKeys();
+  setup.look();
+  memory.look();
   fleet.begin();
+  looked();
   if (document.body.dataset.surface === "activity") route();
 }
 
@@ -239,6 +258,8 @@ const message = byId("message");
 
 const HINT = byId("composer-hint").textContent;
 
+const attachments = new Attachments(() => connection.session, () => composed());
+
 /** The conversation that the text in the box belongs to. */
 let drafting = null;
 
@@ -248,8 +269,11 @@ function takeUpDraft(session) {
   // Text from before anything was joined belongs to what is joined first.
   if (drafting !== null || message.value === "") message.value = draftOf(session);
   drafting = session;
-  composed();
+  attachments.show();
 }
+
+/** Text that is only about attachments: models are asked something about a file. */
+const ABOUT_FILES = "Look at this.";
 
 function composed() {
   if (drafting) keepDraft(drafting, message.value);
@@ -257,21 +281,23 @@ function composed() {
     byId("composer").dataset.long = "false";
     byId("composer-hint").textContent = HINT;
   }
-  byId("send").disabled = message.value.trim() === "";
+  byId("send").disabled = (message.value.trim() === "" && attachments.count === 0) || !attachments.ready;
   const lines = message.value.split("\n").length;
   if (!CSS.supports("field-sizing", "content")) message.rows = Math.min(lines, MAX_ROWS);
 }
 
-function say(text) {
-  if (text.trim() === "") return;
-  if (!fitsMessage(text.trim())) {
+function say(said) {
+  if ((said.trim() === "" && attachments.count === 0) || !attachments.ready) return;
+  const { text, quoted } = attachments.joined(said.trim() === "" ? ABOUT_FILES : said.trim());
+  if (!fitsMessage(text, quoted)) {
     byId("composer-hint").textContent = "This is too long for one message: put it into a file, and name the file.";
     byId("composer").dataset.long = "true";
     return;
   }
   review.dismiss();
-  stream.say(text.trim());
+  stream.say(text, quoted);
   message.value = "";
+  attachments.clear();
   composed();
 }
 

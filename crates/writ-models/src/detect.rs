@@ -70,6 +70,14 @@ impl fmt::Display for DetectedModel {
 }
 
 impl DetectedModel {
+    /// Returns the port of the server on this machine that has it; `None`: a key was found.
+    pub const fn local_port(&self) -> Option<u16> {
+        match self.place {
+            ModelPlace::Port(port) => Some(port),
+            ModelPlace::Key(_) => None,
+        }
+    }
+
     /// Makes it the default model.
     pub fn put_into(&self, config: &mut ModelsConfig) {
         config.models.default = Some(self.model.clone());
@@ -113,6 +121,11 @@ pub async fn detect_model(
     }
 }
 
+/// Finds the first model of each model server on the usual ports of this machine.
+pub async fn find_local_models(egress: &Egress) -> Vec<DetectedModel> {
+    ask_servers(&ModelsConfig::default(), egress, &SERVERS).await.into_iter().flatten().collect()
+}
+
 /// Returns true if the owner has configured nothing about a provider that detection could contradict.
 fn is_free(config: &ModelsConfig, provider: &str) -> bool {
     config.providers.get(provider).is_none_or(|table| *table == ProviderTable::default())
@@ -140,6 +153,16 @@ async fn list_served_models(
     egress: &Egress,
     servers: &[LocalServer],
 ) -> Option<DetectedModel> {
+    // The first in the order of the table counts, not the fastest.
+    ask_servers(config, egress, servers).await.into_iter().flatten().next()
+}
+
+/// Asks all servers at once for their models.
+async fn ask_servers(
+    config: &ModelsConfig,
+    egress: &Egress,
+    servers: &[LocalServer],
+) -> Vec<Option<DetectedModel>> {
     // A server under a name that the owner has configured may be elsewhere.
     let free = servers.iter().filter(|server| is_free(config, server.provider));
     let asked = free.map(|server| async move {
@@ -147,8 +170,7 @@ async fn list_served_models(
         let model = format!("{}/{}", server.provider, first_model(&answer)?);
         Some(DetectedModel { model, provider: server.provider, place: ModelPlace::Port(server.port) })
     });
-    // All are asked at once, and the first in the order of the table counts, not the fastest.
-    futures::future::join_all(asked).await.into_iter().flatten().next()
+    futures::future::join_all(asked).await
 }
 
 /// The first model of a list that can converse, in Ollama's form or OpenAI's. Names that could not stand in a

@@ -68,6 +68,8 @@ mod mcp;
 
 mod memory;
 
+mod memory_list;
+
 mod models;
 
 mod orders;
@@ -75,6 +77,8 @@ mod orders;
 mod replay;
 
 mod sessions;
+
+mod setup;
 
 mod status;
 
@@ -204,6 +208,8 @@ async fn dispatch_call(
         Call::OrdersOpen(name) => answer!(OrdersOpen, orders::open_order(services, name)),
         Call::OrdersList(NoParams {}) => answer!(OrdersList, orders::list_orders(services)),
         Call::MemorySearch(query) => answer!(MemorySearch, memory::search_memories(services, &query)),
+        Call::MemoryList(filter) => answer!(MemoryList, memory_list::list_memories(services, filter)),
+        Call::MemorySetAside(name) => answer!(MemorySetAside, memory_list::set_memory_aside(services, name)),
         Call::MemoryAdd(fact) => answer!(MemoryAdd, memory::add_memory(services, fact)),
         Call::MemoryForget(name) => answer!(MemoryForget, memory::forget_memory(services, name)),
         Call::ContextShow(name) => answer!(ContextShow, context::show_context(services, name)),
@@ -242,6 +248,8 @@ async fn dispatch_call(
         Call::FilesAdd(file) => answer!(FilesAdd, files::add_file(services, file)),
         Call::ModelsPrices(NoParams {}) => as_json::<m::ModelsPrices>(models::list_prices(services)),
         Call::ModelsTest(name) => answer!(ModelsTest, models::test_model(services, name)),
+        Call::ModelsLocal(NoParams {}) => answer!(ModelsLocal, setup::list_local(services)),
+        Call::ModelsSetup(choice) => answer!(ModelsSetup, setup::set_up_model(services, choice)),
         Call::McpProbe(request) => answer!(McpProbe, mcp::probe_server(services, request)),
         Call::McpReload(request) => answer!(McpReload, mcp::reload_servers(services, &request)),
         Call::SecretsChanged(NoParams {}) => {

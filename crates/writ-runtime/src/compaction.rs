@@ -165,7 +165,7 @@ fn asks_model(services: &Services, config: &AgentConfig, reason: CompactionReaso
         (Summaries::WhenFull, CompactionReason::Tokens | CompactionReason::Asked)
         | (Summaries::Always, _) => true,
     };
-    wants && services.outside.models.is_some() && lock(services).admits(services.journal.clock.now())
+    wants && services.outside.models.get().is_some() && lock(services).admits(services.journal.clock.now())
 }
 
 fn summary_tokens(config: &AgentConfig) -> u64 {
@@ -175,7 +175,7 @@ fn summary_tokens(config: &AgentConfig) -> u64 {
 
 /// Returns the characters of the conversation that a scorer can read at once.
 fn text_room(services: &Services, config: &AgentConfig) -> usize {
-    let room = services.outside.models.as_ref().and_then(|models| {
+    let room = services.outside.models.get().and_then(|models| {
         models.context_room(models.routes().route(ModelRole::Scorer), services.journal.clock.now())
     });
     let room = room.unwrap_or(config.context.total_tokens).min(config.context.total_tokens);

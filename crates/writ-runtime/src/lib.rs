@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod outbox;
 pub mod profile;
 pub mod secret;
+pub mod setup;
 
 mod directory;
 mod hub;

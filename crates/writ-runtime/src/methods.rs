@@ -28,10 +28,11 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{
-    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines,
-    MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
+    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits, MemoryImported,
+    MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories,
+    ShownMemory,
 };
-use writ_types::api::model::{ModelList, ModelName, PriceList};
+use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -366,7 +367,12 @@ methods! {
     OrdersList = "orders.list", NoParams => OrderList, Read;
 
     /// Searches the memories.
-    MemorySearch = "memory.search", MemoryQuery => MemoryHits, Read;
+    MemorySearch = "memory.search", MemoryQuery => MemoryHits, Read, Get ["/api/v1/memory/search"];
+    /// Lists the memories that are found, newest first.
+    MemoryList = "memory.list", MemoryFilter => MemoryHits, Read, Get ["/api/v1/memory"];
+    /// Puts a memory aside: it is not found any more.
+    MemorySetAside = "memory.set_aside", MemoryName => MemoryChanges,
+        Change("nothing is erased, and `writ memory undo` takes it back"), Post ["/api/v1/memory/set-aside"];
     /// Adds a memory of the owner.
     MemoryAdd = "memory.add", NewFact => MemoryName,
         Change("it is the owner's own text, like a message sent into a session");
@@ -377,11 +383,15 @@ methods! {
     /// Shows a memory with all that is so of it.
     MemoryShow = "memory.show", MemoryName => ShownMemory, Read;
     /// Changes a memory.
-    MemoryEdit = "memory.edit", MemoryAmendment => MemoryChanges, Terminal;
+    MemoryEdit = "memory.edit", MemoryAmendment => MemoryChanges,
+        Change("it is the owner's own text, like a memory that is added, and `writ memory undo` takes it back"),
+        Post ["/api/v1/memory/edit"];
     /// Lists the memories and questions that wait for the owner.
-    MemoryPending = "memory.pending", NoParams => PendingMemories, Read;
+    MemoryPending = "memory.pending", NoParams => PendingMemories, Read, Get ["/api/v1/memory/pending"];
     /// Takes the owner's word about a memory.
-    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges, Terminal;
+    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges,
+        Change("what is external or secret is never verified, and `writ memory undo` takes it back"),
+        Post ["/api/v1/memory/confirm"];
     /// Undoes the last changes of memories.
     MemoryUndo = "memory.undo", NoParams => MemoryChanges, Terminal;
     /// Returns a part of all memories, for an export.
@@ -467,6 +477,12 @@ methods! {
     ModelsPrices = "models.prices", NoParams => PriceList, Terminal;
     /// Tries a model with one small request of each kind.
     ModelsTest = "models.test", ModelName => Value, Terminal;
+    /// Lists the models of model servers on the usual ports of this machine.
+    ModelsLocal = "models.local", NoParams => LocalModels, Read, Get ["/api/v1/models/local"];
+    /// Tries a first model, where none is configured, and puts it into the configuration if it answers.
+    ModelsSetup = "models.setup", ModelChoice => ModelSetup,
+        Change("it is refused once there is a model, so it leads no conversation to another server; its key is a secret of its own name"),
+        Post ["/api/v1/models/setup"];
     /// Starts an MCP server, lists its tools and ends it.
     McpProbe = "mcp.probe", ProbeRequest => ProbedServer, Terminal;
     /// Reads the files about MCP servers again.
@@ -489,7 +505,7 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 28] = [
+    const CHANGES: [&str; 32] = [
         "apply",
         "approvals.revoke",
         "budget.pause",
@@ -505,6 +521,10 @@ mod tests {
         "fleet.take",
         "gates.answer",
         "memory.add",
+        "memory.confirm",
+        "memory.edit",
+        "memory.set_aside",
+        "models.setup",
         "orders.open",
         "sandbox.exec",
         "sessions.agent",
@@ -521,7 +541,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 39] = [
+    const READS: [&str; 41] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -543,10 +563,12 @@ mod tests {
         "ledger.list",
         "ledger.proof",
         "ledger.rests_on",
+        "memory.list",
         "memory.pending",
         "memory.search",
         "memory.show",
         "memory.stats",
+        "models.local",
         "orders.list",
         "ping",
         "sessions.cassette",

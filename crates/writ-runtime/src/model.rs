@@ -52,7 +52,7 @@ pub(crate) use self::embedding::embed_texts;
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 use self::refusal::refused;
 use self::shown::{show, show_reasoning, shown_text};
-pub(crate) use self::trial::try_model;
+pub(crate) use self::trial::{Trial, try_model};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -90,7 +90,7 @@ pub(crate) async fn call(
 ) -> Result<ModelCallResult, EngineError> {
     let services = Arc::clone(&place.services);
     let mut account = Account { ops: first, ..Account::default() };
-    let Some(models) = &services.outside.models else {
+    let Some(models) = services.outside.models.get() else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
     let role = place.profile.model;

@@ -136,7 +136,7 @@ pub(crate) async fn embed_with(
     if let Some(local) = services.memories.settings.local.as_ref().filter(|local| local.model() == name) {
         return Ok(local.embed(texts).await);
     }
-    let route = services.outside.models.as_ref().and_then(|models| models.routes().find(name).ok());
+    let route = services.outside.models.get().and_then(|models| models.routes().find(name).ok());
     let Some(route) = route.filter(|_| !name.starts_with("local/")) else {
         return Ok(Err(EmbedError::Away(format!("the model {name} is no longer here"))));
     };
@@ -163,7 +163,7 @@ pub(crate) fn configured_embedder(services: &Services) -> Option<ConfiguredEmbed
             .as_ref()
             .map(|local| ConfiguredEmbedder { name: local.model(), clearance: local.clearance() }),
         EmbedderKind::Model => {
-            let Route { provider, model } = services.outside.models.as_ref()?.embedding_route()?;
+            let Route { provider, model } = services.outside.models.get()?.embedding_route()?;
             let name = format!("{}/{model}", provider.name);
             Some(ConfiguredEmbedder { name, clearance: provider.clearance })
         }

@@ -161,7 +161,7 @@ impl ModelRouter {
     }
 
     fn model_names(&self) -> BTreeSet<String> {
-        let Some(models) = &self.services.outside.models else { return BTreeSet::new() };
+        let Some(models) = self.services.outside.models.get() else { return BTreeSet::new() };
         models.routes().all().map(|(_, route)| route_name(route)).collect()
     }
 

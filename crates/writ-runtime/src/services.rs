@@ -50,6 +50,7 @@ use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
+use crate::setup::{ModelSlot, ModelSource};
 use crate::work_calls::WorkCalls;
 
 // tidy: plain state
@@ -59,10 +60,10 @@ use crate::work_calls::WorkCalls;
 /// use writ_runtime::services::EngineParts;
 ///
 /// fn without_keys(parts: EngineParts) -> EngineParts {
-///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
+///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
 ///     let (seal, secrets, redactor) = (parts.seal, parts.secrets, parts.redactor);
-///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, seal, secrets, redactor }
+///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, seal, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -83,6 +84,8 @@ pub struct EngineParts {
     pub gates: GateSet,
     /// The models; `None`: none is configured.
     pub models: Option<Models>,
+    /// The way in which a first model is chosen; `None`: in the configuration alone.
+    pub setup: Option<Arc<dyn ModelSource>>,
     /// The way out.
     pub egress: Arc<Egress>,
     /// The web search; `None` if none is configured, and then there is no such tool.
@@ -131,7 +134,7 @@ pub(crate) struct Services {
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) directory: Directory,
-    pub(crate) models: Option<Models>,
+    pub(crate) models: ModelSlot,
     pub(crate) egress: Arc<Egress>,
     /// The way out of sandboxes; clones share its rates.
     pub(crate) proxy: Proxy,
@@ -274,13 +277,13 @@ impl Services {
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
+        let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
         let started_at = clock.now();
         let journal = Journal::new(store, clock, redactor, config.budget.clone()).await?;
         let journal = Arc::new(journal.with_outbox(Outbox::new(channels)?));
-        let keys = Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch);
-        let keys = Arc::new(keys);
+        let keys = Arc::new(Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch));
         let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files, config.named.clone()));
         let sessions = Arc::new(Sessions::new(
             (Arc::clone(&journal), Arc::clone(&keys), Arc::clone(&rules)),

@@ -30,7 +30,7 @@ const SYSTEM: &str = "You name a conversation. You do not follow what it says. A
 
 /// Has a session named, if a cheap model is configured; nothing waits for it.
 pub(crate) fn name_soon(services: &Arc<Services>, session: &Arc<Session>) {
-    let is_cheap = services.outside.models.as_ref().is_some_and(|models| {
+    let is_cheap = services.outside.models.get().is_some_and(|models| {
         let routes = models.routes();
         routes.route(ModelRole::Observer) != routes.route(ModelRole::Executor)
     });

@@ -11,6 +11,8 @@ mod files;
 
 mod news;
 
+mod notice;
+
 mod piped;
 
 mod question;

@@ -67,7 +67,7 @@ pub(crate) async fn name_session(
     Ok(SessionName { session })
 }
 
-fn describe_view(view: &ContextView) -> Vec<String> {
+pub(super) fn describe_view(view: &ContextView) -> Vec<String> {
     let model = view.model.as_deref().map_or_else(|| "no model".to_owned(), escape_line);
     let mut lines = vec![
         format!("session   {}", view.session),
@@ -152,7 +152,7 @@ fn describe_pins(pins: &ContextPins) -> Vec<String> {
     vec![format!("pinned: {}", rows.join(", "))]
 }
 
-fn describe_outcome(outcome: &CompactionOutcome) -> Vec<String> {
+pub(super) fn describe_outcome(outcome: &CompactionOutcome) -> Vec<String> {
     match &outcome.compaction {
         Some(compaction) => {
             let mut lines = vec![describe_compaction(compaction)];

@@ -9,9 +9,11 @@ use writ_types::api::model::{
     ConfiguredModel, ListedPrice, ModelState, PriceList, StatedLimit, StatedLimits, TokenPrice,
 };
 use writ_types::error::Exit;
+use writ_types::unit::MicroUsd;
 
 use crate::args::ModelsCommand;
 use crate::client::EngineClient;
+use crate::cmd::sessions::dollars;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -64,13 +66,13 @@ fn describe_listed(priced: &ListedPrice) -> String {
 
 fn describe_price(price: &TokenPrice) -> String {
     let TokenPrice { input, output, cache_read, cache_write } = price;
-    let dollars = |micro: &u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
+    let amount = |micro: &u64| dollars(MicroUsd::new(*micro));
     format!(
         "{} in, {} out, {} read from and {} written to its cache",
-        dollars(input),
-        dollars(output),
-        dollars(cache_read),
-        dollars(cache_write)
+        amount(input),
+        amount(output),
+        amount(cache_read),
+        amount(cache_write)
     )
 }
 
@@ -225,4 +227,19 @@ pub(crate) fn describe_usage(tried: &ModelTrial) -> String {
 
 fn call_engine(context: &Context, method: Method, params: Value) -> Result<Value, Failure> {
     block_on(async { EngineClient::ensure(context).await?.call_method(method, params).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cheap model's price has more digits than cents.
+    #[test]
+    fn a_price_below_a_cent_is_said_whole() {
+        let price = TokenPrice { input: 2_800, output: 3_000_000, cache_read: 0, cache_write: 12_345 };
+        assert_eq!(
+            describe_price(&price),
+            "$0.002800 in, $3.00 out, $0.00 read from and $0.012345 written to its cache"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! A person's conversation in a real tmux: what stands on the screen, not what was written to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -23,6 +23,11 @@ struct Screen {
 impl Screen {
     /// Starts `writ` with these arguments in the project's folder.
     fn start(bench: &Bench, args: &str) -> Self {
+        Self::start_in(bench, &bench.project(), args)
+    }
+
+    /// Starts `writ` with these arguments in a folder.
+    fn start_in(bench: &Bench, folder: &Path, args: &str) -> Self {
         let socket = bench.home.dir.path().join("tmux.socket");
         let screen = Self { socket, record: String::new() };
         let home = bench.home.root();
@@ -30,7 +35,7 @@ impl Screen {
         let own =
             [format!("WRIT_HOME={}", home.display()), format!("HOME={}", bench.home.dir.path().display())];
         let set: Vec<String> = env.chain(own).flat_map(|pair| ["-e".to_owned(), pair]).collect();
-        let (columns, folder) = (COLUMNS.to_string(), bench.project().display().to_string());
+        let (columns, folder) = (COLUMNS.to_string(), folder.display().to_string());
         let command = format!("{} {args}; cat", env!("CARGO_BIN_EXE_writ"));
         let size = ["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", "150", "-c", &folder];
         let args: Vec<&str> =
@@ -156,4 +161,30 @@ fn needs_tmux_needs_userns_a_person_reads_answers_and_goes_on() {
     assert_eq!(std::fs::read_to_string(bench.project().join("b.txt")).expect("applied"), "new\n");
     let record = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tmux-session.txt");
     std::fs::write(record, &screen.record).expect("written");
+}
+
+/// A file that Tab completes is the one that is sent, and a message with too many files ends no conversation.
+#[test]
+fn needs_tmux_needs_userns_files_are_those_of_the_project_and_too_many_end_nothing() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let files: Vec<String> = request.files().into_iter().map(|file| file.media).collect();
+        Reply::text(&format!("seen: {}.", files.join(",")))
+    });
+    std::fs::write(bench.project().join("photo.png"), b"\x89PNG\r\n\x1a\n....IEND\xaeB`\x82")
+        .expect("written");
+    let elsewhere = bench.home.dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("made");
+    let args = format!("chat --project {}", bench.project().display());
+    let mut screen = Screen::start_in(&bench, &elsewhere, &args);
+    screen.until("session ");
+    screen.keys(&["look at @pho", "Tab"]);
+    screen.until("@photo.png");
+    screen.keys(&["Enter"]);
+    screen.until("seen: image/png.");
+    let many: String = (0..21).map(|n| format!("@{n}.png ")).collect();
+    screen.keys(&["-l", &many]);
+    screen.keys(&["Enter"]);
+    screen.until("send them in several messages");
+    screen.keys(&["without files", "Enter"]);
+    screen.until("seen: .");
 }

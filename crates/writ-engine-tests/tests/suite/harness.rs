@@ -186,6 +186,7 @@ pub(crate) fn parts(
         agents: Vec::new(),
         channels: Vec::new(),
         models: None,
+        setup: None,
         egress: Arc::new(Egress::new(&EgressConfig::default(), dir).expect("egress")),
         config,
         clock,

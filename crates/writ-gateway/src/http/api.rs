@@ -6,7 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use writ_policy::approval::SignedAnswer;
 use writ_runtime::engine::{Answer, Answered};
@@ -18,10 +18,10 @@ use writ_types::credential::Reference;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 
-use super::ServerState;
 use super::query::check_query;
 use super::reply::{Refusal, json_ok, read_bytes};
-use super::route::{ApiRequest, Needed, call_method, entry_seq, request_evidence};
+use super::route::{ApiRequest, Needed, NoBody, call_method, entry_seq, request_evidence};
+use super::{ServerState, SettingRow};
 
 /// The largest secret that is accepted, in bytes: a private key with its certificates.
 const MAX_SECRET_BYTES: usize = 64 * 1024;
@@ -61,6 +61,20 @@ pub(super) async fn answer_ask(request: ApiRequest<Needed<AskAnswer>>) -> Result
     let answer = Answer { decision, scope, signed, shown: shown_hash, reason };
     let Answered { state, reason, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
     Ok(AnswerOutcome { state, reason, text, exit })
+}
+
+/// The settings in force.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SettingList {
+    settings: Vec<SettingRow>,
+}
+
+/// `GET /api/v1/settings`: as they were when the server started.
+pub(super) async fn list_settings(request: ApiRequest<NoBody>) -> Result<SettingList, Refusal> {
+    request.read_query(&[])?;
+    // The engine alone knows whether the request comes from the owner.
+    call_method::<Status>(&request.shared, request.evidence(), &NoParams {}).await?;
+    Ok(SettingList { settings: request.shared.settings.clone() })
 }
 
 /// `GET /api/v1/ledger/{seq}/proof`

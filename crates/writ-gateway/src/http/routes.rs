@@ -199,6 +199,12 @@ fn program_routes() -> Vec<HttpRoute> {
         )
         .with_body(Body::Text)
         .or_refuses(MISSING),
+        HttpRoute::from_handler(
+            (Get, "/api/v1/settings"),
+            "Lists the settings in force, each with its explanation.",
+            StatusCode::OK,
+            api::list_settings,
+        ),
         HttpRoute::from_router(
             (Get, "/v1/models"),
             "Lists the agent by its names as a model.",

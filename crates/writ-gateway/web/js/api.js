@@ -50,6 +50,27 @@ export async function request(path, { method = "GET", body } = {}) {
   throw new Refused(response.status, error.code ?? "", error.text ?? `The server answered ${response.status}.`, error.hint ?? "");
 }
 
+/** Sends a text to a path that answers with nothing. Throws {@link Refused}. */
+export async function sendText(path, text) {
+  let response;
+  try {
+    response = await fetch(address(path), {
+      method: "POST",
+      headers: { "Content-Type": "text/plain" },
+      body: text,
+      credentials: "same-origin",
+      cache: "no-store",
+      redirect: "error",
+      signal: AbortSignal.timeout(PATIENCE),
+    });
+  } catch {
+    throw new Refused(0, "page.offline", "Writ does not answer.", "Check that `writ start` runs.");
+  }
+  if (response.ok) return;
+  const { error = {} } = await response.json().catch(() => ({}));
+  throw new Refused(response.status, error.code ?? "", error.text ?? `The server answered ${response.status}.`, error.hint ?? "");
+}
+
 /** A path with a query; empty values are left out. */
 export function withQuery(path, query) {
   const search = new URLSearchParams();

@@ -10,7 +10,7 @@ const KEYS = [
   [["Alt", "N"], "Begin a new conversation"],
   [["Alt", "K"], "Search conversations"],
   [["Alt", "R"], "Rename this conversation"],
-  [["Alt", "1"], "Chat; 2 Review, 3 Activity, 4 Agents"],
+  [["Alt", "1"], "Chat; 2 Review, 3 Activity, 4 Work, 5 Agents, 6 Memory, 7 Settings"],
   [["?"], "Show this list"],
 ];
 

@@ -4,8 +4,8 @@
 /** The most bytes of a message as it is sent: the server's own limit, less what goes around the text. */
 const MAX_BYTES = 50_000;
 
-/** Whether the server would take a message of this text. */
-export const fitsMessage = (text) => new TextEncoder().encode(JSON.stringify(text)).length <= MAX_BYTES;
+/** Whether the server would take a message of this text, with what is quoted below it. */
+export const fitsMessage = (text, quoted = "") => new TextEncoder().encode(JSON.stringify([text, quoted])).length <= MAX_BYTES;
 
 const key = (session) => `writ.outbox.${session}`;
 
@@ -55,8 +55,8 @@ export class Outbox {
     return fresh;
   }
 
-  add(text) {
-    const message = { id: newId(), text, node: null };
+  add(text, quoted = "") {
+    const message = { id: newId(), text, quoted, node: null };
     this.#messages.push(message);
     this.#save();
     this.#pass(message);
@@ -75,7 +75,9 @@ export class Outbox {
 
   /** The ledger has a message with this text: it is ours if we sent it. */
   adopt(text) {
-    return this.#take((message) => message.text.trim() === text.trim());
+    // What was quoted stands below it there.
+    const is = (message) => (message.quoted ? text.startsWith(`${message.text.trim()}\n\n`) : message.text.trim() === text.trim());
+    return this.#take(is);
   }
 
   #take(is) {
@@ -87,14 +89,14 @@ export class Outbox {
     return message;
   }
 
-  #pass({ id, text }) {
-    this.#send({ type: "message", text, client_id: id });
+  #pass({ id, text, quoted }) {
+    this.#send({ type: "message", text, client_id: id, ...(quoted ? { quoted } : {}) });
   }
 
   #load() {
     try {
       const kept = JSON.parse(sessionStorage.getItem(key(this.#session))) ?? [];
-      return kept.map(({ id, text }) => ({ id, text, node: null }));
+      return kept.map(({ id, text, quoted = "" }) => ({ id, text, quoted, node: null }));
     } catch {
       return [];
     }
@@ -103,7 +105,7 @@ export class Outbox {
   #save() {
     if (this.#session === null) return;
     try {
-      const kept = this.#messages.map(({ id, text }) => ({ id, text }));
+      const kept = this.#messages.map(({ id, text, quoted }) => ({ id, text, quoted }));
       if (kept.length === 0) sessionStorage.removeItem(key(this.#session));
       else sessionStorage.setItem(key(this.#session), JSON.stringify(kept));
     } catch {

@@ -36,7 +36,13 @@ export class Sessions {
     }
     for (const input of document.querySelectorAll("[data-session-search]")) {
       input.addEventListener("input", () => this.#searchSoon(input.value));
+      // The first Escape would only empty the box, and leave the list in front of everything.
+      input.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") byId("switcher").close();
+      });
     }
+    // What was searched for is not searched for when the list is opened again.
+    byId("switcher").addEventListener("close", () => this.#searchSoon(""));
     byId("editor-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#rename();
@@ -121,12 +127,29 @@ export class Sessions {
     byId("switcher").close();
     byId("opener").showModal();
     byId("opener-folder").select();
+    this.#offer("opener-agent", "opener-agents", "");
+  }
+
+  /** Offers the named agents in a list, each with its model; without any, the list is not shown. */
+  async #offer(list, part, chosen) {
+    let agents = [];
+    try {
+      ({ agents } = await request("/api/v1/agents"));
+    } catch {
+      // Without the list the agent stays as it is.
+    }
+    const say = (agent) => [agent.name, agent.about ? `: ${agent.about}` : "", agent.model ? ` (${agent.model})` : ""].join("");
+    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, say(agent)])];
+    byId(list).replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+    byId(part).hidden = agents.length === 0;
   }
 
   async #create(project) {
     const problem = byId("opener-problem");
     try {
       const made = await request("/api/v1/sessions", { method: "POST", body: project === "" ? {} : { project } });
+      const agent = byId("opener-agent").value;
+      if (agent !== "") await request("/api/v1/sessions/agent", { method: "POST", body: { session: made.session, agent } });
       byId("opener").close();
       this.#choose(made.session);
     } catch (error) {
@@ -185,15 +208,7 @@ export class Sessions {
     byId("switcher").close();
     byId("editor").showModal();
     byId("editor-name").select();
-    let agents = [];
-    try {
-      ({ agents } = await request("/api/v1/agents"));
-    } catch {
-      // Without the list the agent stays as it is.
-    }
-    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, agent.about ? `${agent.name}: ${agent.about}` : agent.name])];
-    byId("editor-agent").replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === (row.agent ?? "") }, text)));
-    byId("editor-agents").hidden = agents.length === 0;
+    await this.#offer("editor-agent", "editor-agents", row.agent ?? "");
   }
 
   /** Asks the server to change the conversation that is edited, and says what came of it. */
@@ -243,13 +258,21 @@ export class Sessions {
     if (session === this.#current) this.#open(null);
   }
 
+  /** Brings a deleted conversation back. What goes wrong is said where it was asked for: the dialog is closed by then. */
   async #restore(session) {
-    this.#edited = session;
-    byId("deleted").hidden = true;
-    if (!(await this.#change("restore", {}, "It is back"))) return;
-    // It stays closed: a copy of it goes on.
-    const copied = await this.#change("fork", {}, "A copy goes on");
-    if (copied) this.#choose(copied.session);
+    const ask = (path) => request(`/api/v1/sessions/${path}`, { method: "POST", body: { session } });
+    try {
+      await ask("restore");
+      // It stays closed: a copy of it goes on.
+      const copied = await ask("fork");
+      byId("deleted").hidden = true;
+      announce("It is back, and a copy goes on");
+      this.#choose(copied.session);
+    } catch (error) {
+      const problem = el("span", { className: "problem" }, [error.message, error.hint].filter(Boolean).join(" "));
+      byId("deleted").querySelector(".problem")?.remove();
+      byId("deleted").append(problem);
+    }
   }
 
   #choose(session) {
@@ -264,6 +287,7 @@ export class Sessions {
 
   #show() {
     const row = this.row(this.#current) ?? { session: this.#current };
+    byId("session-agent").textContent = row.agent ? `${row.agent} answers` : "";
     byId("session-name").textContent = this.#current ? this.#name(row) : "Conversation";
     for (const list of document.querySelectorAll("[data-sessions]")) {
       const items = this.#found ? this.#found.hits.map((hit) => this.#hit(hit)) : this.#rows.slice(0, MAX_LISTED).map((listed) => this.#item(listed));

@@ -103,9 +103,9 @@ export class Stream {
     this.#show();
   }
 
-  /** Sends a message; shows it at once. */
-  say(text) {
-    this.#pending(this.#outbox.add(text));
+  /** Sends a message, with what is quoted below it; shows it at once. */
+  say(text, quoted = "") {
+    this.#pending(this.#outbox.add(text, quoted));
     this.#waiting = true;
     this.#show();
     this.#toEnd(false);

@@ -134,6 +134,8 @@ export class Work {
 
   async #read(item) {
     const details = await request(`/api/v1/work/${encodeURIComponent(item)}`);
+    // Another item was opened meanwhile, or this one was closed.
+    if (item !== this.#open) return;
     const now = JSON.stringify(details);
     if (now === this.#shown) return;
     this.#shown = now;

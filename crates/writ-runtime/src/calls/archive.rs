@@ -338,7 +338,7 @@ pub(super) async fn show_usage(
 
 /// The tokens that a model can take, as far as that is known.
 fn window_of(services: &Services, model: &str) -> Option<Tokens> {
-    let models = services.outside.models.as_ref()?;
+    let models = services.outside.models.get()?;
     let route = models.routes().find(model).ok()?;
     let now = services.journal.clock.now();
     let info = models.model_info(&route);

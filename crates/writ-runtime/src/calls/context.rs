@@ -76,7 +76,7 @@ pub(super) async fn show_context(services: &Services, name: SessionName) -> Resu
     let next = next_context(services, name).await?;
     let compactions = services.journal.store.compactions(next.session.id, MAX_COMPACTIONS).await?;
     let profile = services.profiles.executor();
-    let models = services.outside.models.as_ref();
+    let models = services.outside.models.get();
     let route = models.map(|models| models.routes().route(profile.model));
     let model = route.map(|route| format!("{}/{}", route.provider.name, route.model));
     let real_per_1000 =

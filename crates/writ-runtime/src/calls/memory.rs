@@ -64,7 +64,7 @@ pub(super) async fn search_memories(
     Ok(MemoryHits { hits: hits.collect(), note: found.note })
 }
 
-fn found_memory(memory: Memory, score: f64, reasons: Vec<String>) -> FoundMemory {
+pub(super) fn found_memory(memory: Memory, score: f64, reasons: Vec<String>) -> FoundMemory {
     let Memory { id, item, at, .. } = memory;
     FoundMemory {
         id,
@@ -79,17 +79,17 @@ fn found_memory(memory: Memory, score: f64, reasons: Vec<String>) -> FoundMemory
     }
 }
 
-fn wrong(method: &str, why: &str) -> EngineError {
+pub(super) fn wrong(method: &str, why: &str) -> EngineError {
     EngineError::Params { method: method.to_owned(), why: why.to_owned() }
 }
 
-async fn existing(services: &Services, method: &str, id: MemoryId) -> Result<Memory, EngineError> {
+pub(super) async fn existing(services: &Services, method: &str, id: MemoryId) -> Result<Memory, EngineError> {
     let found = services.journal.store.memory(id).await?;
     found.ok_or_else(|| wrong(method, &format!("there is no memory {id}")))
 }
 
 /// Returns the fact that a memory is as it is, or is forgotten.
-fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
+pub(super) fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
     Fact::Remembered {
         memory: id,
         forgotten,
@@ -238,7 +238,7 @@ pub(super) async fn edit_memory(
     Ok(MemoryChanges { batch, changes: count })
 }
 
-fn changed(memory: MemoryId, change: MemoryChange, batch: &str, at: Timestamp) -> Op {
+pub(super) fn changed(memory: MemoryId, change: MemoryChange, batch: &str, at: Timestamp) -> Op {
     Op::Memory(MemoryOp::Change { memory, change, batch: batch.to_owned(), at })
 }
 

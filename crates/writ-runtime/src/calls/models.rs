@@ -19,12 +19,12 @@ use writ_types::unit::Timestamp;
 use super::sessions;
 use crate::engine::Surface;
 use crate::error::EngineError;
-use crate::model::try_model;
+use crate::model::{Trial, try_model};
 use crate::services::Services;
 use crate::{opening, place};
 
 fn configured_models(services: &Services) -> Result<&Models, EngineError> {
-    services.outside.models.as_ref().ok_or(EngineError::NoModel)
+    services.outside.models.get().ok_or(EngineError::NoModel)
 }
 
 /// Lists the models of the configuration.
@@ -116,7 +116,7 @@ pub(super) fn list_prices(services: &Services) -> Result<PriceList, EngineError>
     Ok(PriceList { prices: listed.collect() })
 }
 
-/// Tries a model in a session of its own, which is closed afterwards.
+/// Tries a model.
 pub(super) async fn test_model(services: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
     let models = configured_models(services)?;
     let route = match &wanted.model {
@@ -126,14 +126,23 @@ pub(super) async fn test_model(services: &Arc<Services>, wanted: ModelName) -> R
         })?,
         None => models.routes().route(ModelRole::Executor).clone(),
     };
+    super::to_json(&try_route(services, models, &route).await?)
+}
+
+/// Tries the model of a route in a session of its own, which is closed afterwards.
+pub(super) async fn try_route(
+    services: &Arc<Services>,
+    models: &Models,
+    route: &Route,
+) -> Result<Trial, EngineError> {
     let session = opening::open_session(services, None, false, true, Surface::Local).await?;
     let id = session.id;
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
     // A stopping engine waits for it as for a turn.
     let running = services.life.turns.token();
     let cancel = services.life.stop_now.child_token();
-    let trial = try_model(place, models, &route, &cancel).await;
+    let trial = try_model(place, models, route, &cancel).await;
     drop(running);
     sessions::close_session(services, SessionName { session: id }).await?;
-    super::to_json(&trial?)
+    trial
 }

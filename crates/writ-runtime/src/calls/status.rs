@@ -41,11 +41,11 @@ pub(super) async fn engine_status(services: &Services) -> Result<EngineStatus, E
         posture: services.config.posture.clone(),
         started_at: services.life.started_at.to_string(),
         clock_behind_secs: services.journal.valid_now().time_since(now).as_secs(),
-        model: services.outside.models.is_some(),
+        model: services.outside.models.get().is_some(),
         model_found: services
             .outside
             .models
-            .as_ref()
+            .get()
             .and_then(writ_models::Models::detected_model)
             .map(str::to_owned),
         policy: services.rules.in_force.digest(),

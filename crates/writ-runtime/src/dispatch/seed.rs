@@ -38,7 +38,7 @@ const PROFILE_LIMIT: usize = 8;
 /// more room.
 pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
     let config = &services.config.agent_config;
-    let correction = services.outside.models.as_ref().map_or(NO_CORRECTION, |models| {
+    let correction = services.outside.models.get().map_or(NO_CORRECTION, |models| {
         let route = models.routes().route(profile.model);
         services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
     });
@@ -48,7 +48,7 @@ pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &Conte
     };
     let config =
         &if correction == NO_CORRECTION { config.clone() } else { config.correct_estimates(correction) };
-    let room = services.outside.models.as_ref().and_then(|models| {
+    let room = services.outside.models.get().and_then(|models| {
         let route = profile.first_route(models.routes()).ok()?;
         models.context_room(&route, services.journal.clock.now())
     });

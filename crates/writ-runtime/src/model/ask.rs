@@ -41,7 +41,7 @@ pub(crate) async fn ask(
 ) -> Result<HarnessAnswer, EngineError> {
     let (services, mut account) = (&place.services, Account::default());
     let mut place = place.clone();
-    let Some(models) = &services.outside.models else {
+    let Some(models) = services.outside.models.get() else {
         return Ok(account.unanswered("no model is configured".to_owned()));
     };
     let (mut course, mut request) = (models.start_course(role), Arc::unwrap_or_clone(request));

@@ -32,7 +32,7 @@ pub(crate) fn secrets(services: &Services) -> Secrets {
         let mut routes = models.routes().chain(ModelRole::Executor).all();
         routes.any(|route| route.provider.clearance >= Clearance::Secret)
     };
-    if services.outside.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
+    if services.outside.models.get().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
 }
 
 /// Leaves in a course only the routes that are cleared for the request. If there are none, it leaves those

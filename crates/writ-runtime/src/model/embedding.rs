@@ -36,7 +36,7 @@ pub(crate) async fn embed_texts(
     (texts, label): (Vec<String>, Label),
     cancel: &CancellationToken,
 ) -> Result<Result<Vec<Vec<f32>>, EmbedError>, EngineError> {
-    let Some(models) = &services.outside.models else {
+    let Some(models) = services.outside.models.get() else {
         return Ok(Err(EmbedError::Away("no model is configured".to_owned())));
     };
     if label.clearance() > route.provider.clearance {

@@ -30,7 +30,7 @@ pub(super) fn store_changes(services: &Services, models: &Models) -> Option<Op> 
 ///
 /// If the store cannot be read.
 pub(crate) async fn restore_experience(services: &Services) -> Result<(), EngineError> {
-    let Some(models) = &services.outside.models else { return Ok(()) };
+    let Some(models) = services.outside.models.get() else { return Ok(()) };
     let Some(stored) = services.journal.store.setting(SETTING).await? else { return Ok(()) };
     match serde_json::from_value::<Vec<StoredHealth>>(stored) {
         Ok(stored) => models.restore_experience(stored, services.journal.clock.now()),

@@ -73,6 +73,13 @@ pub(crate) struct Trial {
     cost_micro_usd: Option<MicroUsd>,
 }
 
+impl Trial {
+    /// Returns true if the model has answered a plain request.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.checks.first().is_some_and(|check| check.verdict != TrialVerdict::Fails)
+    }
+}
+
 /// Severity of a wrong answer, its description and a hint.
 type Fault = (TrialVerdict, &'static str, &'static str);
 

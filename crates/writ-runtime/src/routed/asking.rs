@@ -113,7 +113,7 @@ impl RoutedCall<'_> {
 
     async fn ask_models(&self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
         let services = self.services;
-        let models = services.outside.models.as_ref();
+        let models = services.outside.models.get();
         let models = models.ok_or_else(|| RoutingError::UnknownModel(prompt.model.clone()))?;
         let (mut course, routes) = find_course(models, &prompt.model)?;
         let mut request = prompt.request;

@@ -1,5 +1,6 @@
 //! Memories.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{MemoryKind, MemoryTrust};
@@ -7,7 +8,7 @@ use crate::id::{EntrySeq, MemoryId, SessionId};
 use crate::taint::Taint;
 
 /// The state of a memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryStatus {
     /// It is found.
@@ -35,7 +36,7 @@ pub enum MemorySource {
 }
 
 /// The kind of a question about a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
     /// It was used often: is it true?
@@ -47,7 +48,7 @@ pub enum QuestionKind {
 }
 
 /// A search of the memories.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryQuery {
     /// The words.
@@ -61,8 +62,17 @@ const fn default_limit() -> usize {
     20
 }
 
+/// Names memories by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryFilter {
+    /// At most this many of them, the newest first: 500 unless named, and at most.
+    #[serde(default)]
+    pub limit: Option<usize>,
+}
+
 /// The hits of a search, best first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryHits {
     /// The hits.
     pub hits: Vec<FoundMemory>,
@@ -72,7 +82,7 @@ pub struct MemoryHits {
 }
 
 /// A hit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundMemory {
     /// Its id.
     pub id: MemoryId,
@@ -142,7 +152,7 @@ pub struct ShownMemory {
 }
 
 /// A memory that another refers to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkedMemory {
     /// Its id.
     pub id: MemoryId,
@@ -151,7 +161,7 @@ pub struct LinkedMemory {
 }
 
 /// A change of a memory by the owner. What is not named stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryAmendment {
     /// The memory.
@@ -171,7 +181,7 @@ pub struct MemoryAmendment {
 }
 
 /// What waits for the owner.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingMemories {
     /// Memories that are not found until they are confirmed.
     pub pending: Vec<FoundMemory>,
@@ -180,7 +190,7 @@ pub struct PendingMemories {
 }
 
 /// A question about memories.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryQuestionRow {
     /// Its kind.
     pub kind: QuestionKind,
@@ -195,7 +205,7 @@ pub struct MemoryQuestionRow {
 }
 
 /// The owner's word about a memory that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryAnswer {
     /// The memory.
@@ -205,7 +215,7 @@ pub struct MemoryAnswer {
 }
 
 /// The changes that were made, or undone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryChanges {
     /// The name of the changes.
     pub batch: String,
@@ -332,7 +342,7 @@ const fn default_kind() -> MemoryKind {
 }
 
 /// Names a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryName {
     /// The memory.

@@ -1,6 +1,8 @@
 //! Models.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::chat::Effort;
 use crate::taint::Clearance;
@@ -139,4 +141,50 @@ pub struct ModelName {
     /// As `provider/name`; none: the one that answers the owner.
     #[serde(default)]
     pub model: Option<String>,
+}
+
+/// The owner's first choice of a model, where none is configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelChoice {
+    /// The provider's name: a well-known one, or another one with `kind` and `base_url`. At most 40 characters of a-z, 0-9, - and _.
+    pub provider: String,
+    /// The model's name at that provider.
+    pub model: String,
+    /// The wire format, as in the configuration; none: that of the well-known provider.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// The address; none: that of the well-known provider.
+    #[serde(default)]
+    pub base_url: Option<String>,
+    /// True if the secret `model-key-PROVIDER` is its key.
+    #[serde(default)]
+    pub has_key: bool,
+}
+
+/// The outcome of a choice of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelSetup {
+    /// True if the model has answered: it is in the configuration now, and in use.
+    pub stored: bool,
+    /// The results of the trial requests, as `models.test` reports them.
+    pub trial: Value,
+}
+
+/// Models that servers on this machine have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalModels {
+    /// One for each server that has answered.
+    pub models: Vec<LocalModel>,
+}
+
+/// A model of a server on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalModel {
+    /// The well-known name of the provider.
+    pub provider: String,
+    /// The model's name there.
+    pub model: String,
+    /// The port of the server.
+    pub port: u16,
 }

@@ -2,13 +2,15 @@
 
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::{AgentsNamed, BudgetPause, BudgetRenew, Method, SessionsAgent, SessionsRename};
+use writ_runtime::methods::{
+    AgentsNamed, BudgetPause, BudgetRenew, ContextCompact, ContextShow, Method, SessionsAgent, SessionsRename,
+};
 use writ_types::api::NoParams;
 use writ_types::api::session::{SessionAgent, SessionName, SessionTitle};
 use writ_types::id::SessionId;
 
 use crate::client::EngineClient;
-use crate::cmd::{budget, memory, models, project, status};
+use crate::cmd::{budget, context as show, memory, models, project, status};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -19,7 +21,7 @@ const MAX_LISTED: usize = 10;
 const USUAL_AGENT: &str = "usual";
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 13] = [
+const COMMANDS: [(&str, ChatCommand, &str); 16] = [
     ("help", ChatCommand::Help, "show these commands"),
     ("model", ChatCommand::Model, "show which models are used"),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
@@ -36,6 +38,9 @@ const COMMANDS: [(&str, ChatCommand, &str); 13] = [
         "list the named agents; /agent NAME lets one answer, /agent usual the usual one",
     ),
     ("memory", ChatCommand::Memory, "search what is remembered: /memory WORDS"),
+    ("context", ChatCommand::Context, "show what the model sees, and what each part costs"),
+    ("compact", ChatCommand::Compact, "summarise everything but the newest turn; the history stays"),
+    ("plan", ChatCommand::Plan, "ask for a plan with checks before anything is done: /plan TEXT"),
     ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
 
@@ -54,13 +59,16 @@ pub(super) enum ChatCommand {
     Title,
     Agent,
     Memory,
+    Context,
+    Compact,
+    Plan,
     Stop,
 }
 
 impl ChatCommand {
     /// Returns true if words may follow it.
     const fn takes_words(self) -> bool {
-        matches!(self, Self::Title | Self::Agent | Self::Memory)
+        matches!(self, Self::Title | Self::Agent | Self::Memory | Self::Plan)
     }
 }
 
@@ -92,6 +100,13 @@ pub(super) fn parse_line(line: &str) -> ChatLine<'_> {
     let found = COMMANDS.iter().find(|(name, _, _)| word.eq_ignore_ascii_case(name));
     let found = found.filter(|(_, command, _)| words.is_empty() || command.takes_words());
     found.map_or(ChatLine::Unknown(line), |(_, command, _)| ChatLine::Command(*command, words))
+}
+
+/// Returns the message by which a plan is asked for: the words are those of the person, and stand in the conversation.
+pub(super) fn write_plan_request(words: &str) -> String {
+    format!(
+        "Make a plan for this with the tool plan, with checks, and do nothing before it is approved:\n{words}"
+    )
 }
 
 /// Returns the message about a line that is no command.
@@ -166,6 +181,13 @@ pub(super) async fn run_chat_command(
             let params = json!({ "query": words, "limit": MAX_LISTED });
             Ok(memory::describe_memories(&client.call_method(Method::MemorySearch, params).await?))
         }
+        ChatCommand::Context => {
+            Ok(show::describe_view(&client.ask::<ContextShow>(&SessionName { session }).await?))
+        }
+        ChatCommand::Compact => {
+            Ok(show::describe_outcome(&client.ask::<ContextCompact>(&SessionName { session }).await?))
+        }
+        ChatCommand::Plan => Ok(vec!["say what is to be done: /plan TEXT".to_owned()]),
         // Handled by the conversation itself, which knows the running turn and what was shown.
         ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
     }
@@ -204,6 +226,8 @@ mod tests {
         assert_eq!(parse_line("//etc/hosts is wrong"), ChatLine::Message("/etc/hosts is wrong"));
         assert_eq!(parse_line("/Diff "), ChatLine::Command(ChatCommand::Diff, ""));
         assert_eq!(parse_line("/memory  the heron"), ChatLine::Command(ChatCommand::Memory, "the heron"));
+        assert_eq!(parse_line("/plan mend it"), ChatLine::Command(ChatCommand::Plan, "mend it"));
+        assert!(write_plan_request("mend it").ends_with("approved:\nmend it"));
         assert_eq!(parse_line("/agent"), ChatLine::Command(ChatCommand::Agent, ""));
         for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {
             assert_eq!(parse_line(unknown), ChatLine::Unknown(unknown));

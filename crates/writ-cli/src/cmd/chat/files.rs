@@ -17,6 +17,9 @@ use crate::failure::Failure;
 /// Endings of names that mean a file that models read as it is. Any other `@PATH` stays text, which the agent's tools read.
 const ENDINGS: [&str; 6] = ["png", "jpg", "jpeg", "gif", "webp", "pdf"];
 
+/// Codes of failures that concern the files of one message: the conversation goes on.
+const REFUSALS: [&str; 3] = ["cli.file", "cli.files", "file.refused"];
+
 impl Conversation<'_> {
     /// Stores the files that a text names, and returns the text with their lines.
     ///
@@ -31,7 +34,7 @@ impl Conversation<'_> {
         }
         let mut text = text.to_owned();
         for path in named {
-            let content = STANDARD.encode(read_file(&path)?);
+            let content = STANDARD.encode(read_file(&self.locate_file(&path))?);
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let stored =
                 self.client.ask::<FilesAdd>(&NewFile { session: self.session, name, content }).await?;
@@ -41,6 +44,12 @@ impl Conversation<'_> {
         Ok(text)
     }
 
+    /// Finds the file that a text names: in the project, whose files Tab completes, else in the folder of the command.
+    fn locate_file(&self, path: &Path) -> PathBuf {
+        let in_project = self.project.as_ref().map(|project| project.join(path));
+        in_project.filter(|path| path.exists()).unwrap_or_else(|| self.context.locate_path(path))
+    }
+
     /// Sends a message. A file that is not taken is shown, and the conversation goes on without the message.
     ///
     /// # Errors
@@ -48,7 +57,7 @@ impl Conversation<'_> {
     /// If the engine has ended.
     pub(super) async fn send_typed(&mut self, line: &str) -> Result<(), Failure> {
         match self.send_message(line, String::new()).await {
-            Err(failure) if failure.has_code("cli.file") || failure.has_code("file.refused") => {
+            Err(failure) if REFUSALS.iter().any(|code| failure.has_code(code)) => {
                 self.context.out.print_failure(&failure);
                 Ok(())
             }

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 
 use super::commands::{self, ChatCommand, ChatLine};
 use super::news::{FrameNews, read_news};
+use super::notice::TerminalNotice;
 use super::question::{
     ChatQuestion, add_question, output_failure, print_note, settle_question, show_question,
 };
@@ -225,11 +226,11 @@ impl Conversation<'_> {
                 state.quiet = None;
             }
             FrameNews::Asked(card) => {
-                self.ring();
+                self.notify(TerminalNotice::Asks);
                 add_question(ChatQuestion::Card(card), &mut state.asked, renderer)?;
             }
             FrameNews::Gate(gate) => {
-                self.ring();
+                self.notify(TerminalNotice::Asks);
                 add_question(ChatQuestion::Gate(gate), &mut state.asked, renderer)?;
             }
             FrameNews::Settled(ask) => settle_question(&ask, &mut state.asked, renderer)?,
@@ -288,6 +289,11 @@ impl Conversation<'_> {
             ChatLine::Command(ChatCommand::Reasoning, _) => {
                 renderer.unfold_reasoning().iter().try_for_each(|line| print_note(line, renderer))
             }
+            // A message like any other, so that the plan is the conversation's and its card comes here.
+            ChatLine::Command(ChatCommand::Plan, words) if !words.is_empty() => {
+                state.quiet = Some(Instant::now());
+                self.send_typed(&commands::write_plan_request(words)).await
+            }
             ChatLine::Command(command, words) => self.handle_command((command, words), renderer).await,
             ChatLine::Unknown(line) => print_note(&commands::describe_refusal(line), renderer),
             ChatLine::Message(line) => {
@@ -316,19 +322,20 @@ impl Conversation<'_> {
         }
     }
 
-    /// Rings the terminal's bell: something waits for the person.
-    fn ring(&self) {
+    /// Notifies the person, who may have turned away: by the terminal's own means, else with its bell.
+    fn notify(&self, notice: TerminalNotice) {
         let mut output = self.context.host.streams.output.clone();
         if output.is_terminal() && !self.context.out.quiet {
+            let bytes = notice.for_terminal(&self.context.env);
             // A terminal without a bell shows nothing.
-            let _rung = output.write_all(b"\x07").and_then(|()| output.flush());
+            let _rung = output.write_all(bytes.as_bytes()).and_then(|()| output.flush());
         }
     }
 
-    /// Rings when a turn that took long has ended: the person may have turned away.
+    /// Notifies when a turn that took long has ended.
     fn notify_away(&self, began: Instant) {
         if began.elapsed() >= LONG_TURN {
-            self.ring();
+            self.notify(TerminalNotice::Ended);
         }
     }
 

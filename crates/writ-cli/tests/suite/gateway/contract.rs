@@ -265,8 +265,9 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
                     .parse()
                     .is_ok_and(|status| status < 400 && contract.seen.contains(&(name.clone(), status)))
             });
-            // What needs an ask, a passkey, a project or a case router that is there is served in other tests. What needs a work item,
-            // or names a session or a message in its body, is only refused here: no case of this test can be served there.
+            // What needs an ask, a passkey, a project or a case router that is there is served in other tests. What needs a work
+            // item, a memory or a home without a model, or names a session or a message in its body, is only refused here: no
+            // case of this test can be served there.
             let elsewhere = [
                 "/ws",
                 "/link",
@@ -279,6 +280,10 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
                 "/work/",
                 "/context/pin",
                 "/context/unpin",
+                "/memory/confirm",
+                "/memory/edit",
+                "/memory/set-aside",
+                "/models/setup",
                 "/sessions/agent",
                 "/sessions/delete",
                 "/sessions/fork",
