@@ -227,17 +227,21 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 /// A scorer keeps a group word for word, what is pinned stays whatever it says, what left is remembered, and the owner is
 /// notified and can look. The prompt asks for what a summary is for.
 ///
-/// Rows: SIL-079 SIL-080 SIL-082 (in part: what left is found again) WIN-352
+/// Rows: SIL-079 SIL-080 (in part: pinned items stay whatever the scorer says) SIL-082 (in part: what left is found again)
+/// Rows: WIN-352 (in part: what the prompt asks for)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let noted = Arc::clone(&seen);
+    let prompt = Arc::new(Mutex::new(String::new()));
+    let prompted = Arc::clone(&prompt);
     let script = |_| {
         move |request: &ParsedRequest| {
             if let Some(refused) = note(&noted, request, 10) {
                 return refused;
             }
             if is_summary(request) {
+                *prompted.lock().expect("no panic") = request.system.clone();
                 let output =
                     json!({ "summary": "Ann likes tea.", "keep_groups": [3], "evict_groups": [1, 2] });
                 return Reply::text(&output.to_string());
@@ -268,6 +272,9 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
         }
         assert_eq!(seen.lock().expect("no panic").summaries, 1);
         let asked = seen.lock().expect("no panic").asked[0].clone();
+        for wanted in ["decisions", "action items", "the state of", "key facts"] {
+            assert!(prompt.lock().expect("no panic").contains(wanted), "{wanted}");
+        }
         assert!(asked.contains("in at most") && asked.contains("[group 1]\nperson: number 0"), "{asked}");
         let mut told = false;
         while let Ok(frame) = watching.live.try_recv() {
