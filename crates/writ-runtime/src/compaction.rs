@@ -120,22 +120,21 @@ pub(crate) async fn compact(
 ) -> Result<Compacted, EngineError> {
     let (services, session) = (&place.services, &place.session);
     let leaving = history.messages.get(..plan.messages).unwrap_or_default();
-    let mut old = kept_messages(services, session, history.compaction.as_ref()).await?;
+    let earlier = history.compaction.as_ref();
+    let mut old = kept_messages(services, session, earlier).await?;
     let kept_before = old.messages.len();
     old.messages.extend(leaving.iter().cloned());
     old.numbers.extend(history.numbers.iter().take(plan.messages));
     let groups = describe_groups(&old.messages, text_room(services, config));
     let mut label = joined_label(&old.messages);
-    if let Some(earlier) = &history.compaction {
-        label.join(&earlier.label);
-    }
+    earlier.iter().for_each(|earlier| label.join(&earlier.label));
     let wanted = summary_tokens(config);
     let mut cost = MicroUsd::ZERO;
     let scored = if asks_model(services, config, plan.reason) {
         session.hub.pass(ServerFrame::Status {
             text: "Summarising the older part of the conversation …".to_owned(),
         });
-        let request = request(&groups, history.compaction.as_ref(), (wanted, &label));
+        let request = request(&groups, earlier, (wanted, &label));
         Some(ask_scorer(place, request, &label, (groups.len(), cancel, &mut cost)).await?)
     } else {
         None
@@ -157,14 +156,13 @@ pub(crate) async fn compact(
             // The harness does not judge: what was kept stays.
             let kept = (1..).zip(&groups).filter(|(_, group)| group.place < kept_before);
             let kept = kept.map(|(number, _)| number).collect();
-            Written { kept, ..Written::by_harness(leaving, history.compaction.as_ref(), wanted) }
+            Written { kept, ..Written::by_harness(leaving, earlier, wanted) }
         }
     };
     let upto = old.numbers.last().copied().unwrap_or_default();
     let messages = services.journal.store.count_chronicle(session.id, upto).await?;
     let room = KEPT_SHARE.share_of(config.context.total_tokens);
     let kept = kept_rows(&old, &groups, &written.kept, room);
-    let earlier = history.compaction.as_ref();
     let compaction = Compaction {
         session: session.id,
         number: earlier.map_or(0, |earlier| earlier.number).saturating_add(1),

@@ -30,7 +30,6 @@ use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
-use writ_policy::door::Mode;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{Effort, ModelReply, ModelRequest, Part, Usage};
@@ -263,15 +262,7 @@ async fn attempt(
     account: &mut Account,
 ) -> Result<Tried, EngineError> {
     let spent = place.spent;
-    let standing = RequestContext {
-        authority: &place.authority,
-        spent,
-        approval: None,
-        task: false,
-        mode: Mode::Execute,
-        origins: None,
-        request: None,
-    };
+    let standing = RequestContext::of(&place.authority, spent);
     let first = std::mem::take(&mut account.ops);
     let permit = match place
         .services

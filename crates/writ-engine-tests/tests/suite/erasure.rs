@@ -231,6 +231,8 @@ fn the_session_of_the_embedder_is_in_no_list_and_its_usage_has_a_role() {
         let joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
         let added = json!({ "text": "The key is under the mat.", "kind": "fact" });
         engine.call("memory.add", added).await.expect("added");
+        // The job looks every fifteen seconds.
+        engine.clock.go_on(Duration::from_secs(15));
         let role_of = |totals: Vec<(String, UsageTotals)>| {
             totals
                 .into_iter()
@@ -246,7 +248,9 @@ fn the_session_of_the_embedder_is_in_no_list_and_its_usage_has_a_role() {
                 tokio::task::yield_now().await;
             }
         };
-        let counted = tokio::time::timeout(Duration::from_secs(60), counted).await.expect("it is asked");
+        let counted = tokio::time::timeout(Duration::from_secs(20), counted).await;
+        let jobs = engine.call("jobs.list", json!({})).await.expect("listed");
+        let counted = counted.unwrap_or_else(|_| panic!("nothing is asked: {jobs}"));
         assert_eq!(counted, 1);
         let own = engine.store.internal_session().await.expect("reads").expect("the engine's own");
         let listed = engine.call("sessions.list", json!({})).await.expect("listed");
