@@ -187,7 +187,8 @@ pub const CORRECTION_BOUNDS: (u32, u32) = (800, 4_000);
 
 impl AgentConfig {
     /// Returns these settings for a model that reads so many tokens for every 1,000 estimated ones: budgets are in estimated
-    /// tokens, so they shrink where the estimate is too low. Values beyond [`CORRECTION_BOUNDS`] count as the nearest bound.
+    /// tokens, so they shrink where the estimate is too low. The bound of the system texts stays as far as there is
+    /// room: it is for their owner, and a figure of a provider must not make them too large. Values beyond [`CORRECTION_BOUNDS`] count as the nearest bound.
     #[must_use]
     pub fn correct_estimates(&self, real_per_1000: u32) -> Self {
         let real = u64::from(real_per_1000.clamp(CORRECTION_BOUNDS.0, CORRECTION_BOUNDS.1));
@@ -195,8 +196,7 @@ impl AgentConfig {
         let mut corrected = self.clone();
         corrected.context.total_tokens = Tokens::new(total).max(MIN_ROOM.min(self.context.total_tokens));
         let threshold = corrected.context.eviction_threshold();
-        let system = NARROWED_SYSTEM.share_of(threshold).min(self.context.system_max);
-        corrected.context.system_max = system.max(Tokens::new(1));
+        corrected.context.system_max = self.context.system_max.min(threshold).max(Tokens::new(1));
         corrected
     }
 }

@@ -32,6 +32,26 @@ pub(crate) fn cut_text(text: &str, most: usize) -> String {
     short
 }
 
+/// Splits a text into parts of at most `most` characters, behind a line or a word where one ends in the second half of a part.
+/// Parts without a letter are left out.
+pub(crate) fn split_text(text: &str, most: usize) -> Vec<&str> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let end = rest.char_indices().nth(most.max(1)).map_or(rest.len(), |(end, _)| end);
+        let whole = rest.get(..end).unwrap_or(rest);
+        let is_last = end == rest.len();
+        let late = |place: &usize| *place > whole.len() / 2;
+        let break_at = ['\n', ' '].into_iter().find_map(|c| whole.rfind(c).map(|at| at + 1).filter(late));
+        let end = if is_last { end } else { break_at.unwrap_or(end) };
+        let (part, after) = rest.split_at(end);
+        if !part.trim().is_empty() {
+            parts.push(part.trim());
+        }
+        rest = after;
+    }
+    parts
+}
+
 /// One line of at most [`MAX_NAME_CHARS`] characters without control or
 /// delimiter characters: fit to be repeated to a model or a person.
 pub(crate) fn plain_name(text: &str) -> String {
@@ -69,6 +89,18 @@ mod tests {
         assert!(short.chars().count() <= 300, "{}", short.chars().count());
         assert!(short.starts_with("ää") && short.ends_with("ENDE"), "{short}");
         assert!(short.contains("304 of 604 characters left out"), "{short}");
+    }
+
+    #[test]
+    fn a_split_text_has_all_its_words() {
+        assert_eq!(split_text("short", 10), ["short"]);
+        assert_eq!(split_text("", 10), Vec::<&str>::new());
+        let words = "one two three four five six seven";
+        let parts = split_text(words, 10);
+        assert!(parts.iter().all(|part| part.chars().count() <= 10), "{parts:?}");
+        assert_eq!(parts.join(" "), words);
+        let unbroken = "ä".repeat(25);
+        assert_eq!(split_text(&unbroken, 10).concat(), unbroken);
     }
 
     #[test]

@@ -12,6 +12,9 @@ mod blessed;
 #[path = "suite/context.rs"]
 mod context;
 
+#[path = "suite/erasure.rs"]
+mod erasure;
+
 #[path = "suite/fleet.rs"]
 mod fleet;
 

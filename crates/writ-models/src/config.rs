@@ -142,8 +142,9 @@ pub struct ModelsTable {
     /// The model of a tier (`fast`, `standard`, `reasoning`), as `provider/name`: for the roles of that tier that `roles`
     /// does not name. Default: none, and such roles have the default model.
     pub tiers: BTreeMap<ModelTier, String>,
-    /// The model for a skill, by the skill's name, as `provider/name`. It counts before the model of the role. Default:
-    /// none.
+    /// The model for a skill, by the skill's name, as `provider/name`. It counts before the model of the role. It is no setting
+    /// as long as there are no skills.
+    #[serde(skip)]
     pub skills: BTreeMap<String, String>,
     /// The effort of a role's model: `low`, `medium` or `high`. Default: that of the provider.
     pub effort: BTreeMap<ModelRole, Effort>,

@@ -3,6 +3,7 @@
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_store::batch::Op;
 use writ_store::reads::UsageReads as _;
+use writ_store::usage::BudgetState;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
@@ -13,9 +14,9 @@ use crate::session::Session;
 const WARNED_AT: [u64; 3] = [70, 85, 95];
 
 /// Returns a warning for each limit of which a call has used more than one of the shares in [`WARNED_AT`]; the highest alone
-/// counts. The session's tokens are not among them: its model gets a note, and the owner's next message renews them.
+/// counts. In the session of a work item (`is_item`) the limits of the session are those of its plan.
 pub(crate) fn warnings(
-    limits: &BudgetConfig,
+    (limits, is_item): (&BudgetConfig, bool),
     before: &Spent,
     (tokens, cost): (Tokens, MicroUsd),
 ) -> Vec<String> {
@@ -25,18 +26,24 @@ pub(crate) fn warnings(
         let percent = crossed((used.get(), now.get()), limit.get())?;
         Some(format!("{percent} % of {setting} are used: {now} of {limit}. `writ budget` shows what for."))
     };
-    let day_tokens = |limit: Tokens| {
-        let now = before.day_tokens.saturating_add(tokens);
-        let percent = crossed((before.day_tokens.get(), now.get()), limit.get())?;
-        let text = format!("{percent} % of budget.max_tokens_per_day are used: {now} of {limit}.");
+    let count = |setting: &'static str, used: Tokens, limit: Tokens| {
+        let now = used.saturating_add(tokens);
+        let percent = crossed((used.get(), now.get()), limit.get())?;
+        let text = format!("{percent} % of {setting} are used: {now} of {limit}.");
         (limit != Tokens::MAX).then_some(text)
+    };
+    let (session_cost, session_tokens) = if is_item {
+        ("the work item's money", "the work item's tokens")
+    } else {
+        ("budget.max_cost_per_session", "budget.max_tokens_per_session")
     };
     [
         money("budget.max_cost_per_turn", before.turn_cost, limits.max_cost_per_turn),
-        money("budget.max_cost_per_session", before.session_cost, limits.max_cost_per_session),
+        money(session_cost, before.session_cost, limits.max_cost_per_session),
         money("budget.max_cost_per_day", before.day_cost, limits.max_cost_per_day),
         money("budget.max_cost_per_month", before.month_cost, limits.max_cost_per_month),
-        day_tokens(limits.max_tokens_per_day),
+        count(session_tokens, before.session_tokens, limits.max_tokens_per_session),
+        count("budget.max_tokens_per_day", before.day_tokens, limits.max_tokens_per_day),
     ]
     .into_iter()
     .flatten()
@@ -59,26 +66,55 @@ pub(crate) async fn read_spent(
     turn_cost: MicroUsd,
     pending: &[Op],
 ) -> Result<Spent, EngineError> {
+    let standing = read_standing(services, session, pending).await?;
+    let (own, day) = (standing.session_reserved, standing.reserved);
+    let used = spent_of(session, &standing, turn_cost);
+    Ok(Spent {
+        session_tokens: used.session_tokens.saturating_add(own.tokens),
+        day_tokens: used.day_tokens.saturating_add(day.tokens),
+        session_cost: used.session_cost.saturating_add(own.cost),
+        day_cost: used.day_cost.saturating_add(day.cost),
+        month_cost: used.month_cost.saturating_add(day.cost),
+        ..used
+    })
+}
+
+/// Returns the amounts that were really spent so far.
+pub(crate) async fn read_used(
+    services: &Services,
+    session: &Session,
+    turn_cost: MicroUsd,
+) -> Result<Spent, EngineError> {
+    let standing = read_standing(services, session, &[]).await?;
+    Ok(spent_of(session, &standing, turn_cost))
+}
+
+async fn read_standing(
+    services: &Services,
+    session: &Session,
+    pending: &[Op],
+) -> Result<BudgetState, EngineError> {
     let today = services.journal.budget_day(services.journal.clock.now());
-    let standing = services.journal.store.standing(session.id, today, pending).await?;
-    let (own, own_reserved) = (standing.session, standing.session_reserved);
-    let (day, day_reserved) = (standing.day, standing.reserved);
+    Ok(services.journal.store.standing(session.id, today, pending).await?)
+}
+
+fn spent_of(session: &Session, standing: &BudgetState, turn_cost: MicroUsd) -> Spent {
     let (base, cost_base, paused) = {
         let state = session.state();
         (state.budget.base, state.budget.cost_base, state.budget.paused)
     };
-    Ok(Spent {
-        session_tokens: own.usage.total_tokens().saturating_add(own_reserved.tokens).saturating_sub(base),
+    Spent {
+        session_tokens: standing.session.usage.total_tokens().saturating_sub(base),
         session_base: base,
-        day_tokens: day.usage.total_tokens().saturating_add(day_reserved.tokens),
+        day_tokens: standing.day.usage.total_tokens(),
         turn_cost,
-        session_cost: own.cost.saturating_add(own_reserved.cost).saturating_sub(cost_base),
+        session_cost: standing.session.cost.saturating_sub(cost_base),
         session_cost_base: cost_base,
-        day_cost: day.cost.saturating_add(day_reserved.cost),
-        month_cost: standing.month.cost.saturating_add(day_reserved.cost),
+        day_cost: standing.day.cost,
+        month_cost: standing.month.cost,
         paused,
         turn_tool_calls: 0,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +126,7 @@ mod tests {
         let limits = BudgetConfig { max_cost_per_day: Some(MicroUsd::new(1_000)), ..BudgetConfig::default() };
         let warned = |before: u64, cost: u64| {
             let before = Spent { day_cost: MicroUsd::new(before), ..Spent::default() };
-            let texts = warnings(&limits, &before, (Tokens::ZERO, MicroUsd::new(cost)));
+            let texts = warnings((&limits, false), &before, (Tokens::ZERO, MicroUsd::new(cost)));
             texts.iter().map(|text| text.split(' ').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(warned(0, 699), Vec::<String>::new());
@@ -99,5 +135,17 @@ mod tests {
         assert_eq!(warned(700, 150), ["85"]);
         assert_eq!(warned(849, 101), ["95"], "the highest alone");
         assert_eq!(warned(950, 500), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_owner_is_warned_of_the_tokens_of_a_session_and_of_an_item() {
+        let limits = BudgetConfig { max_tokens_per_session: Tokens::new(100), ..BudgetConfig::default() };
+        let before = Spent { session_tokens: Tokens::new(60), ..Spent::default() };
+        let of = |is_item| warnings((&limits, is_item), &before, (Tokens::new(10), MicroUsd::ZERO));
+        let (session, item) = (of(false), of(true));
+        assert!(
+            matches!(session.as_slice(), [text] if text.starts_with("70 % of budget.max_tokens_per_session"))
+        );
+        assert!(matches!(item.as_slice(), [text] if text.starts_with("70 % of the work item's tokens")));
     }
 }

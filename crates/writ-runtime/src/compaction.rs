@@ -4,6 +4,8 @@
 //! role *scorer*) where the context is nearly full; if it cannot, or has failed three times in a row, the harness notes how
 //! much it was and how the person's messages begin.
 
+mod carried;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,32 +13,32 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use writ_agent::config::{AgentConfig, Share, Summaries};
 use writ_agent::context::compact::{
-    self, CompactionPlan, CompactionReason, HistoryGroup, describe_groups, describe_message, joined_label,
+    self, CompactionPlan, CompactionReason, HistoryGroup, describe_groups, joined_label, quote_message,
 };
-use writ_agent::event::{CarriedItem, ContextSeed};
+use writ_agent::event::ContextSeed;
 use writ_models::ModelRole;
 use writ_models::structured::{self, MAX_REQUESTS};
 use writ_policy::budget::Spent;
-use writ_store::approvals::AskState;
 use writ_store::batch::{NewMemory, Op};
 use writ_store::compaction::{Compaction, MAX_KEPT_ROWS};
 use writ_store::memory::MemoryTraits;
-use writ_store::reads::{AskReads as _, SessionReads as _};
+use writ_store::reads::SessionReads as _;
 use writ_types::action::{ActionKind, MemoryKind, MemoryTrust, Remember};
 use writ_types::chat::{CHARS_PER_TOKEN, ChatMessage, ModelRequest, Part, Role, ToolSpecs, estimate_tokens};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::frame::ServerFrame;
-use writ_types::taint::{Label, Taint};
+use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
+use self::carried::{OldMessages, kept_messages};
+pub(crate) use self::carried::{carried_items, pinned_places};
 use crate::breaker::ScorerBreaker;
 use crate::error::EngineError;
 use crate::history::TurnHistory;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::Session;
 use crate::{budget, model};
 
 /// The most groups that a scorer may keep word for word.
@@ -54,14 +56,14 @@ const TEXT_SHARE: Share = Share::of_percent(50);
 /// The most characters of the text to summarise, however large the scorer's window is.
 const MAX_TEXT_CHARS: usize = 400_000;
 
-/// The most memories that one compaction makes; the newest exchanges come first.
-const MAX_REMEMBERED: usize = 64;
+/// The share of the context's budget that the messages may take that a scorer keeps word for word, the newest first.
+const KEPT_SHARE: Share = Share::of_percent(10);
+
+/// The most parts in which a history is compacted before one turn; each is remembered in a transaction of its own.
+pub(crate) const MAX_PARTS: usize = 8;
 
 /// The most messages that an owner may pin in a session.
 pub(crate) const MAX_PINS: usize = 32;
-
-/// The most open questions that are named in the context.
-const MAX_OPEN_ASKS: usize = 16;
 
 /// The writer of a summary that no model has written.
 const HARNESS: &str = "harness";
@@ -87,8 +89,9 @@ struct ScorerOutput {
 /// What a compaction has done.
 #[derive(Debug)]
 pub(crate) struct Compacted {
-    pub(crate) compaction: Compaction,
-    /// The cost of the summary.
+    /// `None`: no summary was written, and the context has room for the history as it is; it is tried again before a later turn.
+    pub(crate) compaction: Option<Compaction>,
+    /// The cost of the requests for a summary, also where they have failed.
     pub(crate) cost: MicroUsd,
 }
 
@@ -104,8 +107,7 @@ pub(crate) fn plan(
     compact::plan_compaction(&config.context, seed, &history.messages, (most, asked))
 }
 
-/// Compacts as planned. `None`: no summary was written, and the context has room for the history as it is; it is tried again
-/// before a later turn.
+/// Compacts as planned. What the compaction before has kept word for word is judged once more with what follows it.
 ///
 /// # Errors
 ///
@@ -115,21 +117,24 @@ pub(crate) async fn compact(
     (config, plan): (&AgentConfig, CompactionPlan),
     history: &TurnHistory,
     cancel: &CancellationToken,
-) -> Result<Option<Compacted>, EngineError> {
+) -> Result<Compacted, EngineError> {
     let (services, session) = (&place.services, &place.session);
-    let old = history.messages.get(..plan.messages).unwrap_or_default();
-    let groups = describe_groups(old, text_room(services, config));
-    let mut label = joined_label(old);
-    if let Some(earlier) = &history.compaction {
-        label.join(&earlier.label);
-    }
+    let leaving = history.messages.get(..plan.messages).unwrap_or_default();
+    let earlier = history.compaction.as_ref();
+    let mut old = kept_messages(services, session, earlier).await?;
+    let kept_before = old.messages.len();
+    old.messages.extend(leaving.iter().cloned());
+    old.numbers.extend(history.numbers.iter().take(plan.messages));
+    let groups = describe_groups(&old.messages, text_room(services, config));
+    let mut label = joined_label(&old.messages);
+    earlier.iter().for_each(|earlier| label.join(&earlier.label));
     let wanted = summary_tokens(config);
     let mut cost = MicroUsd::ZERO;
     let scored = if asks_model(services, config, plan.reason) {
         session.hub.pass(ServerFrame::Status {
             text: "Summarising the older part of the conversation …".to_owned(),
         });
-        let request = request(&groups, history.compaction.as_ref(), (wanted, &label));
+        let request = request(&groups, earlier, (wanted, &label));
         Some(ask_scorer(place, request, &label, (groups.len(), cancel, &mut cost)).await?)
     } else {
         None
@@ -145,13 +150,37 @@ pub(crate) async fn compact(
             if plan.reason == CompactionReason::Tokens
                 && plan.before <= config.context.eviction_threshold() =>
         {
-            return Ok(None);
+            return Ok(Compacted { compaction: None, cost });
         }
-        Some(Err(_)) | None => Written::by_harness(old, history.compaction.as_ref(), wanted),
+        Some(Err(_)) | None => {
+            // The harness does not judge: what was kept stays.
+            let kept = (1..).zip(&groups).filter(|(_, group)| group.place < kept_before);
+            let kept = kept.map(|(number, _)| number).collect();
+            Written { kept, ..Written::by_harness(leaving, earlier, wanted) }
+        }
     };
-    let compaction = record(history, (plan, &groups), written, (session, label, now));
-    store(place, old, &compaction).await?;
-    Ok(Some(Compacted { compaction, cost }))
+    let upto = old.numbers.last().copied().unwrap_or_default();
+    let messages = services.journal.store.count_chronicle(session.id, upto).await?;
+    let room = KEPT_SHARE.share_of(config.context.total_tokens);
+    let kept = kept_rows(&old, &groups, &written.kept, room);
+    let compaction = Compaction {
+        session: session.id,
+        number: earlier.map_or(0, |earlier| earlier.number).saturating_add(1),
+        at: now,
+        upto,
+        tokens_before: plan.before,
+        tokens_after: plan.before.saturating_sub(plan.tokens).saturating_add(estimate_tokens(&written.text)),
+        summary: written.text,
+        label,
+        written_by: written.by,
+        kept,
+        messages,
+        remembered: 0,
+        reason: reason_name(plan.reason).to_owned(),
+        entry: None,
+    };
+    store(place, leaving, &compaction).await?;
+    Ok(Compacted { compaction: Some(compaction), cost })
 }
 
 fn lock(services: &Services) -> std::sync::MutexGuard<'_, ScorerBreaker> {
@@ -280,47 +309,31 @@ impl Written {
     }
 }
 
-fn record(
-    history: &TurnHistory,
-    (plan, groups): (CompactionPlan, &[HistoryGroup]),
-    written: Written,
-    (session, label, at): (&Session, Label, Timestamp),
-) -> Compaction {
-    let earlier = history.compaction.as_ref();
-    let upto = history.numbers.get(plan.messages.saturating_sub(1)).copied().unwrap_or_default();
-    let rows_of = |place: usize, number: usize| {
-        let next = groups.get(number).map_or(plan.messages, |next| next.place);
-        (place..next).filter_map(|place| history.numbers.get(place).copied())
-    };
-    let kept = written.kept.iter().filter_map(|number| {
-        let group = groups.get(number.checked_sub(1)?)?;
-        Some(rows_of(group.place, *number))
-    });
-    let kept: Vec<u64> = kept.flatten().take(MAX_KEPT_ROWS).collect();
-    let tokens_after = plan.before.saturating_sub(plan.tokens).saturating_add(estimate_tokens(&written.text));
-    Compaction {
-        session: session.id,
-        number: earlier.map_or(0, |earlier| earlier.number).saturating_add(1),
-        at,
-        upto,
-        summary: written.text,
-        label,
-        written_by: written.by,
-        kept,
-        messages: earlier
-            .map_or(0, |earlier| earlier.messages)
-            .saturating_add(u64::try_from(plan.messages).unwrap_or(u64::MAX)),
-        tokens_before: plan.before,
-        tokens_after,
-        remembered: 0,
-        reason: match plan.reason {
-            CompactionReason::Tokens => "tokens",
-            CompactionReason::Messages => "messages",
-            CompactionReason::Asked => "asked",
-        }
-        .to_owned(),
-        entry: None,
+const fn reason_name(reason: CompactionReason) -> &'static str {
+    match reason {
+        CompactionReason::Tokens => "tokens",
+        CompactionReason::Messages => "messages",
+        CompactionReason::Asked => "asked",
     }
+}
+
+/// Returns the rows of the groups that stay whole, the newest first where there are too many.
+fn kept_rows(old: &OldMessages, groups: &[HistoryGroup], kept: &BTreeSet<usize>, room: Tokens) -> Vec<u64> {
+    let (mut rows, mut room) = (BTreeSet::new(), room);
+    for number in kept.iter().rev() {
+        let Some(group) = number.checked_sub(1).and_then(|place| groups.get(place)) else { continue };
+        let end = groups.get(*number).map_or(old.messages.len(), |next| next.place);
+        let texts = old.messages.get(group.place..end).unwrap_or_default().iter();
+        let tokens = texts.map(|message| estimate_tokens(&quote_message(message)));
+        let tokens = tokens.fold(Tokens::ZERO, Tokens::saturating_add);
+        let of_group = old.numbers.get(group.place..end).unwrap_or_default();
+        if tokens > room || rows.len().saturating_add(of_group.len()) > MAX_KEPT_ROWS {
+            continue;
+        }
+        room = room.saturating_sub(tokens);
+        rows.extend(of_group.iter().copied());
+    }
+    rows.into_iter().collect()
 }
 
 /// Stores the memories and then the compaction, in one transaction: what is not remembered does not leave.
@@ -357,11 +370,9 @@ fn remembered(place: &CallPlace, old: &[Arc<ChatMessage>], at: Timestamp) -> Pen
     if session.terms.dry_run || !session.grants().kinds.contains_key(&ActionKind::Remember) {
         return Pending::new();
     }
-    let exchanges = compact::exchanges(old);
-    let first = exchanges.len().saturating_sub(MAX_REMEMBERED);
     let was_secret = session.state().secrecy.secret;
     let mut ops = Pending::new();
-    for exchange in exchanges.into_iter().skip(first) {
+    for exchange in compact::exchanges(old) {
         let id = journal.ids.memory(at);
         let item = Remember {
             text: journal.redactor.mask_text(&exchange.text).into_owned(),
@@ -382,69 +393,4 @@ fn remembered(place: &CallPlace, old: &[Arc<ChatMessage>], at: Timestamp) -> Pen
         ops.push(Op::Remember(Box::new(NewMemory { id, item, at, traits: MemoryTraits::default() })));
     }
     ops
-}
-
-/// Returns what stands in the context for the history before a turn's: the summary, messages that stay whole, and the
-/// questions that are open, since the messages that name them may have left.
-///
-/// # Errors
-///
-/// If the store cannot be read.
-pub(crate) async fn carried_items(
-    services: &Services,
-    session: &Session,
-    compaction: Option<&Compaction>,
-) -> Result<Vec<CarriedItem>, EngineError> {
-    let Some(compaction) = compaction else { return Ok(Vec::new()) };
-    let mut carried = vec![CarriedItem {
-        source: format!("summary of {} earlier messages, by {}", compaction.messages, compaction.written_by),
-        text: compaction.summary.clone(),
-        label: compaction.label.clone(),
-        pinned: true,
-    }];
-    let pins = session.state().context.pins.clone();
-    let mut rows: BTreeSet<u64> = pins.iter().copied().filter(|row| *row <= compaction.upto).collect();
-    rows.extend(&compaction.kept);
-    if !rows.is_empty() {
-        let rows: Vec<u64> = rows.into_iter().collect();
-        for row in services.journal.store.chronicle_rows(session.id, &rows).await? {
-            let pinned = pins.contains(&row.n);
-            carried.push(CarriedItem {
-                source: format!("{} message {}", if pinned { "pinned" } else { "earlier" }, row.n),
-                text: describe_message(&row.message),
-                label: row.message.label,
-                pinned,
-            });
-        }
-    }
-    carried.extend(open_questions(services, session).await?);
-    Ok(carried)
-}
-
-async fn open_questions(services: &Services, session: &Session) -> Result<Option<CarriedItem>, EngineError> {
-    let waiting = services.journal.store.waiting_asks(session.id, MAX_OPEN_ASKS).await?;
-    let lines: Vec<String> = waiting
-        .iter()
-        .filter(|ask| ask.state == AskState::Open)
-        .map(|ask| format!("- ask {}: {}", ask.card.ask_id, ask.card.intent))
-        .collect();
-    // The intents are the harness's words about calls of the model, which may rest on what it has read.
-    let mut label = Label::new(Taint::Owner);
-    waiting.iter().for_each(|ask| label.join(&ask.prepared.label));
-    Ok((!lines.is_empty()).then(|| CarriedItem {
-        source: "open questions".to_owned(),
-        text: format!(
-            "These wait for a person, and are done as soon as they are approved:\n{}",
-            lines.join("\n")
-        ),
-        label,
-        pinned: true,
-    }))
-}
-
-/// Returns the places in a history of the rows that the owner has pinned.
-pub(crate) fn pinned_places(session: &Session, numbers: &[u64]) -> Vec<usize> {
-    let state = session.state();
-    let is_pinned = |(_, row): &(usize, &u64)| state.context.pins.contains(row);
-    numbers.iter().enumerate().filter(is_pinned).map(|(place, _)| place).collect()
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use writ_store::batch::{Batch, Op, SessionOp};
 use writ_store::ledger::erase::MAX_ERASED_AT_ONCE;
 use writ_store::reads::{LedgerReads as _, SessionReads as _};
-use writ_store::sessions::{DELETED_AT, ERASED_AT, SessionRow};
+use writ_store::sessions::{DELETED_AT, ERASED_AT, ERASING_AT, SessionRow};
 use writ_types::api::session::SessionErasure;
 use writ_types::entry::Fact;
 use writ_types::id::{EntrySeq, SessionId};
@@ -19,8 +19,8 @@ use crate::services::Services;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time after which the content of a deleted session is erased.
 pub(crate) const DELETED_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// The number of sessions, the one used last first, among which deleted ones are looked for at once.
-const MAX_LOOKED_AT: usize = 10_000;
+/// The most sessions whose erasure is gone on with at once; the next look takes those that were tried longest ago.
+const MAX_ERASED_SESSIONS: usize = 1_000;
 /// The interval between looks for old payloads, once a look has found none.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
@@ -76,11 +76,12 @@ pub(crate) async fn erase_old(services: &Services) -> Result<usize, EngineError>
     erase(services, old, "retention", &format!("older than ledger.retention_days = {days}")).await
 }
 
-/// Erases the content of a deleted session: its history, and what the ledger holds of it as far as nothing rests on that.
+/// Erases the content of a deleted session: what it holds, and what the ledger has of it as far as nothing rests on that. What
+/// is needed until something has ended goes at a later look; so does the rest if the engine ends in between.
 ///
 /// # Errors
 ///
-/// If it was not deleted and closed, or the store cannot be read or written.
+/// If it was not deleted and closed, a turn of it is open, or the store cannot be read or written.
 pub(crate) async fn erase_content(
     services: &Services,
     session: SessionId,
@@ -89,34 +90,47 @@ pub(crate) async fn erase_content(
     let at = services.journal.clock.now();
     let op = Op::Sessions(SessionOp::Erase { session, at });
     services.journal.store.commit(Batch::synced(vec![op])).await?;
-    services.sessions.loaded().remove(&session);
+    services.sessions.drop_loaded(session);
     let mut entries = 0_usize;
     loop {
-        let (found, left) = services.journal.store.session_payloads(session, at).await?;
-        if found.is_empty() {
-            return Ok(SessionErasure { session, entries, left });
+        let remains = services.journal.store.session_remains(session, at).await?;
+        if !remains.erasable.is_empty() {
+            let reason = format!("session {session} was deleted");
+            entries = entries.saturating_add(erase(services, remains.erasable, by, &reason).await?);
+            continue;
         }
-        let reason = format!("session {session} was deleted");
-        entries = entries.saturating_add(erase(services, found, by, &reason).await?);
+        if remains.waiting == 0 {
+            let end = Op::Sessions(SessionOp::EndErasure { session, at });
+            services.journal.store.commit(Batch::synced(vec![end])).await?;
+        }
+        let left = remains.waiting.saturating_add(remains.lasting);
+        return Ok(SessionErasure { session, entries, left });
     }
 }
 
-/// Erases the content of sessions that were deleted long ago; returns how many.
+/// Erases the content of sessions that were deleted long ago, and goes on with erasures that have begun; returns how many it has
+/// tried without an error. One that fails keeps no other from being erased.
 ///
 /// # Errors
 ///
-/// If the store cannot be read or written.
+/// If the store cannot be read.
 pub(crate) async fn erase_deleted(services: &Services) -> Result<usize, EngineError> {
-    let now = services.journal.clock.now();
+    let before = services.journal.clock.now().minus_duration(DELETED_FOR);
     let mut erased = 0_usize;
-    for row in services.journal.store.sessions(MAX_LOOKED_AT).await? {
-        let is_due = deleted_at(&row).is_some_and(|at| at.plus_duration(DELETED_FOR) <= now);
-        if is_due && !row.metadata.contains_key(ERASED_AT) {
-            erase_content(services, row.id, "retention").await?;
-            erased += 1;
+    for session in services.journal.store.sessions_to_erase(before, MAX_ERASED_SESSIONS).await? {
+        match erase_content(services, session, "retention").await {
+            Ok(_) => erased += 1,
+            Err(error) => {
+                tracing::warn!(%session, %error, "the content of a deleted session is not erased yet")
+            }
         }
     }
     Ok(erased)
+}
+
+/// Returns true if the content of a session was erased, or is being erased.
+pub(crate) fn is_erased(row: &SessionRow) -> bool {
+    row.metadata.contains_key(ERASED_AT) || row.metadata.contains_key(ERASING_AT)
 }
 
 /// Returns when a session was deleted.

@@ -65,6 +65,11 @@ impl Histories {
         self.kept.remove(&session).map(|kept| kept.messages).unwrap_or_default()
     }
 
+    /// Drops the history of a session that was erased.
+    pub(crate) fn drop_history(&mut self, session: SessionId) {
+        self.kept.remove(&session);
+    }
+
     fn keep(&mut self, session: SessionId, messages: History) {
         let bytes: usize = messages.iter().map(|row| row.bytes).sum();
         if bytes > MAX_KEPT_BYTES {

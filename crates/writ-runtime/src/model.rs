@@ -30,10 +30,9 @@ use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
-use writ_policy::door::Mode;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
-use writ_types::chat::{Effort, ModelReply, ModelRequest, Usage};
+use writ_types::chat::{Effort, ModelReply, ModelRequest, Part, Usage};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -263,15 +262,7 @@ async fn attempt(
     account: &mut Account,
 ) -> Result<Tried, EngineError> {
     let spent = place.spent;
-    let standing = RequestContext {
-        authority: &place.authority,
-        spent,
-        approval: None,
-        task: false,
-        mode: Mode::Execute,
-        origins: None,
-        request: None,
-    };
+    let standing = RequestContext::of(&place.authority, spent);
     let first = std::mem::take(&mut account.ops);
     let permit = match place
         .services
@@ -301,6 +292,8 @@ async fn attempt(
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
     let took = place.services.journal.clock.now().time_since(began);
+    // Amounts that are only set aside cross no mark.
+    let used = budget::read_used(&place.services, &place.session, spent.turn_cost).await?;
     match answer {
         Ok(mut reply) => {
             place.session.state().secrecy.withheld.restore_content(&mut reply, &cleared.hidden);
@@ -309,8 +302,9 @@ async fn attempt(
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
-            note_usage(place, planned, &reply.usage);
-            account.cost += record(place, models, (planned, role), number, Ok(&reply), &mut account.ops);
+            account.ops.extend(note_usage(place, planned, &reply.usage));
+            account.cost +=
+                record(place, models, (planned, role), (number, &used), Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
@@ -319,7 +313,7 @@ async fn attempt(
             account.usage = error.usage;
             let text = recorded_error(&place.services, &error);
             let failed = Err((&error.usage, text.as_str()));
-            account.cost += record(place, models, (planned, role), number, failed, &mut account.ops);
+            account.cost += record(place, models, (planned, role), (number, &used), failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
     }
@@ -392,13 +386,20 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
 }
 
 /// Notes how many tokens a request really had. Shows once in a session that the model has read only a part of what it was sent.
-fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
+/// Returns the operation that stores what was learned.
+fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) -> Option<Op> {
     let Some(read) = planned.cut_to(usage) else {
+        let parts = planned.request().messages.iter().flat_map(|message| &message.parts);
+        // The bound of a file says nothing about texts.
+        if parts.into_iter().any(|part| matches!(part, Part::File(_))) {
+            return None;
+        }
         let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);
-        return place.services.life.experience.estimates.note_usage(&model, estimated, usage.input);
+        let experience = &place.services.life.experience;
+        return experience.estimates.note_usage(&model, estimated, usage.input).map(experience::corrections);
     };
     if !place.session.state().notices.note_cut() {
-        return;
+        return None;
     }
     let (sent, model) = (planned.model_call().input_tokens, planned.requested_model());
     tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
@@ -407,6 +408,7 @@ fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
          with more, such as OLLAMA_CONTEXT_LENGTH=32768; until then Writ leaves out old parts."
     );
     place.session.hub.pass(ServerFrame::Status { text });
+    None
 }
 
 /// Returns true if a request fills at least `WINDOW_NOTED_PCT` per cent of the model's window.
@@ -433,12 +435,12 @@ pub(crate) fn recorded_error(services: &Services, error: &ModelError) -> String 
     services.journal.redactor.mask_text(&text).into_owned()
 }
 
-/// Notes an attempt for ledger and usage; returns what it cost.
+/// Notes an attempt for ledger and usage; returns what it cost. `used` is what was spent before it.
 fn record(
     place: &CallPlace,
     models: &Models,
     (planned, role): (&PlannedCall, ModelRole),
-    attempt: AttemptId,
+    (attempt, used): (AttemptId, &Spent),
     answer: Result<&ModelReply, (&Usage, &str)>,
     ops: &mut Pending,
 ) -> MicroUsd {
@@ -468,11 +470,16 @@ fn record(
         tool_calls: 0,
         model_calls: 1,
     };
-    let share =
-        UsageShare { delta, role: role.as_str().to_owned(), model: planned.requested_model(), item: None };
+    let share = UsageShare {
+        delta,
+        role: role.as_str().to_owned(),
+        model: planned.requested_model(),
+        item: place.session.item_name(),
+    };
     ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
     let limits = place.services.keys.limits_of(Some(&place.session));
-    for text in budget::warnings(&limits, &place.spent, (usage.total_tokens(), cost)) {
+    let is_item = place.session.terms.work.is_some();
+    for text in budget::warnings((&limits, is_item), used, (usage.total_tokens(), cost)) {
         let frame = Box::new(ServerFrame::Status { text });
         ops.push(Op::Frame { session: place.session.id, frame });
     }

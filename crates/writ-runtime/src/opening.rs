@@ -39,7 +39,7 @@ pub(crate) async fn find_or_open(services: &Services, join: &Join) -> Result<Arc
         (None, Surface::Page) if join.project.is_none() => {
             services.sessions.newest_with(SURFACE, Surface::Page.as_str()).await?
         }
-        (None, Surface::Page | Surface::Local | Surface::Api | Surface::Work) => None,
+        (None, Surface::Page | Surface::Local | Surface::Api | Surface::Work | Surface::Engine) => None,
     };
     if let Some(id) = known {
         return services.sessions.get(id).await;

@@ -37,8 +37,9 @@ pub(crate) use parts::{
     SessionSecrecy, SessionSubscriptions, TitleAuthor, TitleRecord,
 };
 
-/// The key of a session's metadata that says when it was closed.
-pub(crate) use writ_store::sessions::CLOSED_AT;
+use writ_store::sessions::INTERNAL;
+/// The keys of a session's metadata that the store reads too.
+pub(crate) use writ_store::sessions::{CLOSED_AT, CONTEXT_PINS, SURFACE};
 
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
 pub(crate) const MAX_INTERRUPTS: usize = 64;
@@ -53,16 +54,12 @@ pub(crate) const BUDGET_BASE: &str = "budget_base";
 pub(crate) const BUDGET_COST_BASE: &str = "budget_cost_base";
 /// The key of a session's metadata that says that a person has paused it.
 pub(crate) const BUDGET_PAUSED: &str = "budget_paused";
-/// The key of a session's metadata with the rows that its owner has pinned.
-pub(crate) const CONTEXT_PINS: &str = "context_pins";
 /// The key of a session's metadata with what it keeps in the context.
 pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
 /// The key of a session's metadata that says that others speak in it.
 pub(crate) const RELAYED: &str = "relayed";
-/// The key of a session's metadata that says where it was opened.
-pub(crate) const SURFACE: &str = "surface";
 
 /// The key of a session's metadata with the order that it works under.
 pub(crate) const ORDER: &str = "order";
@@ -100,6 +97,8 @@ pub enum Surface {
     Api,
     /// By the engine, for the steps of a work item.
     Work,
+    /// By the engine for itself: it is in no list.
+    Engine,
 }
 
 impl Surface {
@@ -109,6 +108,7 @@ impl Surface {
             Self::Page => "page",
             Self::Api => "api",
             Self::Work => "work",
+            Self::Engine => INTERNAL,
         }
     }
 }
@@ -399,6 +399,11 @@ impl Session {
     /// Returns [`Mode::DryRun`] if actions are only decided and logged, else [`Mode::Execute`].
     pub(crate) const fn mode(&self) -> Mode {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
+    }
+
+    /// The name under which its usage is counted for a work item.
+    pub(crate) fn item_name(&self) -> Option<String> {
+        self.terms.work.map(|work| work.item.to_string())
     }
 
     /// The project's folder, as text.

@@ -32,7 +32,7 @@ use crate::subscription;
 const MAX_LOOKED_AT: usize = 500;
 
 /// The keys of a session's metadata that a copy takes over: nothing that was granted.
-const FORKED: [&str; 6] = ["dry_run", RELAYED, SURFACE, TITLE, AGENT, ACCESS];
+const FORKED: [&str; 6] = ["dry_run", RELAYED, SURFACE, TITLE, AGENT, CONTEXT_PINS];
 
 /// The sessions of an engine.
 #[derive(Debug)]
@@ -165,6 +165,19 @@ impl Sessions {
             return Ok(Arc::clone(session));
         }
         let row = self.journal.store.session(id).await?.ok_or(EngineError::NoSession(id))?;
+        self.of_row(&row).await
+    }
+
+    /// A session of which the row was read.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn of_row(&self, row: &SessionRow) -> Result<Arc<Session>, EngineError> {
+        let id = row.id;
+        if let Some(session) = self.loaded().get(&id) {
+            return Ok(Arc::clone(session));
+        }
         let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
         let terms = SessionTerms {
             project: row.project.as_ref().map(PathBuf::from),
@@ -223,6 +236,12 @@ impl Sessions {
             sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
         }
         Arc::clone(sessions.entry(session.id).or_insert(session))
+    }
+
+    /// Drops what is in memory of a session that was erased.
+    pub(crate) fn drop_loaded(&self, id: SessionId) {
+        self.loaded().remove(&id);
+        self.histories.lock().unwrap_or_else(PoisonError::into_inner).drop_history(id);
     }
 
     /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is

@@ -86,8 +86,8 @@ impl UnfinishedAttempt {
         self.model.as_ref().and_then(|model| model.cost).unwrap_or_default()
     }
 
-    /// The operations that close it; `day` is on the date that its usage is booked on.
-    pub(crate) fn close(&self, now: Timestamp, day: Timestamp) -> Pending {
+    /// The operations that close it; `day` is on the date that its usage is booked on, `item` the work item of its session.
+    pub(crate) fn close(&self, now: Timestamp, day: Timestamp, item: Option<String>) -> Pending {
         let attempt = self.attempt;
         let entry = |fact| {
             let (session, turn, turn_number) = (self.session, self.turn, self.turn_number);
@@ -121,7 +121,7 @@ impl UnfinishedAttempt {
             model_calls: 1,
         };
         let (role, model) = (UNKNOWN_ROLE.to_owned(), requested.clone());
-        let share = UsageShare { delta, role, model, item: None };
+        let share = UsageShare { delta, role, model, item };
         Pending::from([entry(called), Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))])
     }
 }
@@ -194,7 +194,11 @@ async fn settle_those(
 /// If the store cannot be read or written.
 pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Result<(), EngineError> {
     let now = services.journal.clock.now();
-    let ops = lost.close(now, services.journal.budget_day(now));
+    let item = match lost.session {
+        Some(session) => services.sessions.get(session).await?.item_name(),
+        None => None,
+    };
+    let ops = lost.close(now, services.journal.budget_day(now), item);
     let asked = match &lost.approval {
         Some(ask) => services.journal.store.ask(ask).await?,
         None => None,
@@ -252,12 +256,13 @@ mod tests {
         let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
         let lost = UnfinishedAttempt::new(attempt, Some(intent(Action::ModelCall(call))));
         assert_eq!(lost.cost(), MicroUsd::new(7));
-        let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
+        let at = Timestamp::from_millis(5);
+        let ops = lost.close(at, at, Some("item".to_owned()));
         let [_, Op::AddUsage(delta), Op::AddUsageShare(share)] = ops.as_slice() else { panic!("{ops:?}") };
         assert_eq!((&share.delta, share.model.as_str()), (delta, "p/m"));
+        assert_eq!(share.item.as_deref(), Some("item"));
         assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
-        let erased =
-            UnfinishedAttempt::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
+        let erased = UnfinishedAttempt::new(attempt, None).close(at, at, None);
         assert!(
             matches!(erased.as_slice(), [Op::Append(entry)]
                 if matches!(entry.fact, Fact::Outcome { outcome: ToolOutcome::Unknown, .. })),

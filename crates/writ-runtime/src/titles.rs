@@ -11,12 +11,13 @@ use writ_store::batch::Op;
 use writ_store::reads::SessionReads as _;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpecs};
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::Tokens;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
+use crate::place::{self, CallPlace};
 use crate::services::Services;
 use crate::session::{Session, TITLE, TitleAuthor, TitleRecord};
-use crate::{model, place};
+use crate::{budget, model};
 
 /// The most tokens of a title.
 const MAX_TITLE_TOKENS: u64 = 40;
@@ -74,7 +75,10 @@ async fn name_session(services: &Arc<Services>, session: &Arc<Session>) -> Resul
         effort: None,
     };
     let place = place::outside_turn(services, Arc::clone(session)).await?;
-    let cancel = services.life.stop_now.child_token();
+    let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
+    let place = CallPlace { spent, ..place };
+    // A closed session is named no more.
+    let cancel = session.state().over.child_token();
     let stopping = services.life.draining.clone();
     let ask = model::ask(&place, ModelRole::Observer, (Arc::new(request), &label), &cancel);
     tokio::pin!(ask);
@@ -92,8 +96,11 @@ async fn name_session(services: &Arc<Services>, session: &Arc<Session>) -> Resul
             None
         }
     };
-    // A person may have named it meanwhile.
-    let is_open = session.state().title.as_ref().is_none_or(|title| title.by == TitleAuthor::Message);
+    // A person may have named or closed it meanwhile.
+    let is_open = {
+        let state = session.state();
+        !state.closed && state.title.as_ref().is_none_or(|title| title.by == TitleAuthor::Message)
+    };
     let title = title.filter(|_| is_open);
     asked.ops.extend(title.as_ref().map(|title| Op::SetSessionMetadata {
         session: session.id,

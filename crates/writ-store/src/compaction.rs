@@ -52,17 +52,25 @@ pub(crate) fn store_compaction(
     new: &Compaction,
     entry: Option<EntrySeq>,
 ) -> Result<(), StoreError> {
-    codec::check_size("summary", &new.summary)?;
-    let (label, kept) = (codec::to_json("label", &new.label)?, codec::to_json("kept rows", &new.kept)?);
-    let id = new.session.to_string();
     // A compaction never takes back what an earlier one has covered.
     let last = read_newest(conn, new.session)?;
     let is_next = last.as_ref().map_or(0, |last| last.number) + 1 == new.number
         && last.is_none_or(|last| last.upto <= new.upto);
-    let conflict = || Conflict::Exists { what: "compaction", id: new.number.to_string() };
     if !is_next {
-        return Err(conflict().into());
+        return Err(Conflict::Exists { what: "compaction", id: new.number.to_string() }.into());
     }
+    insert_compaction(conn, new, entry)
+}
+
+/// Inserts a compaction that follows no other, or the next one.
+pub(crate) fn insert_compaction(
+    conn: &Connection,
+    new: &Compaction,
+    entry: Option<EntrySeq>,
+) -> Result<(), StoreError> {
+    codec::check_size("summary", &new.summary)?;
+    let (label, kept) = (codec::to_json("label", &new.label)?, codec::to_json("kept rows", &new.kept)?);
+    let id = new.session.to_string();
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO compaction
@@ -86,7 +94,10 @@ pub(crate) fn store_compaction(
             entry.map(|entry| int(entry.0)),
         ],
     )?;
-    if added == 0 { Err(conflict().into()) } else { Ok(()) }
+    if added > 0 {
+        return Ok(());
+    }
+    Err(Conflict::Exists { what: "compaction", id: new.number.to_string() }.into())
 }
 
 fn decode_compaction(row: &Row<'_>) -> Result<Compaction, StoreError> {

@@ -171,6 +171,15 @@ pub enum Conflict {
     /// The session was not deleted and closed before its content is erased.
     #[error("session {0} is not deleted")]
     NotDeleted(SessionId),
+    /// A turn of the session is not over.
+    #[error("a turn of session {0} is not over")]
+    TurnOpen(SessionId),
+    /// Something of the session's content can or must go first.
+    #[error("some content of session {0} is not erased yet")]
+    ContentLeft(SessionId),
+    /// The content of the session was erased, or is being erased.
+    #[error("the content of session {0} was erased")]
+    Erased(SessionId),
     /// Something rests on the payload of the entry.
     #[error("the payload of entry {entry} is needed: {why}")]
     Needed {

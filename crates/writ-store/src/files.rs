@@ -65,13 +65,15 @@ pub(crate) fn store_file(conn: &Connection, stored: &MessageFile) -> Result<(), 
 fn decode_file(row: &Row<'_>) -> Result<MessageFile, StoreError> {
     let media: String = row.get("media")?;
     let known = MediaType::ALL.into_iter().find(|known| known.as_str() == media);
+    let known = known.ok_or_else(|| StoreError::Corrupt(format!("it has a file of the type {media}")))?;
     let content: Vec<u8> = row.get("content")?;
     Ok(MessageFile {
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
         at: get_time(row, "at")?,
         file: FileRef {
             name: row.get("name")?,
-            media: known.ok_or_else(|| StoreError::Corrupt(format!("it has a file of the type {media}")))?,
+            media: known,
+            pages: FileRef::count_pages(known, &content),
             bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
             digest: codec::parse("digest", &row.get::<_, String>("digest")?)?,
         },

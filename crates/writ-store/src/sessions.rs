@@ -12,6 +12,10 @@ use writ_types::unit::Timestamp;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 
+pub(crate) mod erasure;
+
+mod fork;
+
 /// The key of a session's metadata that says when it was closed.
 pub const CLOSED_AT: &str = "closed_at";
 
@@ -21,13 +25,26 @@ pub const DELETED_AT: &str = "deleted_at";
 /// The key of a session's metadata that says when its content was erased.
 pub const ERASED_AT: &str = "erased_at";
 
+/// The key of a session's metadata that says when the erasure of its content was last gone on with.
+pub const ERASING_AT: &str = "erasing_at";
+
+/// The key of a session's metadata with the rows of its history that its owner has pinned.
+pub const CONTEXT_PINS: &str = "context_pins";
+
+/// The key of a session's metadata that says where it was opened.
+pub const SURFACE: &str = "surface";
+
+/// The value of [`SURFACE`] of a session that only the engine works in. It is in no list.
+pub const INTERNAL: &str = "engine";
+
 /// The most messages that a search looks through, newest first: about a second of reading.
 pub const MAX_SEARCHED: usize = 50_000;
 
 /// Changes to whole sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionOp {
-    /// Opens a session with a copy of another one's history. Conflict if the new one exists.
+    /// Opens a session with a copy of another one's history, its summaries, its files and the rows that are pinned in the
+    /// new one's metadata. Conflict if the new one exists.
     Fork {
         /// The session that the history is copied from.
         from: SessionId,
@@ -36,9 +53,17 @@ pub enum SessionOp {
         /// The new session.
         to: NewSessionRow,
     },
-    /// Erases the history, frames, turn events and messages of a session that was deleted and closed. The ledger's
-    /// payloads are erased by themselves. Conflict if it was not deleted.
+    /// Erases the history, frames, files, summaries, episodes and ended asks of a session that was deleted and closed, and
+    /// notes that its erasure has begun. The ledger's payloads are erased by themselves. Conflict if it was not deleted, or
+    /// a turn of it is open.
     Erase {
+        /// The session.
+        session: SessionId,
+        /// When.
+        at: Timestamp,
+    },
+    /// Notes that nothing of a session's content is left that can go. Conflict if something is.
+    EndErasure {
         /// The session.
         session: SessionId,
         /// When.
@@ -151,14 +176,27 @@ pub(crate) fn set_metadata(
     let text = text.ok_or_else(|| missing_session(session))?;
     // Read and written in the one writer's transaction, so no other key is overwritten.
     let mut metadata: BTreeMap<String, Value> = codec::from_json("metadata", &text)?;
+    let is_erased = metadata.contains_key(ERASING_AT) || metadata.contains_key(ERASED_AT);
+    if is_erased && key != CLOSED_AT {
+        // Properties are content, and nothing writes content back.
+        return Err(Conflict::Erased(session).into());
+    }
     match value {
         Some(value) => metadata.insert(key.to_owned(), value.clone()),
         None => metadata.remove(key),
     };
+    write_metadata(conn, session, &metadata)
+}
+
+fn write_metadata(
+    conn: &Connection,
+    session: SessionId,
+    metadata: &BTreeMap<String, Value>,
+) -> Result<(), StoreError> {
     execute(
         conn,
         "UPDATE session SET metadata = ?2 WHERE id = ?1",
-        params![id, codec::to_json("metadata", &metadata)?],
+        params![session.to_string(), codec::to_json("metadata", metadata)?],
     )?;
     Ok(())
 }
@@ -219,59 +257,10 @@ pub(crate) fn add_chronicle(
 /// Applies a change to a whole session.
 pub(crate) fn apply_session_op(conn: &Connection, op: &SessionOp) -> Result<(), StoreError> {
     match op {
-        SessionOp::Fork { from, until, to } => fork_session(conn, *from, *until, to),
-        SessionOp::Erase { session, at } => erase_session(conn, *session, *at),
+        SessionOp::Fork { from, until, to } => fork::fork_session(conn, *from, *until, to),
+        SessionOp::Erase { session, at } => erasure::erase_session(conn, *session, *at),
+        SessionOp::EndErasure { session, at } => erasure::end_erasure(conn, *session, *at),
     }
-}
-
-fn fork_session(
-    conn: &Connection,
-    from: SessionId,
-    until: u64,
-    to: &NewSessionRow,
-) -> Result<(), StoreError> {
-    create_session(conn, to)?;
-    let copy = params![from.to_string(), to.id.to_string(), int(until)];
-    // The entries that the messages rest on stay the same; the turns were the other session's.
-    execute(
-        conn,
-        "INSERT INTO chronicle (session, turn, turn_number, at, entry, message)
-         SELECT ?2, NULL, turn_number, at, entry, message FROM chronicle
-         WHERE session = ?1 AND turn_number <= ?3 ORDER BY n",
-        copy,
-    )?;
-    execute(
-        conn,
-        "UPDATE session SET turn_number = min(?3, (SELECT turn_number FROM session WHERE id = ?1)) WHERE id = ?2",
-        params![from.to_string(), to.id.to_string(), int(until)],
-    )?;
-    Ok(())
-}
-
-fn erase_session(conn: &Connection, session: SessionId, at: Timestamp) -> Result<(), StoreError> {
-    let id = session.to_string();
-    let row = read_session(conn, session)?.ok_or_else(|| missing_session(session))?;
-    if !row.metadata.contains_key(DELETED_AT) || !row.metadata.contains_key(CLOSED_AT) {
-        return Err(Conflict::NotDeleted(session).into());
-    }
-    for sql in [
-        "DELETE FROM chronicle WHERE session = ?1",
-        "DELETE FROM frame WHERE session = ?1",
-        "DELETE FROM turn_event WHERE turn IN (SELECT id FROM turn WHERE session = ?1)",
-        "UPDATE message SET text = '' WHERE session = ?1",
-    ] {
-        execute(conn, sql, [&id])?;
-    }
-    // Names and hosts were content too; what says that it is closed and deleted stays.
-    let mut metadata = row.metadata;
-    metadata.retain(|key, _| [CLOSED_AT, DELETED_AT].contains(&key.as_str()));
-    metadata.insert(ERASED_AT.to_owned(), Value::from(at.to_string()));
-    execute(
-        conn,
-        "UPDATE session SET metadata = ?2, project = NULL WHERE id = ?1",
-        params![id, codec::to_json("metadata", &metadata)?],
-    )?;
-    Ok(())
 }
 
 /// Finds messages with all of these words, in either case, newest first.
@@ -346,8 +335,16 @@ pub(crate) fn read_session(conn: &Connection, session: SessionId) -> Result<Opti
 }
 
 pub(crate) fn read_sessions(conn: &Connection, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
-    let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode_session)
+    let sql = "SELECT * FROM session WHERE json_extract(metadata, '$.surface') IS NOT ?2
+               ORDER BY updated_at DESC, id DESC LIMIT ?1";
+    query(conn, sql, params![codec::limit(limit), INTERNAL], decode_session)
+}
+
+/// Returns the newest session of the engine that is open.
+pub(crate) fn internal_session(conn: &Connection) -> Result<Option<SessionRow>, StoreError> {
+    let sql = "SELECT * FROM session WHERE json_extract(metadata, '$.surface') = ?1
+               AND json_extract(metadata, '$.closed_at') IS NULL ORDER BY created_at DESC, id DESC LIMIT 1";
+    query_one(conn, sql, [INTERNAL], decode_session)
 }
 
 pub(crate) fn frames_after(

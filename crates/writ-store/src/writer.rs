@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::{Batch, Durability, Op, Receipt, WriteResults};
+use crate::batch::{Batch, Durability, Op, Receipt, SessionOp, WriteResults};
 use crate::bounds::{MAX_GROUP_BATCHES, WRITER_QUEUE};
 use crate::codec::execute;
 use crate::config::Killer;
@@ -243,7 +243,10 @@ impl Writer {
 
     /// Empties the write-ahead log after something was erased: it still has the old pages.
     fn forget_log(&self, batches: &[Work]) {
-        let erased = |op: &Op| matches!(op, Op::ErasePayload { .. } | Op::Forget { .. });
+        let erased = |op: &Op| {
+            matches!(op, Op::ErasePayload { .. } | Op::Forget { .. })
+                || matches!(op, Op::Sessions(SessionOp::Erase { .. } | SessionOp::EndErasure { .. }))
+        };
         if batches.iter().any(|work| work.first.iter().chain(&work.batch.ops).any(erased)) {
             // A reader may hold the log for a moment; the next checkpoint empties it then.
             let emptied = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

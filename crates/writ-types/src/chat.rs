@@ -1,6 +1,7 @@
 //! Messages to and from models, independent of any vendor's format.
 
 mod file;
+mod pages;
 
 mod form;
 

@@ -33,8 +33,12 @@ const MAX_MESSAGE_CHARS: usize = 6_000;
 /// The fewest characters to which each group is cut where there are many.
 const MIN_GROUP_CHARS: usize = 80;
 
-/// The most characters of one remembered exchange: about the longest memory that a request shows whole.
+/// The most characters of one part of a remembered exchange: about the longest memory that a request shows whole.
 const MAX_EXCHANGE_CHARS: usize = 1_800;
+
+/// The most parts of exchanges that one compaction takes, but for one exchange that alone has more: they are remembered in one
+/// transaction. A longer part of a history is compacted in several.
+const MAX_EXCHANGES: usize = 256;
 
 /// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ pub struct HistoryGroup {
     pub label: Label,
 }
 
-/// A person's messages and the agent's answer to them, as they are remembered.
+/// A person's messages and the agent's answer to them, or a part of that, as they are remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The text.
@@ -115,6 +119,9 @@ pub fn plan_compaction(
         let room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();
         first_that_stays(history, &tokens, (most_messages / 2, room))
     };
+    // What leaves is remembered in one transaction; the rest leaves in the next part.
+    let old = history.get(..messages).unwrap_or_default();
+    let messages = messages_of_exchanges(old, MAX_EXCHANGES);
     let sum = tokens.iter().take(messages).sum();
     (messages > 0).then_some(CompactionPlan {
         messages,
@@ -161,22 +168,59 @@ fn tokens_when_scarce(message: &Arc<ChatMessage>, is_old: bool) -> u64 {
     if is_old { message_tokens(&old::mask_results(Arc::clone(message))) } else { message_tokens(message) }
 }
 
-/// Returns the groups of a part of the history, as a scorer reads them, in at most about `most_chars` characters.
+/// Returns the groups of a part of the history, as a scorer reads them, in at most about `most_chars` characters: short ones
+/// whole, long ones cut to the same length. Where even [`MIN_GROUP_CHARS`] of each are too much, the oldest have no text.
 pub fn describe_groups(history: &[Arc<ChatMessage>], most_chars: usize) -> Vec<HistoryGroup> {
     let groups = group::group_messages(history.iter().cloned().enumerate());
-    let each = (most_chars / groups.len().max(1)).max(MIN_GROUP_CHARS);
-    groups
-        .into_iter()
-        .map(|group| {
-            let texts: Vec<String> = group.messages.iter().map(|message| describe_message(message)).collect();
-            let text = text::cut_text(&texts.join("\n"), each);
-            HistoryGroup { place: group.place, text, label: joined_label(&group.messages) }
-        })
-        .collect()
+    let described = groups.into_iter().map(|group| {
+        let texts: Vec<String> = group.messages.iter().map(|message| describe_message(message)).collect();
+        HistoryGroup { place: group.place, text: texts.join("\n"), label: joined_label(&group.messages) }
+    });
+    let mut described: Vec<HistoryGroup> = described.collect();
+    let sizes: Vec<usize> = described.iter().map(|group| group.text.chars().count()).collect();
+    let each = even_share(&sizes, most_chars).max(MIN_GROUP_CHARS);
+    let mut room = most_chars;
+    for (group, size) in described.iter_mut().zip(sizes).rev() {
+        if size > each {
+            group.text = text::cut_text(&group.text, each);
+        }
+        match room.checked_sub(size.min(each)) {
+            Some(left) => room = left,
+            None => {
+                room = 0;
+                group.text = "…".to_owned();
+            }
+        }
+    }
+    described
 }
 
-/// Returns a message as a text for people and models, with its speaker.
+/// Returns the length to which the longest of some texts are cut so that all of them take at most `most`.
+fn even_share(sizes: &[usize], most: usize) -> usize {
+    let mut sorted = sizes.to_vec();
+    sorted.sort_unstable();
+    let mut room = most;
+    for (n, size) in sorted.iter().enumerate() {
+        let each = room / (sorted.len() - n);
+        if *size > each {
+            return each;
+        }
+        room -= size;
+    }
+    usize::MAX
+}
+
+/// Returns a message as a text for people and models, with its speaker; long texts are cut.
 pub fn describe_message(message: &ChatMessage) -> String {
+    describe_within(message, (MAX_MESSAGE_CHARS, MAX_RESULT_CHARS))
+}
+
+/// Returns a message as a text for models, with its speaker, word for word.
+pub fn quote_message(message: &ChatMessage) -> String {
+    describe_within(message, (usize::MAX, usize::MAX))
+}
+
+fn describe_within(message: &ChatMessage, (most_chars, most_of_result): (usize, usize)) -> String {
     let who = match message.role {
         Role::System => "harness",
         Role::User => "person",
@@ -184,19 +228,28 @@ pub fn describe_message(message: &ChatMessage) -> String {
         Role::Tool => "result",
     };
     let part_text = |part: &Part| match part {
-        Part::Text { text } => Some(text::cut_text(text, MAX_MESSAGE_CHARS)),
+        Part::Text { text } => Some(text::cut_text(text, most_chars)),
         Part::Call(call) => {
-            let arguments = text::cut_text(&call.arguments.to_string(), MAX_RESULT_CHARS);
+            let arguments = text::cut_text(&call.arguments.to_string(), most_of_result);
             Some(format!("calls {} {arguments}", text::plain_name(&call.name)))
         }
         Part::Result(result) => {
-            let text = text::cut_text(&result.text, MAX_RESULT_CHARS);
+            let text = text::cut_text(&result.text, most_of_result);
             Some(format!("{}: {text}", text::plain_name(&result.name)))
         }
         Part::Reasoning(_) | Part::File(_) => None,
     };
     let parts: Vec<String> = message.parts.iter().filter_map(part_text).collect();
     format!("{who}: {}", parts.join("\n"))
+}
+
+/// Returns the estimated tokens of these places of a history where they are pinned: whole, with the calls and results that
+/// belong to them.
+pub fn pinned_tokens(history: &[Arc<ChatMessage>], places: &[usize]) -> Tokens {
+    let groups = group::group_messages(history.iter().cloned().enumerate());
+    let pinned = groups.iter().filter(|group| group.has_place(places));
+    let tokens = pinned.flat_map(|group| &group.messages).map(|message| message_tokens(message));
+    Tokens::new(tokens.fold(0, u64::saturating_add))
 }
 
 /// Returns what the harness itself says of messages that leave the context: how many they are, and how the person's newest
@@ -216,45 +269,59 @@ pub fn note_of_messages(messages: &[Arc<ChatMessage>], room: Tokens) -> (String,
 /// Room for a note without quotations, in tokens.
 const MIN_NOTE_TOKENS: u64 = 64;
 
-/// Returns the exchanges of a part of the history, oldest first, for the memory: what the person wrote and the agent answered.
-/// Results of tools are not among them; they stay in the log.
+/// Returns the exchanges of a part of the history, oldest first, for the memory: what the person wrote and the agent answered,
+/// in as many parts as that takes. Results of tools are not among them; they stay in the log.
 pub fn exchanges(history: &[Arc<ChatMessage>]) -> Vec<Exchange> {
-    let mut exchanges: Vec<Vec<&Arc<ChatMessage>>> = Vec::new();
-    let mut was_user = false;
-    for message in history {
-        let is_user = message.role == Role::User;
-        if (is_user && !was_user) || exchanges.is_empty() {
-            exchanges.push(Vec::new());
-        }
-        was_user = is_user;
-        if let Some(exchange) =
-            exchanges.last_mut().filter(|_| matches!(message.role, Role::User | Role::Assistant))
-        {
-            exchange.push(message);
+    exchange_starts(history)
+        .into_iter()
+        .flat_map(|(first, end)| exchange_parts(history.get(first..end).unwrap_or_default()))
+        .collect()
+}
+
+/// Returns how many of the oldest messages make at most about `most` exchanges; at least those of the first.
+pub fn messages_of_exchanges(history: &[Arc<ChatMessage>], most: usize) -> usize {
+    let mut count = 0_usize;
+    for (first, end) in exchange_starts(history) {
+        count = count.saturating_add(exchange_parts(history.get(first..end).unwrap_or_default()).len());
+        if count > most && first > 0 {
+            return first;
         }
     }
-    let remembered = exchanges.into_iter().filter_map(|messages| {
-        let texts = messages.iter().filter(|message| !old::is_trivial(message)).filter_map(|message| {
-            let text = message.parts.iter().find_map(|part| match part {
-                Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
-                Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => {
-                    None
-                }
-            })?;
-            let who = if message.role == Role::User { "The person" } else { "The agent" };
-            Some(format!("{who}: {text}"))
+    history.len()
+}
+
+/// Returns the first place of each exchange, and the place after its last.
+fn exchange_starts(history: &[Arc<ChatMessage>]) -> Vec<(usize, usize)> {
+    let opens = |place: &usize| *place == 0 || opens_turn(history, *place);
+    let starts: Vec<usize> = (0..history.len()).filter(opens).collect();
+    let ends = starts.iter().skip(1).copied().chain([history.len()]);
+    starts.iter().copied().zip(ends).collect()
+}
+
+/// Returns one exchange as it is remembered: its texts, in parts of at most [`MAX_EXCHANGE_CHARS`].
+fn exchange_parts(messages: &[Arc<ChatMessage>]) -> Vec<Exchange> {
+    let spoken = messages.iter().filter(|message| matches!(message.role, Role::User | Role::Assistant));
+    let mut label: Option<Label> = None;
+    let mut text = String::new();
+    for message in spoken {
+        label.get_or_insert_with(|| message.label.clone()).join(&message.label);
+        if old::is_trivial(message) {
+            continue;
+        }
+        let texts = message.parts.iter().filter_map(|part| match part {
+            Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
+            Part::Text { .. } | Part::Call(_) | Part::Result(_) | Part::Reasoning(_) | Part::File(_) => None,
         });
-        let text = texts.collect::<Vec<_>>().join("\n");
-        let label = messages.iter().fold(None, |label: Option<Label>, message| match label {
-            None => Some(message.label.clone()),
-            Some(mut label) => {
-                label.join(&message.label);
-                Some(label)
-            }
-        })?;
-        (!text.is_empty()).then(|| Exchange { text: text::cut_text(&text, MAX_EXCHANGE_CHARS), label })
-    });
-    remembered.collect()
+        let said = texts.collect::<Vec<_>>().join("\n");
+        if !said.is_empty() {
+            let who = if message.role == Role::User { "The person" } else { "The agent" };
+            let separator = if text.is_empty() { "" } else { "\n" };
+            text.push_str(&format!("{separator}{who}: {said}"));
+        }
+    }
+    let Some(label) = label else { return Vec::new() };
+    let parts = text::split_text(&text, MAX_EXCHANGE_CHARS);
+    parts.into_iter().map(|text| Exchange { text: text.to_owned(), label: label.clone() }).collect()
 }
 
 /// The join of the labels of messages.

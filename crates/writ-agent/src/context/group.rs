@@ -9,6 +9,8 @@ use writ_types::chat::{ChatMessage, Part, Role};
 pub(super) struct MessageGroup {
     /// The place of the first of them in the conversation.
     pub(super) place: usize,
+    /// The place of the last of them.
+    pub(super) last: usize,
     pub(super) messages: Vec<Arc<ChatMessage>>,
 }
 
@@ -26,10 +28,11 @@ pub(super) fn group_messages(
     for (place, message) in messages {
         match (message.role, groups.last_mut()) {
             (Role::Tool, Some(group)) if group.messages.iter().any(|message| has_calls(message)) => {
-                group.messages.push(message)
+                group.messages.push(message);
+                group.last = place;
             }
             (Role::System | Role::User | Role::Assistant | Role::Tool, _) => {
-                groups.push(MessageGroup { place, messages: vec![message] });
+                groups.push(MessageGroup { place, last: place, messages: vec![message] });
             }
         }
     }
@@ -38,6 +41,13 @@ pub(super) fn group_messages(
     }
     groups.retain(|group| !group.messages.is_empty());
     groups
+}
+
+impl MessageGroup {
+    /// Returns true if one of these places of the conversation is of the group.
+    pub(super) fn has_place(&self, places: &[usize]) -> bool {
+        places.iter().any(|place| (self.place..=self.last).contains(place))
+    }
 }
 
 fn has_calls(message: &ChatMessage) -> bool {

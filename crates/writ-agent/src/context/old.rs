@@ -95,10 +95,6 @@ pub(super) fn mask_results(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
             result.text = format!(
                 "[This result of {chars} characters was left out, since the conversation is long. {again}]"
             );
-            result.text = format!(
-                "[This result of {chars} characters was left out, since the conversation is long. Call the tool again \
-                 if you need it.]"
-            );
             // The text is the harness's own now; how far the call may be trusted stays with the message.
             result.label = Label { taint: Taint::Owner, ..result.label.clone() };
         }
@@ -195,5 +191,44 @@ impl EvictedMessages {
             text.push_str(&quoted);
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::chat::{ToolOutcome, ToolResult};
+
+    use super::*;
+
+    fn masked(text: &str) -> String {
+        let result = ToolResult {
+            call_id: "c".to_owned(),
+            name: "exec".to_owned(),
+            outcome: ToolOutcome::Done,
+            text: text.to_owned(),
+            label: Label::new(Taint::External),
+            fields: Vec::new(),
+            kept: None,
+        };
+        let message = ChatMessage {
+            role: Role::Tool,
+            parts: vec![Part::Result(result)],
+            label: Label::new(Taint::External),
+        };
+        match mask_results(Arc::new(message)).parts.as_slice() {
+            [Part::Result(result)] => result.text.clone(),
+            parts => panic!("{parts:?}"),
+        }
+    }
+
+    /// A result that is stored whole is read again by its handle; the tool is not called once more for it.
+    #[test]
+    fn a_masked_result_names_the_handle_under_which_it_is_stored() {
+        let long = "x".repeat(400);
+        let stored = masked(&format!("{long}[The rest: `result_read` with {{\"handle\": \"$r12\"}}]"));
+        assert!(stored.contains("`result_read` with the handle \"$r12\" shows it again"), "{stored}");
+        assert!(!stored.contains("Call the tool again"), "{stored}");
+        assert!(masked(&long).contains("Call the tool again"));
+        assert_eq!(masked("short"), "short");
     }
 }

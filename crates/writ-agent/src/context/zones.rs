@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, estimate_tokens, estimate_tokens_of_chars};
+use writ_types::chat::{
+    ChatMessage, FileRef, ModelRequest, Part, Role, estimate_tokens, estimate_tokens_of_chars,
+};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
@@ -315,7 +317,8 @@ fn history_units(
     let history = seed.history.iter().enumerate().filter(|(_, message)| !is_rehydration_note(message));
     let groups = group::group_messages(history.map(|(place, message)| (place, Arc::clone(message))));
     let units = groups.into_iter().filter_map(|group| {
-        let pinned = seed.pinned_places.contains(&group.place);
+        // A call is not shown without its results: pinning one of them pins all.
+        let pinned = group.has_place(&seed.pinned_places);
         if is_scarce && !pinned && group.messages.iter().all(|message| old::is_trivial(message)) {
             return None;
         }
@@ -379,6 +382,10 @@ fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
 pub(super) fn message_tokens(message: &ChatMessage) -> u64 {
     // Estimates only: providers count differently, and a turn corrects itself by refusals.
     let part_tokens = |part: &Part| match part {
+        // Its files join the request just before it is sent.
+        Part::Text { text } if message.role == Role::User => {
+            estimate_tokens(text).get().saturating_add(FileRef::tokens_of_files(text))
+        }
         Part::Text { text } => estimate_tokens(text).get(),
         Part::Call(call) => {
             estimate_tokens(&call.name).get() + estimate_tokens(&call.arguments.to_string()).get()

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::json;
 use writ_agent::config::{AgentConfig, ContextConfig, Share};
 use writ_agent::context::compact::{
-    CompactionReason, describe_groups, exchanges, note_of_messages, plan_compaction,
+    CompactionReason, describe_groups, describe_message, exchanges, messages_of_exchanges, note_of_messages,
+    pinned_tokens, plan_compaction, quote_message,
 };
 use writ_agent::context::{ContextError, Zone, assemble_context};
 use writ_agent::event::{CarriedItem, ContextSeed, WorkspaceItem};
-use writ_types::chat::{ChatMessage, Part, Role, ToolCall, ToolOutcome};
+use writ_types::chat::{ChatMessage, FileRef, Part, Role, ToolCall, ToolOutcome};
 use writ_types::error::{Exit, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
@@ -227,13 +228,81 @@ fn groups_exchanges_and_notes_say_what_left() {
     );
     assert_eq!(groups[1].label.taint, Taint::External);
     let short = describe_groups(&old, 500);
-    assert!(short.iter().all(|group| group.text.chars().count() <= 80));
+    assert!(short.iter().map(|group| group.text.chars().count()).sum::<usize>() <= 500 + 9, "{short:?}");
     let exchanges = exchanges(&old);
     assert_eq!(exchanges.len(), 3);
     assert_eq!(exchanges[0].text, "The person: request 1\nThe agent: answer 1");
     let (note, label) = note_of_messages(&old, Tokens::new(1_000));
     assert!(note.contains("12 earlier messages") && note.contains("- request 3"), "{note}");
     assert_eq!(label.taint, Taint::Owner);
+}
+
+/// A scorer reads short messages whole, whatever long ones stand beside them.
+#[test]
+fn a_long_group_takes_no_room_from_short_ones() {
+    let mut old = history(3, 50);
+    old.push(Arc::new(said(Role::User, &"long ".repeat(1_000))));
+    let groups = describe_groups(&old, 3_000);
+    let sizes: Vec<usize> = groups.iter().map(|group| group.text.chars().count()).collect();
+    assert!(sizes.iter().sum::<usize>() <= 3_000, "{sizes:?}");
+    assert!(sizes[..9].iter().sum::<usize>() > 800 && sizes[9] > 1_500, "{sizes:?}");
+    assert!(groups[..9].iter().all(|group| !group.text.contains("left out")), "{groups:?}");
+    let many = describe_groups(&history(200, 50), 1_000);
+    assert!(many.iter().map(|group| group.text.chars().count()).sum::<usize>() <= 1_700);
+    assert_eq!((many[0].text.as_str(), many.len()), ("…", 600), "every group has its number");
+}
+
+/// What is remembered of an exchange is all of what was said, in as many parts as it takes.
+#[test]
+fn a_long_exchange_is_remembered_in_parts() {
+    let mut answer = said(Role::Assistant, &"alpha beta gamma ".repeat(200));
+    answer.parts.push(Part::Text { text: format!("and {} omega", "delta ".repeat(50)) });
+    let old: Vec<Arc<ChatMessage>> = [said(Role::User, "tell me"), answer].map(Arc::new).into();
+    let parts = exchanges(&old);
+    assert!(parts.len() >= 2 && parts.iter().all(|part| part.text.chars().count() <= 1_800));
+    let all = parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join(" ");
+    assert_eq!(all.matches("gamma").count(), 200);
+    assert!(all.starts_with("The person: tell me") && all.ends_with("omega"), "{all}");
+    let many = history(100, 1);
+    assert_eq!(messages_of_exchanges(&many, 64), 64 * 4, "whole exchanges");
+    assert_eq!(messages_of_exchanges(&many, 100), many.len());
+    assert_eq!(messages_of_exchanges(&old, 1), old.len(), "one at least");
+}
+
+/// The owner pins a row, and a row may be one result of several.
+#[test]
+fn pinning_a_result_pins_its_call() {
+    let mut seed = seed();
+    seed.history = history(12, 100);
+    // The third message of the second turn: its result.
+    seed.pinned_places = vec![4 + 2];
+    let assembled = assemble_context(&config(2_000), &seed, &[], &[], OUTPUT).expect("fits");
+    let texts = texts_of(&assembled.request);
+    assert!(texts.contains("result 2 abcd") && !texts.contains("result 3 abcd"), "{texts}");
+    let pinned = pinned_tokens(&seed.history, &[4 + 2]).get();
+    assert!((100..150).contains(&pinned), "{pinned}");
+    assert_eq!(pinned, pinned_tokens(&seed.history, &[4 + 1, 4 + 2]).get(), "once");
+}
+
+/// A message is measured, and carried, as long as it is; only for a list it is cut.
+#[test]
+fn a_quoted_message_is_whole() {
+    let long = said(Role::User, &"x".repeat(100_000));
+    assert_eq!(quote_message(&long), format!("person: {}", "x".repeat(100_000)));
+    assert!(describe_message(&long).chars().count() < 7_000);
+    assert!(pinned_tokens(&[Arc::new(long)], &[0]) >= Tokens::new(25_000));
+}
+
+/// The files of a message join its request later, and are counted from the start.
+#[test]
+fn the_files_of_a_message_are_counted_with_it() {
+    let pages = "<</Type/Page>>".repeat(20);
+    let bytes = format!("%PDF-1.4\n{pages}startxref\n9\n%%EOF\n");
+    let file = FileRef::describe_file("a.pdf", bytes.as_bytes()).expect("a PDF file");
+    let message = |role| Arc::new(said(role, &file.to_line()));
+    let sent = pinned_tokens(&[message(Role::User)], &[0]).get();
+    assert!(sent > file.estimated_tokens() && sent < file.estimated_tokens() + 100, "{sent}");
+    assert!(pinned_tokens(&[message(Role::Assistant)], &[0]).get() < 100, "files come from people");
 }
 
 /// Rows: SIL-073 (in part: real counts that are above the estimate fit the budget)

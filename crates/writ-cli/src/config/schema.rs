@@ -98,7 +98,6 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("models.tiers.fast", ValueKind::Text),
     owner_key("models.tiers.standard", ValueKind::Text),
     owner_key("models.tiers.reasoning", ValueKind::Text),
-    owner_key("models.skills.*", ValueKind::Text),
     owner_key("models.effort.*", ValueKind::OneOf(&["low", "medium", "high"])),
     owner_key("models.role_fallback.*", ValueKind::Texts),
     owner_key("models.prices.*.input", ValueKind::Whole(0, MOST)),

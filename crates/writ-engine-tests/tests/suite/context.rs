@@ -227,17 +227,21 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 /// A scorer keeps a group word for word, what is pinned stays whatever it says, what left is remembered, and the owner is
 /// notified and can look. The prompt asks for what a summary is for.
 ///
-/// Rows: SIL-079 SIL-080 SIL-082 (in part: what left is found again) WIN-352
+/// Rows: SIL-079 SIL-080 (in part: pinned items stay whatever the scorer says) SIL-082 (in part: what left is found again)
+/// Rows: WIN-352 (in part: what the prompt asks for)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let noted = Arc::clone(&seen);
+    let prompt = Arc::new(Mutex::new(String::new()));
+    let prompted = Arc::clone(&prompt);
     let script = |_| {
         move |request: &ParsedRequest| {
             if let Some(refused) = note(&noted, request, 10) {
                 return refused;
             }
             if is_summary(request) {
+                *prompted.lock().expect("no panic") = request.system.clone();
                 let output =
                     json!({ "summary": "Ann likes tea.", "keep_groups": [3], "evict_groups": [1, 2] });
                 return Reply::text(&output.to_string());
@@ -268,6 +272,9 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
         }
         assert_eq!(seen.lock().expect("no panic").summaries, 1);
         let asked = seen.lock().expect("no panic").asked[0].clone();
+        for wanted in ["decisions", "action items", "the state of", "key facts"] {
+            assert!(prompt.lock().expect("no panic").contains(wanted), "{wanted}");
+        }
         assert!(asked.contains("in at most") && asked.contains("[group 1]\nperson: number 0"), "{asked}");
         let mut told = false;
         while let Ok(frame) = watching.live.try_recv() {
@@ -346,6 +353,86 @@ fn a_scorer_that_fails_costs_nothing_but_its_calls() {
         let seen = seen.lock().expect("no panic");
         assert!(seen.summaries > asked, "it is asked again");
         assert_eq!((seen.over, seen.without_rule), (0, 0));
+    });
+    handed.end();
+}
+
+/// A summary that fails is paid for: what it cost counts for the money of its turn.
+#[test]
+fn the_cost_of_a_failed_summary_counts_for_its_turn() {
+    let summaries = Arc::new(Mutex::new(0_u32));
+    let asked = Arc::clone(&summaries);
+    let change = |parts: &mut EngineParts| {
+        roomy(parts);
+        parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+        parts.config.budget.max_cost_per_turn = Some(MicroUsd::new(1_000_000));
+    };
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            if is_summary(request) {
+                *asked.lock().expect("no panic") += 1;
+                // A million tokens cost more than the turn may.
+                return Reply::text("I would rather not.").with_usage(1_000_000, 10);
+            }
+            Reply::text("Heard.").with_usage(1_000, 10)
+        }
+    };
+    let handed = TestEngine::priced(change, script);
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0..60 {
+            let text = format!("number {n}: {}", "some words that fill the window ".repeat(12));
+            let (exit, text) = handed.send_in(&mut joined, &format!("m{n}"), &text).await;
+            if *summaries.lock().expect("no panic") == 0 {
+                assert_eq!(exit, Exit::Done, "{text}");
+                continue;
+            }
+            assert_eq!(exit, Exit::Budget, "{text}");
+            assert!(text.contains("budget.max_cost_per_turn"), "{text}");
+            return;
+        }
+        panic!("it is never compacted");
+    });
+    handed.end();
+}
+
+/// A request that was too long is followed by a shorter one in the same turn: a cassette names the one that was answered.
+#[test]
+fn a_cassette_names_the_request_that_was_answered() {
+    let refused = Arc::new(Mutex::new(false));
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            let mut refused = refused.lock().expect("no panic");
+            if !*refused && request.last_user_text().starts_with("number 8") {
+                *refused = true;
+                let fault = ReplyFault::ContextOver { window: 7_000, sent: 10_000 };
+                return Reply::default().with_fault(fault);
+            }
+            Reply::text("Heard.")
+        }
+    };
+    let change = |parts: &mut EngineParts| {
+        roomy(parts);
+        parts.config.agent_config.context.total_tokens = Tokens::new(40_000);
+    };
+    let handed = TestEngine::with(change, script);
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0..9 {
+            let text = format!("number {n}: {}", "a word ".repeat(450));
+            let (exit, text) = handed.send_in(&mut joined, &format!("m{n}"), &text).await;
+            assert_eq!(exit, Exit::Done, "{text}");
+        }
+        let page =
+            handed.call("sessions.cassette", json!({ "session": joined.session })).await.expect("read");
+        let of_last = |track: &&Value| track["turn"] == json!(9);
+        let tracks: Vec<&Value> = page["tracks"].as_array().expect("tracks").iter().filter(of_last).collect();
+        let lengths: Vec<u64> = tracks.iter().filter_map(|track| track["length"].as_u64()).collect();
+        assert_eq!(lengths.len(), 1, "{tracks:?}");
+        assert!(
+            lengths[0] < 5_000,
+            "the request that was answered had less than the seven thousand: {lengths:?}"
+        );
     });
     handed.end();
 }

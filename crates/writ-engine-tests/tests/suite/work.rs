@@ -559,6 +559,15 @@ fn needs_userns_the_spending_of_an_item_is_that_of_its_calls() {
         let session: SessionId = shown.summary.session;
         let used = engine.store.session_usage(session).await.expect("reads");
         assert_eq!(used.usage.total_tokens().get(), 4 * 108);
+        let report = engine.call("budget.report", json!({ "by": "item" })).await.expect("answered");
+        let row = &report["rows"][0];
+        assert_eq!(
+            (row["name"].as_str(), row["model_calls"].as_u64()),
+            (Some(item.as_str()), Some(4)),
+            "{report}"
+        );
+        let renewed = engine.call("budget.renew", json!({ "session": session })).await;
+        assert!(renewed.expect_err("refused").outside.contains("approved with its plan"));
     });
     let calls = engine.facts("model_called").len();
     assert_eq!(calls, 4);

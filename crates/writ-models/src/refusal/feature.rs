@@ -74,6 +74,10 @@ const REFUSALS: [&str; 12] = [
     "is not allowed",
 ];
 
+/// Words of a refusal that ends by itself: the part is taken again soon.
+const PASSING: [&str; 6] =
+    ["temporarily", "try again", "retry", "overloaded", "at the moment", "currently unavailable"];
+
 /// Returns the part of the request that a provider's message refuses, if it is about one. Servers have no code for this, so
 /// their words decide.
 pub(super) fn recognise_feature(message: &str, status: u16) -> Option<Feature> {
@@ -82,7 +86,8 @@ pub(super) fn recognise_feature(message: &str, status: u16) -> Option<Feature> {
         return None;
     }
     let message = message.to_lowercase();
-    if !REFUSALS.iter().any(|words| message.contains(words)) {
+    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    if !says(&REFUSALS) || says(&PASSING) {
         return None;
     }
     let names = |words: &[&str]| words.iter().any(|word| message.contains(word));
@@ -126,6 +131,8 @@ mod tests {
             ("this model does not support PDF input", 400, Some(Feature::Files)),
             ("Invalid schema for response_format 'x': 'required' is missing", 400, None),
             ("the request was refused", 400, None),
+            ("The vision service is temporarily unavailable", 500, None),
+            ("image input is unavailable, please try again later", 500, None),
             ("This model does not support tools", 401, None),
             ("model 'qwen' not found", 404, None),
         ];

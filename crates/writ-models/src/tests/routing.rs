@@ -13,8 +13,23 @@ use crate::call::Models;
 use crate::config::{ModelRole, ModelsConfig, ProviderKind};
 use crate::provider::{ModelsConfigError, Routes};
 
+/// Reads a configuration. The models of skills, which are no setting yet, are taken from the same text.
 fn parsed(text: &str) -> Result<ModelsConfig, toml::de::Error> {
-    toml::from_str(text)
+    let mut table: toml::Table = toml::from_str(text)?;
+    let models = table.get_mut("models").and_then(toml::Value::as_table_mut);
+    let skills = models.and_then(|models| models.remove("skills"));
+    let mut config: ModelsConfig = table.try_into()?;
+    if let Some(skills) = skills {
+        config.models.skills = skills.try_into()?;
+    }
+    Ok(config)
+}
+
+/// As long as there are no skills, a model for one would do nothing: it is no setting.
+#[test]
+fn a_model_for_a_skill_is_no_setting_as_long_as_there_are_no_skills() {
+    let read = toml::from_str::<ModelsConfig>("[models.skills]\ndeploy_check = \"ollama/skill\"");
+    assert!(read.expect_err("refused").to_string().contains("skills"));
 }
 
 fn routes(text: &str) -> Result<Routes, ModelsConfigError> {

@@ -45,9 +45,13 @@ fn wrong(method: &str, why: impl Into<String>) -> EngineError {
 }
 
 /// Reads a session that was not erased.
-async fn readable(services: &Services, session: SessionId, method: &str) -> Result<SessionRow, EngineError> {
+pub(super) async fn readable(
+    services: &Services,
+    session: SessionId,
+    method: &str,
+) -> Result<SessionRow, EngineError> {
     let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
-    if row.metadata.contains_key(ERASED_AT) {
+    if erase::is_erased(&row) {
         return Err(wrong(method, "the content of this session was erased"));
     }
     Ok(row)
@@ -238,7 +242,11 @@ pub(super) async fn erase_session(
     services: &Services,
     SessionName { session }: SessionName,
 ) -> Result<SessionErasure, EngineError> {
-    readable(services, session, "sessions.erase").await?;
+    let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
+    // One that has begun is gone on with.
+    if row.metadata.contains_key(ERASED_AT) {
+        return Err(wrong("sessions.erase", "the content of this session was erased"));
+    }
     erase::erase_content(services, session, "owner").await
 }
 

@@ -155,6 +155,11 @@ pub(super) async fn renew_session(
     if session.terms.order.is_some() {
         return Err(refused("what an order grants is for all of its turns: issue another order"));
     }
+    if session.terms.work.is_some() {
+        return Err(refused(
+            "the budget of a work item was approved with its plan: propose the work anew with more",
+        ));
+    }
     let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
     let config = &services.config.budget;
     if spent.day_tokens >= config.max_tokens_per_day {

@@ -8,7 +8,6 @@ use writ_agent::effect::Effect;
 use writ_agent::event::{Event, ModelFailure, StoredEvent};
 use writ_agent::turn::Turn;
 use writ_store::reads::{SessionReads as _, TurnReads as _};
-use writ_store::sessions::ERASED_AT;
 use writ_store::turns::TurnRow;
 use writ_types::api::cassette::{CASSETTE_VERSION, CassettePage, CassetteQuery, CassetteTrack};
 use writ_types::chat::{ModelReply, ModelRequest, Part, ToolCall, ToolResult, estimate_tokens};
@@ -17,6 +16,7 @@ use writ_types::id::{AskId, SessionId};
 use writ_types::taint::Label;
 use writ_types::unit::Tokens;
 
+use super::archive::readable;
 use super::{MAX_LISTED_BYTES, to_json};
 use crate::error::EngineError;
 use crate::history::read_turn_events;
@@ -25,6 +25,8 @@ use crate::session::{AGENT, TitleRecord};
 
 /// The most turns of one page.
 const MAX_PAGE_TURNS: usize = 200;
+/// The most rows of histories that are read for one page; one turn's are read in any case.
+pub(super) const MAX_PAGE_ROWS: usize = 20_000;
 
 /// A step of a stored turn, with what the machine had asked for.
 pub(super) enum StoredStep {
@@ -105,15 +107,26 @@ impl Folding {
         let mut effects = Vec::new();
         let answered =
             if let Event::Acted { result, .. } = &event { Some(result.call_id.clone()) } else { None };
+        let is_of_model = matches!(event, Event::ModelReplied { .. } | Event::ModelFailed { .. });
         self.machine
             .handle_event(event, at, &mut effects)
             .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
         if self.machine.phase() != phase {
             self.due.clear();
         }
-        self.due.retain(
-            |effect| !matches!(effect, Effect::Act { call, .. } if Some(&call.id) == answered.as_ref()),
-        );
+        self.due.retain(|effect| match effect {
+            Effect::Act { call, .. } => Some(&call.id) != answered.as_ref(),
+            // A request that was too long is followed by another in the same phase.
+            Effect::CallModel { .. } => !is_of_model,
+            Effect::JudgeInput { .. }
+            | Effect::Record { .. }
+            | Effect::Recall { .. }
+            | Effect::CancelModel
+            | Effect::CancelTool { .. }
+            | Effect::JudgeOutput { .. }
+            | Effect::Deliver { .. }
+            | Effect::Finish(_) => true,
+        });
         self.due.extend(effects);
         Ok(())
     }
@@ -134,13 +147,13 @@ pub(super) async fn page_of_turns(
     services: &Services,
     CassetteQuery { session, after }: CassetteQuery,
 ) -> Result<(Vec<TurnRow>, bool), EngineError> {
-    let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
-    if row.metadata.contains_key(ERASED_AT) {
-        let why = "the content of this session was erased".to_owned();
-        return Err(EngineError::Params { method: "sessions.cassette".to_owned(), why });
-    }
-    let turns = services.journal.store.session_turns(session, after, MAX_PAGE_TURNS).await?;
+    readable(services, session, "sessions.cassette").await?;
+    let mut turns = services.journal.store.session_turns(session, after, MAX_PAGE_TURNS).await?;
     let more = turns.len() >= MAX_PAGE_TURNS;
+    // A turn that runs is not whole, and those after it are not passed over.
+    let ended = turns.iter().take_while(|turn| turn.ended_at.is_some()).count();
+    let more = more && ended == turns.len();
+    turns.truncate(ended);
     Ok((turns, more))
 }
 
@@ -154,9 +167,15 @@ pub(super) async fn read_cassette(
     if query.after == 0 {
         tracks.push(head(services, query.session).await?);
     }
-    let (mut bytes, mut last) = (0_usize, None);
+    let (mut bytes, mut rows, mut last) = (0_usize, 0_usize, None);
     for turn in turns {
-        let read = turn_tracks(services, &turn).await?;
+        if rows > MAX_PAGE_ROWS {
+            more = true;
+            break;
+        }
+        let events = read_turn_events(&services.journal.store, turn.session, turn.id).await?;
+        rows = rows.saturating_add(rows_of(&events));
+        let read = turn_tracks(services, &turn, events)?;
         for track in &read {
             bytes = bytes.saturating_add(to_json(track)?.to_string().len());
         }
@@ -184,10 +203,22 @@ async fn head(services: &Services, session: SessionId) -> Result<CassetteTrack, 
     })
 }
 
+/// Returns the number of rows of the history that the events of a turn hold.
+pub(super) fn rows_of(events: &[StoredEvent]) -> usize {
+    let history = |stored: &StoredEvent| {
+        if let Event::Opened(opened) = &stored.event { opened.seed.history.len() } else { 0 }
+    };
+    events.iter().map(history).sum()
+}
+
 /// The lines of one turn. Texts were masked when they were stored, and are masked again with what is secret now.
-async fn turn_tracks(services: &Services, row: &TurnRow) -> Result<Vec<CassetteTrack>, EngineError> {
+fn turn_tracks(
+    services: &Services,
+    row: &TurnRow,
+    events: Vec<StoredEvent>,
+) -> Result<Vec<CassetteTrack>, EngineError> {
     let (turn, mut tracks, mut folding) = (row.number, Vec::new(), Folding::new());
-    for stored in read_turn_events(&services.journal.store, row.session, row.id).await? {
+    for stored in events {
         let track = match folding.step_of(&stored.event)? {
             StoredStep::Message(text, label) => {
                 Some(CassetteTrack::Message { turn, text, taint: label.taint })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_agent::config::AgentConfig;
-use writ_agent::context::compact::describe_message;
+use writ_agent::context::compact::{describe_message, pinned_tokens, quote_message};
 use writ_agent::context::{Assembled, ItemUse, Zone, assemble_context};
 use writ_agent::event::ContextSeed;
 use writ_inspect::show::escape_line;
@@ -21,13 +21,15 @@ use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::MAX_LISTED;
+use super::archive::readable;
 use crate::budget;
-use crate::compaction::{self, MAX_PINS};
+use crate::compaction::{self, MAX_PARTS, MAX_PINS};
 use crate::dispatch::seed;
 use crate::error::EngineError;
 use crate::estimates::NO_CORRECTION;
 use crate::history::TurnHistory;
-use crate::place;
+use crate::place::{self, CallPlace};
+use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{CONTEXT_PINS, Session};
 
@@ -43,12 +45,13 @@ const MAX_COMPARED: usize = 5_000;
 /// The most characters of the beginning of an item.
 const MAX_BEGINNING: usize = 160;
 
-/// The share of the context, as a divisor, that one pinned message may take.
+/// The share of the context, as a divisor, that all pinned messages may take together.
 const PINNED_SHARE: u64 = 4;
 
 /// The context of a session as its next turn would begin with it.
 struct NextContext {
     session: Arc<Session>,
+    profile: Arc<AgentProfile>,
     config: AgentConfig,
     seed: ContextSeed,
     history: TurnHistory,
@@ -60,24 +63,43 @@ async fn next_context(
     services: &Services,
     SessionName { session }: SessionName,
 ) -> Result<NextContext, EngineError> {
-    let session = services.sessions.get(session).await?;
-    let profile = Arc::clone(services.profiles.executor());
-    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
-    let (mut seed, history) = seed::seed((services, &session, &profile), None, &spent).await?;
-    let config = seed::settings(services, &profile, &seed);
+    let row = readable(services, session, "context.show").await?;
+    let session = services.sessions.get(row.id).await?;
+    let profile = profile_of(services, &session)?;
+    let (mut seed, history, config) = next_seed(services, &session, &profile).await?;
     seed.history.clone_from(&history.messages);
     let assembled = assemble_context(&config.context, &seed, &[], &[], config.limits.max_output_tokens)
         .map_err(|error| EngineError::Context(Box::new(error.report())))?;
-    Ok(NextContext { session, config, seed, history, assembled })
+    Ok(NextContext { session, profile, config, seed, history, assembled })
+}
+
+/// Returns the agent that answers in a session.
+fn profile_of(services: &Services, session: &Session) -> Result<Arc<AgentProfile>, EngineError> {
+    let agent = session.state().agent.clone();
+    let usual = &services.profiles.executor().consumer;
+    Ok(Arc::clone(services.profiles.find_for(usual, agent.as_deref())?))
+}
+
+/// Collects what a session's next turn would begin with, and its settings.
+async fn next_seed(
+    services: &Services,
+    session: &Session,
+    profile: &AgentProfile,
+) -> Result<(ContextSeed, TurnHistory, AgentConfig), EngineError> {
+    let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
+    let (seed, history) = seed::seed((services, session, profile), None, &spent).await?;
+    let config = seed::settings(services, profile, &seed);
+    Ok((seed, history, config))
 }
 
 /// Shows what the model of a session sees, and what each part costs.
 pub(super) async fn show_context(services: &Services, name: SessionName) -> Result<ContextView, EngineError> {
     let next = next_context(services, name).await?;
     let compactions = services.journal.store.compactions(next.session.id, MAX_COMPACTIONS).await?;
-    let profile = services.profiles.executor();
     let models = services.outside.models.get();
-    let route = models.map(|models| models.routes().route(profile.model));
+    let route = models.map(|models| next.profile.first_route(models.routes())).transpose();
+    let route = route.map_err(|error| EngineError::Context(Box::new(error.report())))?;
+    let route = route.as_ref();
     let model = route.map(|route| format!("{}/{}", route.provider.name, route.model));
     let real_per_1000 =
         model.as_deref().map_or(NO_CORRECTION, |model| services.life.experience.estimates.correction(model));
@@ -232,28 +254,50 @@ fn is_as_said(shown: &ChatMessage, said: &ChatMessage) -> bool {
     shown.parts.len() == said.parts.len() && shown.parts.iter().zip(&said.parts).all(is_whole)
 }
 
-/// Keeps a message of a session's history in its context.
+/// Keeps a message of a session's history in its context, with the calls and results that belong to it.
 pub(super) async fn pin_message(
     services: &Services,
     ContextPin { session, row }: ContextPin,
 ) -> Result<ContextPins, EngineError> {
     let refused = |why: String| EngineError::Params { method: "context.pin".to_owned(), why };
+    readable(services, session, "context.pin").await?;
     let session = services.sessions.get(session).await?;
-    let found = services.journal.store.chronicle_rows(session.id, &[row]).await?.pop();
-    let found = found.ok_or_else(|| refused(format!("the history of this session has no row {row}")))?;
-    let total = services.config.agent_config.context.total_tokens;
-    let tokens = estimate_tokens(&describe_message(&found.message));
-    if tokens.get() > total.get() / PINNED_SHARE {
-        return Err(refused(format!(
-            "message {row} takes about {tokens}, and one pinned message may take a quarter of context.total_tokens ({total})"
-        )));
+    if services.journal.store.chronicle_rows(session.id, &[row]).await?.is_empty() {
+        return Err(refused(format!("the history of this session has no row {row}")));
     }
     let mut pins = session.state().context.pins.clone();
     pins.insert(row);
     if pins.len() > MAX_PINS {
         return Err(refused(format!("{MAX_PINS} messages are pinned already: unpin one of them first")));
     }
+    let profile = profile_of(services, &session)?;
+    let (_, history, config) = next_seed(services, &session, &profile).await?;
+    let (tokens, total) =
+        (tokens_of(services, &session, &history, &pins).await?, config.context.total_tokens);
+    if tokens.get() > total.get() / PINNED_SHARE {
+        return Err(refused(format!(
+            "with message {row} the pinned messages take about {tokens}, and together they may take a quarter of the context \
+             ({total})"
+        )));
+    }
     set_pins(services, &session, pins).await
+}
+
+/// Returns the estimated tokens of what is pinned, whole: what was summarised as it is carried, the rest with its groups.
+async fn tokens_of(
+    services: &Services,
+    session: &Session,
+    history: &TurnHistory,
+    pins: &BTreeSet<u64>,
+) -> Result<Tokens, EngineError> {
+    let places = history.numbers.iter().enumerate().filter(|(_, row)| pins.contains(row));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    let mut tokens = pinned_tokens(&history.messages, &places);
+    let others: Vec<u64> = pins.iter().copied().filter(|row| !history.numbers.contains(row)).collect();
+    for row in services.journal.store.chronicle_rows(session.id, &others).await? {
+        tokens = tokens.saturating_add(estimate_tokens(&quote_message(&row.message)));
+    }
+    Ok(tokens)
 }
 
 /// Lets a pinned message go with the others.
@@ -289,18 +333,20 @@ pub(super) async fn compact_context(
     SessionName { session }: SessionName,
 ) -> Result<CompactionOutcome, EngineError> {
     let session = services.sessions.open_one(session).await?;
+    let profile = profile_of(services, &session)?;
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
-    let profile = Arc::clone(&place.profile);
-    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
-    let (seed, history) = seed::seed((services, &session, &profile), None, &spent).await?;
-    let config = seed::settings(services, &profile, &seed);
-    let Some(plan) = compaction::plan(services, &config, &seed, &history, true) else {
-        return Ok(CompactionOutcome { session: session.id, compaction: None });
-    };
+    let mut place = CallPlace { profile: Arc::clone(&profile), ..place };
     let cancel = session.state().over.child_token();
     // A stopping engine waits for it as for a turn.
     let _running = services.life.turns.token();
-    let done = compaction::compact(&place, (&config, plan), &history, &cancel).await?;
-    let compaction = done.map(|done| summary_of(done.compaction));
-    Ok(CompactionOutcome { session: session.id, compaction })
+    let mut last = None;
+    for _ in 0..MAX_PARTS {
+        let (seed, history, config) = next_seed(services, &session, &profile).await?;
+        let Some(plan) = compaction::plan(services, &config, &seed, &history, true) else { break };
+        let done = compaction::compact(&place, (&config, plan), &history, &cancel).await?;
+        place.spent.turn_cost = place.spent.turn_cost.saturating_add(done.cost);
+        let Some(compaction) = done.compaction else { break };
+        last = Some(summary_of(compaction));
+    }
+    Ok(CompactionOutcome { session: session.id, compaction: last })
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use writ_agent::event::StoredEvent;
 use writ_agent::turn::ContextParts;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::show::escape_line;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
+use writ_policy::rules::RuleSet;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_store::turns::TurnRow;
@@ -19,9 +21,9 @@ use writ_types::entry::Fact;
 use writ_types::id::AskId;
 use writ_types::taint::Label;
 
-use super::cassette::{Folding, StoredStep, page_of_turns};
+use super::cassette::{Folding, MAX_PAGE_ROWS, StoredStep, page_of_turns, rows_of};
 use super::{MAX_LISTED_BYTES, to_json};
-use crate::door::{Foreseen, RequestContext};
+use crate::door::{Circumstances, Foreseen, RequestContext};
 use crate::drive::origins::origins;
 use crate::error::EngineError;
 use crate::history::read_turn_events;
@@ -36,9 +38,15 @@ pub(super) async fn replay_session(
 ) -> Result<ReplayPage, EngineError> {
     let (turns, mut more) = page_of_turns(services, query).await?;
     let rehearsal = Rehearsal::of_session(services, query).await?;
-    let (mut steps, mut bytes, mut last) = (Vec::new(), 0_usize, None);
+    let (mut steps, mut bytes, mut rows, mut last) = (Vec::new(), 0_usize, 0_usize, None);
     for turn in turns {
-        let read = rehearsal.turn_steps(&turn).await?;
+        if rows > MAX_PAGE_ROWS {
+            more = true;
+            break;
+        }
+        let events = read_turn_events(&services.journal.store, turn.session, turn.id).await?;
+        rows = rows.saturating_add(rows_of(&events));
+        let read = rehearsal.turn_steps(&turn, events).await?;
         for step in &read {
             bytes = bytes.saturating_add(to_json(step)?.to_string().len());
         }
@@ -59,6 +67,7 @@ struct Rehearsal<'a> {
     session: Arc<Session>,
     profile: Arc<AgentProfile>,
     authority: Authority,
+    rules: Arc<RuleSet>,
 }
 
 impl<'a> Rehearsal<'a> {
@@ -70,14 +79,23 @@ impl<'a> Rehearsal<'a> {
         // A closed session has no grants left: the rehearsal has those that it would be opened with.
         let as_opened = Session::new(session.id, session.terms.clone(), state);
         let authority = services.keys.rehearse(&as_opened)?;
-        services.rules.refresh_rules(&session).await?;
-        Ok(Self { services, profile: Arc::clone(profile), session, authority })
+        let named = session.state().agent.as_deref().and_then(|name| services.rules.find_agent(name));
+        // Today's, without a word in the ledger that they are in force; where they cannot stand, the last good ones are.
+        let rules = match services.rules.session_rules(session.terms.project.as_deref(), named).await {
+            Ok(rules) => rules.unwrap_or_else(|| Arc::clone(&services.rules.in_force)),
+            Err(_) => services.rules.rules_of(Some(&session)),
+        };
+        Ok(Self { services, profile: Arc::clone(profile), session, authority, rules })
     }
 
-    async fn turn_steps(&self, row: &TurnRow) -> Result<Vec<ReplayStep>, EngineError> {
+    async fn turn_steps(
+        &self,
+        row: &TurnRow,
+        events: Vec<StoredEvent>,
+    ) -> Result<Vec<ReplayStep>, EngineError> {
         let recorded = RecordedTurn::of_turn(self.services, row).await?;
         let (mut steps, mut folding) = (Vec::new(), Folding::new());
-        for stored in read_turn_events(&self.services.journal.store, row.session, row.id).await? {
+        for stored in events {
             if let StoredStep::Call(call, label, result, ask) = folding.step_of(&stored.event)? {
                 let parts = folding.machine.context_parts();
                 steps.push(
@@ -120,6 +138,7 @@ impl<'a> Rehearsal<'a> {
             ..RequestContext::of(&self.authority, Spent::default())
         };
         let circumstances = self.services.door.circumstances(&prepared, standing.origins).await?;
+        let circumstances = Circumstances { rules: Arc::clone(&self.rules), ..circumstances };
         let foreseen = self.services.door.door.foresee(prepared, standing, &circumstances).await?;
         Ok(match foreseen {
             Foreseen::Permit => step(&intent, ReplayVerdict::Permit, "", ""),

@@ -111,7 +111,7 @@ async fn record_closing(
 }
 
 pub(super) async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
-    let session = services.sessions.get(row.id).await?;
+    let session = services.sessions.of_row(row).await?;
     let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
     let running = session.state().turns.first().map(|running| running.turn);
     let text = |key: &str| row.metadata.get(key).and_then(Value::as_str).map(str::to_owned);

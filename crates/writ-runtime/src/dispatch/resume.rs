@@ -130,11 +130,12 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         let mut label = lost.label.clone();
         label.join(&Label::new(Taint::External));
         drive.tally.count_call();
+        let item = drive.session.item_name();
         let result = Turn::unknown_result(&call, label);
         drive
             .feed(
                 Event::Acted { result, ask: None, ends: None },
-                lost.close(now, services.journal.budget_day(now)),
+                lost.close(now, services.journal.budget_day(now), item),
             )
             .await?;
         lost_step = true;

@@ -38,8 +38,8 @@ const PROFILE_LIMIT: usize = 8;
 /// more room.
 pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
     let config = &services.config.agent_config;
-    let correction = services.outside.models.get().map_or(NO_CORRECTION, |models| {
-        let route = models.routes().route(profile.model);
+    let route = services.outside.models.get().and_then(|models| profile.first_route(models.routes()).ok());
+    let correction = route.as_ref().map_or(NO_CORRECTION, |route| {
         services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
     });
     // Rooms are in real tokens, budgets in estimated ones.
@@ -48,10 +48,11 @@ pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &Conte
     };
     let config =
         &if correction == NO_CORRECTION { config.clone() } else { config.correct_estimates(correction) };
-    let room = services.outside.models.get().and_then(|models| {
-        let route = profile.first_route(models.routes()).ok()?;
-        models.context_room(&route, services.journal.clock.now())
-    });
+    let room = services
+        .outside
+        .models
+        .get()
+        .and_then(|models| models.context_room(route.as_ref()?, services.journal.clock.now()));
     let narrowed = room.map(|room| config.narrow_to(estimated(room)));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
     narrowed.filter(fits).unwrap_or_else(|| config.clone())
@@ -118,19 +119,22 @@ pub(super) async fn compact_history(
     (interrupts, heard): (&mut mpsc::Receiver<Interrupt>, &mut VecDeque<Interrupt>),
 ) -> Result<MicroUsd, EngineError> {
     let (services, session) = (&place.services, &place.session);
-    let Some(plan) = compaction::plan(services, config, seed, history, false) else {
-        return Ok(MicroUsd::ZERO);
-    };
-    // The summary is asked for with the turn's key.
-    services.journal.store.commit(held.take().into_relaxed()).await?;
-    let cancel = services.life.stop_now.child_token();
-    let work = compaction::compact(place, (config, plan), history, &cancel);
-    let Some(done) = while_hearing(work, (interrupts, heard), &cancel).await? else {
-        return Ok(MicroUsd::ZERO);
-    };
-    history.drop_compacted(done.compaction);
-    set_history(services, session, seed, history).await?;
-    Ok(done.cost)
+    let mut place = place.clone();
+    let mut cost = MicroUsd::ZERO;
+    for _ in 0..compaction::MAX_PARTS {
+        let Some(plan) = compaction::plan(services, config, seed, history, false) else { break };
+        // The summary is asked for with the turn's key.
+        services.journal.store.commit(held.take().into_relaxed()).await?;
+        let cancel = services.life.stop_now.child_token();
+        place.spent.turn_cost = cost;
+        let work = compaction::compact(&place, (config, plan), history, &cancel);
+        let done = while_hearing(work, (interrupts, heard), &cancel).await?;
+        cost = cost.saturating_add(done.cost);
+        let Some(compaction) = done.compaction else { break };
+        history.drop_compacted(compaction);
+        set_history(services, session, seed, history).await?;
+    }
+    Ok(cost)
 }
 
 /// Sets what of a seed depends on the history.

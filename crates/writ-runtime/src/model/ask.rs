@@ -45,6 +45,8 @@ pub(crate) async fn ask(
         return Ok(account.unanswered("no model is configured".to_owned()));
     };
     let (mut course, mut request) = (models.start_course(role), Arc::unwrap_or_clone(request));
+    // Its texts may be older than a secret that is known now.
+    services.journal.redactor.mask_request(&mut request);
     request.effort = request.effort.or(models.routes().effort(role));
     let cleared = match clear(&place, (models, role), (&mut request, label), &mut course) {
         Ok(cleared) => cleared,

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
+use writ_models::ModelRole;
 use writ_models::embedding::PlannedEmbedding;
 use writ_models::error::ModelError;
 use writ_models::provider::Route;
-use writ_policy::budget::Spent;
+use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::Mode;
-use writ_store::batch::{Op, UsageDelta};
+use writ_store::batch::{Batch, Op, UsageDelta, UsageShare};
+use writ_store::reads::SessionReads as _;
 use writ_types::chat::Usage;
-use writ_types::entry::Fact;
+use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::ToReport as _;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
@@ -22,7 +24,7 @@ use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::Surface;
+use crate::session::{CLOSED_AT, Session, Surface};
 use crate::{budget, opening, place};
 
 /// Asks the model of a route for the vectors of texts with a label.
@@ -60,8 +62,10 @@ pub(crate) async fn embed_texts(
     let permit = match services.door.pass_ungated(Pending::new(), prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => {
-            // A session that has used up its tokens is replaced by another.
-            services.memories.set_session(None);
+            let rule = Exhausted::SessionTokens.setting_name();
+            if denial.reason == DenyReason::Budget && denial.rule == rule {
+                end_session(services, &place.session).await?;
+            }
             return Ok(Err(EmbedError::Away(denial.text.clone())));
         }
         Passage::Ask(_) | Passage::Simulated(_) => {
@@ -80,14 +84,17 @@ pub(crate) async fn embed_texts(
         Fact::ModelCalled { attempt, requested, actual, stop: None, usage, cost, error, sealed_reply: None };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
-    ops.push(Op::AddUsage(UsageDelta {
+    let delta = UsageDelta {
         session: Some(place.session.id),
         at: services.journal.budget_day(now),
         usage,
         cost: cost.unwrap_or_default(),
         tool_calls: 0,
         model_calls: 1,
-    }));
+    };
+    let role = ModelRole::Embedding.as_str().to_owned();
+    let share = UsageShare { delta, role, model: planned.requested_model(), item: None };
+    ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
     place.commit(ops).await?;
     Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
         EmbedError::Away(services.journal.redactor.mask_report(error.report()).outside)
@@ -111,12 +118,16 @@ fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Labe
     }
 }
 
-/// Returns the place under which vectors are requested: a session of its own for each run of the engine.
+/// Returns the place under which vectors are requested: the engine's own session, which is in no list and outlives its run.
 async fn embedding_place(services: &Arc<Services>) -> Result<CallPlace, EngineError> {
     let session = match services.memories.session() {
         Some(session) => session,
         None => {
-            let session = opening::open_session(services, None, false, false, Surface::Local).await?;
+            let _opening = services.sessions.opening.lock().await;
+            let session = match services.journal.store.internal_session().await? {
+                Some(row) => services.sessions.get(row.id).await?,
+                None => opening::open_session(services, None, false, false, Surface::Engine).await?,
+            };
             services.memories.set_session(Some(Arc::clone(&session)));
             session
         }
@@ -124,4 +135,15 @@ async fn embedding_place(services: &Arc<Services>) -> Result<CallPlace, EngineEr
     let spent: Spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
     let place = place::outside_turn(services, session).await?;
     Ok(CallPlace { spent, ..place })
+}
+
+/// Closes the engine's session, since its tokens are used up: the next request opens another.
+async fn end_session(services: &Services, session: &Session) -> Result<(), EngineError> {
+    let at = services.journal.clock.now().to_string();
+    let op =
+        Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value: Some(at.into()) };
+    services.journal.store.commit(Batch::relaxed(vec![op])).await?;
+    session.state().closed = true;
+    services.memories.set_session(None);
+    Ok(())
 }

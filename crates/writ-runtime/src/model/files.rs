@@ -25,7 +25,7 @@ pub(super) async fn attach_files(
     request: &mut ModelRequest,
 ) -> Result<(), EngineError> {
     let (mut count, mut bytes) = (0_usize, 0_usize);
-    let mut read: BTreeMap<Digest, Option<Arc<str>>> = BTreeMap::new();
+    let mut read: BTreeMap<Digest, Option<(FileRef, Arc<str>)>> = BTreeMap::new();
     for message in request.messages.iter_mut().rev().filter(|message| message.role == Role::User) {
         let texts = message.parts.iter().filter_map(|part| match part {
             Part::Text { text } => Some(text),
@@ -39,14 +39,20 @@ pub(super) async fn attach_files(
                 continue;
             }
             (count, bytes) = (count + 1, bytes + size);
-            let content = match read.get(&file.digest) {
-                Some(content) => content.clone(),
+            let stored = match read.get(&file.digest) {
+                Some(stored) => stored.clone(),
                 None => {
                     let stored = services.journal.store.message_file(session, file.digest).await?;
-                    let content = stored.map(|stored| Arc::<str>::from(STANDARD.encode(stored.content)));
-                    read.insert(file.digest, content.clone());
-                    content
+                    let stored =
+                        stored.map(|stored| (stored.file, Arc::<str>::from(STANDARD.encode(stored.content))));
+                    read.insert(file.digest, stored.clone());
+                    stored
                 }
+            };
+            // What it costs goes by the file, not by the line that names it.
+            let (file, content) = match stored {
+                Some((stored, content)) => (FileRef { name: file.name, ..stored }, Some(content)),
+                None => (file, None),
             };
             Arc::make_mut(message).parts.push(Part::File(AttachedFile { file, content }));
         }

@@ -15,10 +15,35 @@ pub const MAX_ERASED_AT_ONCE: usize = 500;
 /// After so many entries that are young it is looked no further for one that is old.
 const MAX_YOUNG: usize = 1_000;
 
+/// What is left of a deleted session's content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionRemains {
+    /// The oldest entries of the ledger whose payload can be erased now, at most [`MAX_ERASED_AT_ONCE`].
+    pub erasable: Vec<EntrySeq>,
+    /// The number of payloads, asks, turns and work items that are needed until something else has ended.
+    pub waiting: usize,
+    /// The number of payloads that are needed as long as the ledger is.
+    pub lasting: usize,
+}
+
 /// The reason why a payload is still needed.
 struct Rest {
     why: &'static str,
     hint: &'static str,
+    /// True if nothing ends the need.
+    lasts: bool,
+}
+
+impl Rest {
+    /// Needed until something has ended.
+    const fn until(why: &'static str, hint: &'static str) -> Self {
+        Self { why, hint, lasts: false }
+    }
+
+    /// Needed as long as the ledger is.
+    const fn lasting(why: &'static str) -> Self {
+        Self { why, hint: "", lasts: true }
+    }
 }
 
 /// Refuses to erase what something rests on.
@@ -33,7 +58,7 @@ pub(crate) fn check_erasable(conn: &Connection, entry: EntrySeq, now: Timestamp)
     let Some((event, Some(payload))) = found else { return Ok(()) };
     match rests_on(conn, entry, &event, &payload, now)? {
         None => Ok(()),
-        Some(Rest { why, hint }) => Err(Conflict::Needed { entry, why, hint }.into()),
+        Some(Rest { why, hint, .. }) => Err(Conflict::Needed { entry, why, hint }.into()),
     }
 }
 
@@ -53,36 +78,27 @@ fn rests_on(
     };
     let turn = "SELECT 1 FROM ledger l JOIN turn t ON t.id = l.turn WHERE l.seq = ?1 AND t.ended_at IS NULL";
     if yes(turn, &int(entry.0))? {
-        let hint = "wait until it has ended, or stop it";
-        return Ok(Some(Rest { why: "its turn is not over", hint }));
+        return Ok(Some(Rest::until("its turn is not over", "wait until it has ended, or stop it")));
     }
     Ok(match event {
-        "restored" => Some(Rest { why: "it explains a gap to verifiers", hint: "" }),
+        "restored" => Some(Rest::lasting("it explains a gap to verifiers")),
         "keyed" if Rotation::of_payload(payload.as_bytes()).is_some() => {
-            Some(Rest { why: "it explains to verifiers that the key was exchanged", hint: "" })
+            Some(Rest::lasting("it explains to verifiers that the key was exchanged"))
         }
-        "agent_moved" => Some(Rest { why: "an agent may act because it was approved there", hint: "" }),
-        "erased" => Some(Rest { why: "it says what was erased, and why", hint: "" }),
+        "agent_moved" => Some(Rest::lasting("an agent may act because it was approved there")),
+        "erased" => Some(Rest::lasting("it says what was erased, and why")),
         "received" => {
             let sql = "SELECT 1 FROM message WHERE entry = ?1 AND state IN ('ready', 'leased')";
             let hint = "wait until the message is answered, or stop its turn";
-            yes(sql, &int(entry.0))?.then_some(Rest { why: "its message waits or is worked on", hint })
+            yes(sql, &int(entry.0))?.then_some(Rest::until("its message waits or is worked on", hint))
         }
         "intent" => {
             let open = yes("SELECT 1 FROM intent WHERE entry = ?1 AND closed_by IS NULL", &int(entry.0))?;
             let sends = field("$.action.kind")?.as_deref() == Some("send_file");
             match (open, sends) {
-                (true, _) => Some(Rest {
-                    why: "the outcome of the attempt is not known yet",
-                    hint: "wait for its end; `writ status` shows open attempts",
-                }),
-                (false, true) => {
-                    Some(Rest { why: "the page hands out the file that was sent by it", hint: "" })
-                }
-                (false, false) => lost::rests_on(conn, entry)?.then_some(Rest {
-                    why: "its outcome is unknown, and repeating it would not ask",
-                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing is repeated in it then",
-                }),
+                (true, _) => Some(Rest::until("the outcome of the attempt is not known yet", "wait for its end; `writ status` shows open attempts")),
+                (false, true) => Some(Rest::lasting("the page hands out the file that was sent by it")),
+                (false, false) => lost::rests_on(conn, entry)?.then_some(Rest::until("its outcome is unknown, and repeating it would not ask", "close its conversation first, with DELETE /api/v1/sessions/ID: nothing is repeated in it then")),
             }
         }
         "asked" | "answered" => {
@@ -91,10 +107,10 @@ fn rests_on(
             let sql = "SELECT 1 FROM approval WHERE ask = ?1 AND revoked = 0 AND executions_used < max_uses
                        AND expires_at > ?2";
             let in_force = conn.prepare_cached(sql)?.exists(params![ask, now.as_millis()])?;
-            (waits || in_force).then_some(Rest {
-                why: "its ask is open, or an approval of it is in force",
-                hint: "answer it first, or take the approval back with `writ approvals revoke`",
-            })
+            (waits || in_force).then_some(Rest::until(
+                "its ask is open, or an approval of it is in force",
+                "answer it first, or take the approval back with `writ approvals revoke`",
+            ))
         }
         _ => None,
     })
@@ -136,26 +152,26 @@ pub(crate) fn session_payloads(
     conn: &Connection,
     session: SessionId,
     now: Timestamp,
-) -> Result<(Vec<EntrySeq>, usize), StoreError> {
+) -> Result<SessionRemains, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT l.seq, l.event, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
          WHERE l.session = ?1 ORDER BY l.seq",
     )?;
     let mut rows = statement.query([session.to_string()])?;
-    let (mut found, mut needed) = (Vec::new(), 0_usize);
+    let mut remains = SessionRemains::default();
     while let Some(row) = rows.next()? {
         let entry = EntrySeq(uint(row.get("seq")?));
         let (event, payload): (String, String) = (row.get("event")?, row.get("payload")?);
-        if rests_on(conn, entry, &event, &payload, now)?.is_some() {
-            needed += 1;
-            continue;
+        match rests_on(conn, entry, &event, &payload, now)? {
+            Some(rest) if rest.lasts => remains.lasting += 1,
+            Some(_) => remains.waiting += 1,
+            None => remains.erasable.push(entry),
         }
-        found.push(entry);
-        if found.len() >= MAX_ERASED_AT_ONCE {
+        if remains.erasable.len() >= MAX_ERASED_AT_ONCE {
             break;
         }
     }
-    Ok((found, needed))
+    Ok(remains)
 }
 
 #[cfg(test)]

@@ -50,12 +50,6 @@ reads! {
         fn old_payloads(before: Timestamp, now: Timestamp) -> Vec<EntrySeq> =
             |db| erase::old_payloads(&db.conn, before, now);
 
-        /// Returns the oldest entries of a session with a payload that may be erased, at most
-        /// [`MAX_ERASED_AT_ONCE`](crate::ledger::erase::MAX_ERASED_AT_ONCE), and the number of those before them that are
-        /// needed.
-        fn session_payloads(session: SessionId, now: Timestamp) -> (Vec<EntrySeq>, usize) =
-            |db| erase::session_payloads(&db.conn, session, now);
-
         /// Returns the sources of an entry, that entry first. An entry without a label or a payload is no step.
         fn entry_rests_on(entry: EntrySeq) -> RestsOn = |db| rests_on::entry_rests_on(&db.conn, &db.key, entry);
 

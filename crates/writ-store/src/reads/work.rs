@@ -13,11 +13,12 @@ use crate::error::StoreError;
 use crate::files::{self, MessageFile};
 use crate::jobs::{self, Job};
 use crate::kept::{self, WithheldResult};
+use crate::ledger::erase::SessionRemains;
 use crate::memory::{self, Memory, Secrets};
 use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
-use crate::sessions::{self, ChronicleHits, ChronicleRow, SessionRow};
+use crate::sessions::{self, ChronicleHits, ChronicleRow, SessionRow, erasure};
 use crate::store::Store;
 use crate::turns::{self, TurnRow};
 
@@ -27,8 +28,20 @@ reads! {
         /// Returns a session.
         fn session(session: SessionId) -> Option<SessionRow> = brief |db| sessions::read_session(&db.conn, session);
 
-        /// Returns the sessions in the order of their last change, newest first.
+        /// Returns the open session of the engine itself, if there is one.
+        fn internal_session() -> Option<SessionRow> = |db| sessions::internal_session(&db.conn);
+
+        /// Returns the sessions in the order of their last change, newest first, without those of the engine itself.
         fn sessions(limit: usize) -> Vec<SessionRow> = |db| sessions::read_sessions(&db.conn, limit);
+
+        /// Returns what is left of a session's content, for its erasure.
+        fn session_remains(session: SessionId, now: Timestamp) -> SessionRemains =
+            |db| erasure::session_remains(&db.conn, session, now);
+
+        /// Returns the sessions whose content is to be erased, those deleted until `before` and those whose erasure has
+        /// begun; those tried last come last.
+        fn sessions_to_erase(before: Timestamp, limit: usize) -> Vec<SessionId> =
+            |db| erasure::sessions_to_erase(&db.conn, before, limit);
 
         /// Returns the stored frames of a session after number `after`, in order.
         fn frames_after(session: SessionId, after: u64, limit: usize) -> Vec<Numbered> =

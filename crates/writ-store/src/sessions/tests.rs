@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use writ_policy::budget::BudgetConfig;
-use writ_types::chat::{Part, Role, Usage};
+use writ_types::action::{MemoryKind, Remember};
+use writ_types::chat::{FileRef, Part, Role, Usage};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
@@ -10,7 +11,10 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use super::*;
-use crate::batch::{Op, UsageDelta};
+use crate::approvals::AskState;
+use crate::batch::{NewMemory, Op, UsageDelta};
+use crate::compaction::Compaction;
+use crate::files::MessageFile;
 use crate::testing::*;
 
 fn said(session_number: u128, n: i64) -> Op {
@@ -275,6 +279,90 @@ fn a_fork_copies_the_history_up_to_a_turn() {
     );
 }
 
+fn note(session_number: u128, key: &str, value: Value) -> Op {
+    Op::SetSessionMetadata { session: session(session_number), key: key.to_owned(), value: Some(value) }
+}
+
+fn summary(session_number: u128, upto: u64, kept: Vec<u64>) -> Compaction {
+    Compaction {
+        session: session(session_number),
+        number: 1,
+        at: at(3),
+        upto,
+        summary: "They spoke of the quagga.".to_owned(),
+        label: Label::new(Taint::Owner),
+        written_by: "harness".to_owned(),
+        kept,
+        messages: 2,
+        tokens_before: Tokens::new(9),
+        tokens_after: Tokens::new(4),
+        remembered: 0,
+        reason: "asked".to_owned(),
+        entry: None,
+    }
+}
+
+fn picture(session_number: u128) -> MessageFile {
+    let content = b"GIF89a....;".to_vec();
+    let file = FileRef::describe_file("quagga.gif", &content).expect("an image");
+    MessageFile { session: session(session_number), at: at(1), file, content }
+}
+
+/// A copy begins with the summary that stands for its messages, has their files, and its pins name its own rows.
+#[test]
+fn a_copy_has_the_summary_the_files_and_the_pins_of_its_messages() {
+    let home = TestHome::new().with_session(1).with_session(2);
+    let said_in = |turn_number: u64, n: i64| match said(1, n) {
+        Op::Chronicle(row) => Op::Chronicle(Box::new(NewChronicle { turn_number, ..*row })),
+        other => other,
+    };
+    home.commit(vec![said(2, 0), said_in(1, 1), said_in(1, 2), said_in(2, 3), said(2, 4), said_in(3, 5)]);
+    let rows: Vec<u64> = home
+        .store
+        .blocking()
+        .chronicle_page(session(1), 0, 9)
+        .expect("reads")
+        .iter()
+        .map(|row| row.n)
+        .collect();
+    home.commit(vec![
+        Op::Compact(Box::new(summary(1, rows[1], vec![rows[0]]))),
+        Op::Compact(Box::new(Compaction {
+            number: 2,
+            summary: "later".into(),
+            ..summary(1, rows[3], vec![])
+        })),
+        Op::StoreFile(Box::new(picture(1))),
+    ]);
+    let pins = BTreeMap::from([(CONTEXT_PINS.to_owned(), json!([rows[1], rows[2], rows[3]]))]);
+    let to = NewSessionRow { id: session(3), created_at: at(9), project: None, metadata: pins };
+    home.commit(vec![Op::Sessions(SessionOp::Fork { from: session(1), until: 2, to })]);
+    let read = home.store.blocking();
+    let copied: Vec<u64> =
+        read.chronicle_page(session(3), 0, 9).expect("reads").iter().map(|row| row.n).collect();
+    assert_eq!(copied.len(), 3);
+    let expected = Compaction { session: session(3), ..summary(1, copied[1], vec![copied[0]]) };
+    assert_eq!(read.newest_compaction(session(3)), Ok(Some(expected)), "the later one covers a later turn");
+    assert!(read.message_file(session(3), picture(3).file.digest).expect("reads").is_some());
+    let row = read.session(session(3)).expect("reads").expect("is there");
+    assert_eq!(row.metadata[CONTEXT_PINS], json!([copied[1], copied[2]]), "the third was not copied");
+}
+
+/// A session of the engine is in no list, and is found as what it is until it is closed.
+#[test]
+fn a_session_of_the_engine_is_in_no_list() {
+    let home = TestHome::new().with_session(1).with_session(2);
+    home.commit(vec![note(2, SURFACE, INTERNAL.into()), said(2, 9)]);
+    let read = home.store.blocking();
+    let listed: Vec<SessionId> = read.sessions(10).expect("reads").iter().map(|row| row.id).collect();
+    assert_eq!(listed, [session(1)]);
+    assert_eq!(read.internal_session().expect("reads").map(|row| row.id), Some(session(2)));
+    home.commit(vec![note(2, CLOSED_AT, "2026-01-01T00:00:00Z".into())]);
+    assert_eq!(home.store.blocking().internal_session(), Ok(None));
+}
+
+const LONG_AGO: &str = "2001-01-01T00:00:00.000Z";
+
 /// What was deleted is erased as a whole, and nothing else: the history stays append-only.
 #[test]
 fn only_a_deleted_session_is_erased() {
@@ -284,27 +372,101 @@ fn only_a_deleted_session_is_erased() {
     home.commit(vec![Op::Frame { session: session(1), frame }]);
     let erase = || vec![Op::Sessions(SessionOp::Erase { session: session(1), at: at(50) })];
     assert!(home.try_commit(erase()).expect_err("refused").to_string().contains("is not deleted"));
-    let note = |key: &str| Op::SetSessionMetadata {
-        session: session(1),
-        key: key.to_owned(),
-        value: Some(json!("2026-01-01T00:00:00Z")),
-    };
-    home.commit(vec![note(DELETED_AT)]);
+    home.commit(vec![note(1, DELETED_AT, LONG_AGO.into())]);
     assert!(
         home.try_commit(erase()).expect_err("refused").to_string().contains("is not deleted"),
         "not closed"
     );
-    home.commit(vec![note(CLOSED_AT), note("title")]);
+    home.commit(vec![note(1, CLOSED_AT, LONG_AGO.into()), note(1, "title", "x".into())]);
+    home.commit([receive(1, 1, "a"), vec![open_turn(1, 1, 1)]].concat());
+    assert!(home.try_commit(erase()).expect_err("refused").to_string().contains("is not over"));
+    home.commit(vec![Op::CloseTurn { turn: turn(1), at: at(5), state: "finished".to_owned() }]);
     home.commit(erase());
+    let keys = |home: &TestHome| {
+        let row = home.store.blocking().session(session(1)).expect("reads").expect("stays");
+        row.metadata.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&home), [CLOSED_AT, DELETED_AT, ERASING_AT]);
     let read = home.store.blocking();
     assert!(read.chronicle_page(session(1), 0, 10).expect("reads").is_empty());
     assert!(read.frames_after(session(1), 0, 10).expect("reads").is_empty());
-    let row = read.session(session(1)).expect("reads").expect("stays");
-    let keys: Vec<&str> = row.metadata.keys().map(String::as_str).collect();
-    assert_eq!(keys, [CLOSED_AT, DELETED_AT, ERASED_AT]);
     assert_eq!(texts(&read.chronicle_page(session(2), 0, 10).expect("reads")), ["message 3"]);
     let conn = Connection::open(home.path()).expect("opens");
     assert!(conn.execute("DELETE FROM chronicle WHERE session = ?1", [session(2).to_string()]).is_err());
+    let renamed = home.try_commit(vec![note(1, "title", "written back".into())]);
+    assert!(renamed.expect_err("refused").to_string().contains("was erased"));
+}
+
+/// A conversation leaves its text in many tables: none of them has it after an erasure.
+#[test]
+fn an_erased_session_leaves_no_text_in_any_table() {
+    let home = TestHome::new().with_session(1);
+    let episode = NewMemory {
+        item: Remember {
+            memory_kind: MemoryKind::Episode,
+            ..memory(1, "the quagga is striped", Some(session(1))).item
+        },
+        ..memory(1, "", None)
+    };
+    let mut asked = ask(1, "the quagga");
+    asked.card.shown = "look for the quagga".to_owned();
+    home.commit(vec![
+        Op::Compact(Box::new(summary(1, 0, vec![]))),
+        Op::StoreFile(Box::new(picture(1))),
+        Op::Remember(Box::new(episode)),
+        Op::OpenAsk(Box::new(asked)),
+        note(1, DELETED_AT, LONG_AGO.into()),
+        note(1, CLOSED_AT, LONG_AGO.into()),
+    ]);
+    let conn = Connection::open(home.path()).expect("opens");
+    conn.execute_batch(&format!(
+        "INSERT INTO work_item VALUES ('i', 'n', 'task', 'quagga', 's', '{id}', NULL, NULL, 'done', 0, 1, 'quagga', 'quagga',
+             NULL, 0, 0, 'quagga', NULL, NULL, 0, 0);
+         INSERT INTO work_step VALUES ('i', 0, 'a', 'quagga', '[]', 1, 1, 'quagga', 'done');
+         INSERT INTO work_attempt VALUES ('i', 0, 1, NULL, 'judged', 0, 1, 0, 'quagga', '', '', 'quagga');",
+        id = session(1)
+    ))
+    .expect("a finished item");
+    let end = || vec![Op::Sessions(SessionOp::EndErasure { session: session(1), at: at(60) })];
+    home.commit(vec![Op::Sessions(SessionOp::Erase { session: session(1), at: at(50) })]);
+    assert!(home.try_commit(end()).is_err(), "its ask is open");
+    assert_eq!(home.store.blocking().sessions_to_erase(at(0), 9), Ok(vec![session(1)]), "it is tried again");
+    home.commit(vec![Op::ResolveAsk {
+        ask: ask_id(1),
+        state: AskState::Expired,
+        at: at(5),
+        by: "engine".to_owned(),
+        reason: "the quagga is gone".to_owned(),
+    }]);
+    home.commit(vec![Op::Sessions(SessionOp::Erase { session: session(1), at: at(51) })]);
+    let remains = home.store.blocking().session_remains(session(1), at(51)).expect("reads");
+    assert_eq!((remains.waiting, remains.lasting), (0, 0));
+    home.commit(
+        remains.erasable.iter().map(|entry| Op::ErasePayload { entry: *entry, at: at(52) }).collect(),
+    );
+    home.commit(end());
+    assert_eq!(home.store.blocking().sessions_to_erase(at(0), 9), Ok(vec![]));
+    let tables: Vec<String> = {
+        let mut names = conn.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").expect("reads");
+        let rows = names.query_map([], |row| row.get(0)).expect("reads");
+        rows.collect::<Result<_, _>>().expect("names")
+    };
+    for table in tables {
+        let mut all = conn.prepare(&format!("SELECT * FROM \"{table}\"")).expect("reads");
+        let columns = all.column_count();
+        let mut rows = all.query([]).expect("reads");
+        while let Some(row) = rows.next().expect("reads") {
+            for n in 0..columns {
+                let bytes = match row.get_ref(n).expect("reads") {
+                    rusqlite::types::ValueRef::Text(bytes) | rusqlite::types::ValueRef::Blob(bytes) => bytes,
+                    rusqlite::types::ValueRef::Null
+                    | rusqlite::types::ValueRef::Integer(_)
+                    | rusqlite::types::ValueRef::Real(_) => continue,
+                };
+                assert!(!String::from_utf8_lossy(bytes).contains("quagga"), "column {n} of {table}");
+            }
+        }
+    }
 }
 
 /// All words must be in one message; deleted sessions are not looked through.

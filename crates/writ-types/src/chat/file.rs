@@ -9,6 +9,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pages;
 use crate::digest::Digest;
 use crate::visible::acts_unseen;
 
@@ -23,6 +24,13 @@ pub const MAX_FILES_BYTES: usize = 12_000_000;
 
 /// The longest name of a file, in bytes.
 pub const MAX_FILE_NAME: usize = 128;
+
+/// The pages of a PDF file whose pages cannot be counted: more are refused by most models.
+const MAX_COUNTED_PAGES: u32 = 100;
+
+/// The most tokens of one image, and of one page with its image.
+const IMAGE_TOKENS: u64 = 1_600;
+const PAGE_TOKENS: u64 = 3_000 + IMAGE_TOKENS;
 
 /// The text before the name in a line that stands for a file.
 const OPENING: &str = "[attached file: ";
@@ -138,6 +146,9 @@ pub struct FileRef {
     pub name: String,
     /// Its type.
     pub media: MediaType,
+    /// The number of its pages, of a PDF file; none of one that came before they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<u32>,
     /// Its size, in bytes.
     pub bytes: u64,
     /// The digest of its bytes, under which it is stored.
@@ -170,12 +181,27 @@ impl FileRef {
             return Err(FileError::Cut);
         }
         let bytes_count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        Ok(Self { name: name.to_owned(), media, bytes: bytes_count, digest: Digest::of_bytes(bytes) })
+        let (name, pages) = (name.to_owned(), Self::count_pages(media, bytes));
+        Ok(Self { name, media, pages, bytes: bytes_count, digest: Digest::of_bytes(bytes) })
+    }
+
+    /// Returns the number of pages of a PDF file, and 100 where they cannot be counted.
+    pub fn count_pages(media: MediaType, bytes: &[u8]) -> Option<u32> {
+        (media == MediaType::Pdf).then(|| pages::count_pages(bytes).unwrap_or(MAX_COUNTED_PAGES))
     }
 
     /// Returns the line that stands for the file in the text of its message.
     pub fn to_line(&self) -> String {
-        format!("{OPENING}{}, {}, {} bytes, {}]", self.name, self.media, self.bytes, self.digest)
+        let pages = self.pages.map(|pages| format!("{pages} pages, ")).unwrap_or_default();
+        format!("{OPENING}{}, {}, {pages}{} bytes, {}]", self.name, self.media, self.bytes, self.digest)
+    }
+
+    /// Returns the tokens that the files of a text are counted as at most.
+    pub fn tokens_of_files(text: &str) -> u64 {
+        if !text.contains(OPENING) {
+            return 0;
+        }
+        Self::files_in(text).iter().map(Self::estimated_tokens).fold(0, u64::saturating_add)
     }
 
     /// Returns the files that the lines of a text stand for, in their order, each once.
@@ -193,21 +219,25 @@ impl FileRef {
     fn read_line(line: &str) -> Option<Self> {
         let inner = line.trim().strip_prefix(OPENING)?.strip_suffix(']')?;
         // From the end, since the name may hold commas.
-        let mut parts = inner.rsplitn(4, ", ");
-        let digest = parts.next()?.parse().ok()?;
-        let bytes = parts.next()?.strip_suffix(" bytes")?.parse().ok()?;
-        let media = parts.next()?;
+        let (rest, digest) = inner.rsplit_once(", ")?;
+        let (rest, bytes) = rest.rsplit_once(", ")?;
+        let bytes = bytes.strip_suffix(" bytes")?.parse().ok()?;
+        let (rest, last) = rest.rsplit_once(", ")?;
+        let pages: Option<u32> = last.strip_suffix(" pages").and_then(|pages| pages.parse().ok());
+        let (name, media) = if pages.is_some() { rest.rsplit_once(", ")? } else { (rest, last) };
         let media = MediaType::ALL.into_iter().find(|known| known.as_str() == media)?;
-        Some(Self { name: parts.next()?.to_owned(), media, bytes, digest })
+        Some(Self { name: name.to_owned(), media, pages, bytes, digest: digest.parse().ok()? })
     }
 
-    /// Estimates the tokens that a model counts for the file. An image costs up to 1,600 at Anthropic
-    /// (<https://docs.anthropic.com/en/docs/build-with-claude/vision>); a page of a PDF file 1,500 to 3,000, and a page of
-    /// text has some tens of kilobytes.
-    pub const fn estimated_tokens(&self) -> u64 {
-        match self.media {
-            MediaType::Png | MediaType::Jpeg | MediaType::Gif | MediaType::WebP => 1_600,
-            MediaType::Pdf => 2_000_u64.saturating_add(self.bytes / 20),
+    /// Returns the tokens that a model counts for the file at most. An image costs up to 1,600 at Anthropic
+    /// (<https://docs.anthropic.com/en/docs/build-with-claude/vision>); a page of a PDF file up to 3,000 for its text, and is
+    /// sent as an image besides (<https://docs.anthropic.com/en/docs/build-with-claude/pdf-support>). Other providers count less.
+    pub fn estimated_tokens(&self) -> u64 {
+        match (self.media, self.pages) {
+            (MediaType::Png | MediaType::Jpeg | MediaType::Gif | MediaType::WebP, _) => IMAGE_TOKENS,
+            (MediaType::Pdf, Some(pages)) => u64::from(pages.max(1)).saturating_mul(PAGE_TOKENS),
+            // Of before: its pages are not known, and a page of text has some tens of kilobytes.
+            (MediaType::Pdf, None) => PAGE_TOKENS.saturating_add(self.bytes / 20),
         }
     }
 }
@@ -270,6 +300,23 @@ mod tests {
         ] {
             assert_eq!(FileRef::files_in(&line), [], "{line}");
         }
+    }
+
+    /// A bound of money holds only if no file costs more than it is counted as.
+    #[test]
+    fn a_pdf_file_is_counted_by_its_pages() {
+        let pages: String = (0..40).map(|n| format!("{n} 0 obj<</Type/Page>>endobj\n")).collect();
+        let bytes =
+            format!("%PDF-1.4\n1 0 obj<</Type /Pages /Count 40>>endobj\n{pages}startxref\n9\n%%EOF\n");
+        let file = FileRef::describe_file("a, b, 3 pages.pdf", bytes.as_bytes()).expect("a PDF file");
+        assert_eq!((file.pages, file.estimated_tokens()), (Some(40), 40 * PAGE_TOKENS));
+        assert!(file.estimated_tokens() > file.bytes, "each of its pages has some twenty bytes");
+        assert_eq!(FileRef::files_in(&file.to_line()), std::slice::from_ref(&file));
+        assert_eq!(FileRef::tokens_of_files(&format!("read\n{}", file.to_line())), file.estimated_tokens());
+        // A line from before pages were counted.
+        let before = file.to_line().replace(", 40 pages", "");
+        let read = FileRef::files_in(&before).pop().expect("a file");
+        assert_eq!((read.pages, read.name.as_str()), (None, "a, b, 3 pages.pdf"));
     }
 
     #[test]

@@ -1,0 +1,93 @@
+//! The number of pages of a PDF file.
+//!
+//! Every page is an object of the type `Page`, which stands as text in the file or within a compressed stream of objects (ISO
+//! 32000-1, 7.5.7 and 7.7.3). Objects of earlier versions of the file are counted too: the number is a bound.
+
+use std::io::Read as _;
+
+use flate2::read::ZlibDecoder;
+
+/// The most bytes that the streams of one file are unpacked to: a hundred thousand objects.
+const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
+
+/// Returns the number of pages at most, and at least 1; `None` if a stream of objects cannot be read.
+pub(super) fn count_pages(bytes: &[u8]) -> Option<u32> {
+    let (mut pages, mut room) = (count_objects(bytes), MAX_UNPACKED);
+    for packed in object_streams(bytes) {
+        let mut unpacked = Vec::new();
+        // A byte more than the room says that there was too little of it.
+        ZlibDecoder::new(packed?).take(room.saturating_add(1)).read_to_end(&mut unpacked).ok()?;
+        room = room.checked_sub(u64::try_from(unpacked.len()).unwrap_or(u64::MAX))?;
+        pages = pages.saturating_add(count_objects(&unpacked));
+    }
+    Some(pages.max(1))
+}
+
+/// Counts the objects of the type `Page`.
+fn count_objects(bytes: &[u8]) -> u32 {
+    let mut count = 0_u32;
+    for after in after_each(bytes, b"/Type") {
+        let name = after.trim_ascii_start();
+        let Some(rest) = name.strip_prefix(b"/Page") else { continue };
+        if rest.first().is_none_or(|next| !next.is_ascii_alphanumeric()) {
+            count = count.saturating_add(1);
+        }
+    }
+    count
+}
+
+/// Returns what follows the opening of each stream of objects; `None` if one is packed otherwise than models' files are.
+fn object_streams(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    after_each(bytes, b"/ObjStm").map(|after| {
+        let data = after_each(after, b"stream").next()?;
+        data.strip_prefix(b"\r\n").or_else(|| data.strip_prefix(b"\n"))
+    })
+}
+
+/// Returns the bytes behind each place of `word`.
+fn after_each<'a>(bytes: &'a [u8], word: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let place = rest.windows(word.len()).position(|window| window == word)?;
+        rest = rest.get(place.saturating_add(word.len())..)?;
+        Some(rest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
+
+    use super::*;
+
+    fn packed(objects: &str) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(objects.as_bytes()).expect("packs");
+        let data = encoder.finish().expect("packs");
+        let head = format!("1 0 obj<</Type/ObjStm/Filter/FlateDecode/Length {}>>stream\r\n", data.len());
+        [head.as_bytes(), &data, b"\nendstream endobj\n"].concat()
+    }
+
+    #[test]
+    fn pages_are_counted_in_text_and_in_packed_objects() {
+        assert_eq!(count_pages(b"%PDF-1.4 no page"), Some(1));
+        assert_eq!(count_pages(b"<</Type /Page /Parent 1 0 R>><</Type/Pages>><</Type/Page>>"), Some(2));
+        let many = packed(&"<</Type/Page/Parent 1 0 R>>".repeat(5_000));
+        assert!(many.len() < 2_000, "{} bytes have five thousand pages", many.len());
+        assert_eq!(
+            count_pages(&[many.as_slice(), packed("<</Type/Page>>").as_slice()].concat()),
+            Some(5_001)
+        );
+    }
+
+    #[test]
+    fn a_file_whose_objects_cannot_be_read_has_no_number_of_pages() {
+        assert_eq!(count_pages(b"<</Type/ObjStm>>stream\nthis is enciphered"), None);
+        assert_eq!(count_pages(b"<</Type/ObjStm>>"), None);
+        let bomb = packed(&" ".repeat(17 * 1024 * 1024));
+        assert_eq!(count_pages(&bomb), None, "{} bytes", bomb.len());
+    }
+}
