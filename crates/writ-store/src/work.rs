@@ -13,9 +13,10 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
 
-pub use stored::WholeItem;
+pub use stored::{DeadAttempt, WholeItem, WorkLine};
 pub(crate) use stored::{
-    active_items, attempt_of, item_named, item_of_session, newest_items, read_item, read_steps, whole_item,
+    Evidence, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
+    read_item, read_steps, whole_item,
 };
 
 /// The most items that are not over: far more than a person has in view.
@@ -24,6 +25,8 @@ pub const MAX_OPEN_ITEMS: usize = 1_000;
 pub const MAX_STEPS: usize = 512;
 /// The longest plan, in bytes, as JSON.
 pub const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
+/// The most executors that work at a time, over all items (SIL-403).
+pub const MAX_EXECUTORS: u64 = 16;
 /// The longest evidence of one attempt, in bytes.
 pub const MAX_EVIDENCE_BYTES: usize = 256 * 1024;
 /// The longest report, reason, advice or word of an executor that is stored, in characters.
@@ -121,8 +124,12 @@ pub struct WorkAttempt {
     pub verdict: String,
     /// The digest of what was left and shown; empty before.
     pub trace: String,
-    /// What the checks have shown, as JSON; empty before.
+    /// What the checks have shown, as JSON; empty before, and where it was not read.
     pub evidence: String,
+    /// Set while it waits for something outside, to be gone on with.
+    pub is_held: bool,
+    /// The number of times that it was held.
+    pub holds: u32,
 }
 
 /// How far an attempt has come.
@@ -175,7 +182,8 @@ pub enum WorkOp {
         /// More attempts for each step that is not done.
         attempts: u32,
     },
-    /// Begins an attempt at a step that waits: its turn runs for this message. Conflict unless the step waits.
+    /// Begins an attempt at a step that waits: its turn runs for this message. Conflict unless the step waits, or if
+    /// [`MAX_EXECUTORS`] work already.
     Begin {
         /// The item.
         item: ItemId,
@@ -198,6 +206,27 @@ pub enum WorkOp {
         said: String,
         /// When.
         at: Timestamp,
+    },
+    /// Holds an attempt of which the turn has ended: its step is worked on until it goes on. Conflict unless it has ended.
+    Hold {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+    },
+    /// Lets an attempt that is held go on with a turn of this message. Conflict unless it is held, or if
+    /// [`MAX_EXECUTORS`] work already.
+    GoOn {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+        /// The message.
+        message: MessageId,
     },
     /// Stores the evidence of an attempt after its turn has ended, and the step's state after it. Conflict if it was judged.
     Judge {
@@ -261,6 +290,8 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
         WorkOp::Renew { item, attempts } => renew(conn, *item, *attempts),
         WorkOp::Begin { item, step, n, message, at } => begin(conn, (*item, *step, *n), *message, *at),
         WorkOp::EndTurn { message, exit, said, at } => end_turn(conn, *message, (*exit, said), *at),
+        WorkOp::Hold { item, step, n } => hold(conn, (*item, *step, *n)),
+        WorkOp::GoOn { item, step, n, message } => go_on(conn, (*item, *step, *n), *message),
         WorkOp::Judge { item, step, n, verdict, trace, evidence, state, at } => {
             judge(conn, (*item, *step, *n), [verdict, trace, evidence], *state, *at)
         }
@@ -360,6 +391,10 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
     let sql =
         "UPDATE work_item SET round = round + 1, consultations = 0, report = '', ask = NULL WHERE id = ?1";
     require_item(item, execute(conn, sql, [item.to_string()])?)?;
+    // What was under way when the round ended is no result: it is not checked later as if it were the next one's.
+    let sql = "UPDATE work_attempt SET state = 'judged', verdict = 'not_run', is_held = 0
+               WHERE item = ?1 AND state <> 'judged'";
+    execute(conn, sql, [item.to_string()])?;
     // Attempts are counted over all rounds, so that none has the number of another.
     execute(
         conn,
@@ -377,6 +412,9 @@ fn begin(
     message: Option<MessageId>,
     at: Timestamp,
 ) -> Result<(), StoreError> {
+    if message.is_some() {
+        check_executors(conn)?;
+    }
     // Without a message there is no turn to wait for.
     let state = if message.is_some() { StepState::Running } else { StepState::Checking };
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
@@ -411,19 +449,51 @@ fn end_turn(
     (exit, said): (u8, &str),
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let of: Option<(String, i64)> = query_one(
+    let of: Option<(String, i64, i64)> = query_one(
         conn,
         "UPDATE work_attempt SET state = 'ended', exit = ?2, said = ?3, ended_at = ?4
-         WHERE message = ?1 AND state = 'running' RETURNING item, step",
+         WHERE message = ?1 AND state = 'running' RETURNING item, step, n",
         params![message.to_string(), exit, cut(said), at.as_millis()],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
     // Any other message belongs to a conversation.
-    let Some((item, step)) = of else { return Ok(()) };
+    let Some((item, step, n)) = of else { return Ok(()) };
+    // Where a later attempt has begun, the step is that one's.
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4
+               AND ?5 = (SELECT max(n) FROM work_attempt WHERE item = ?1 AND step = ?2)";
+    let (checking, running) = (StepState::Checking.name(), StepState::Running.name());
+    execute(conn, sql, params![item, step, checking, running, n])?;
+    Ok(())
+}
+
+/// Refuses another executor where as many work as may.
+fn check_executors(conn: &Connection) -> Result<(), StoreError> {
+    let sql = "SELECT count(*) AS n FROM work_attempt WHERE state = 'running'";
+    let working = query_one(conn, sql, [], |row| get_uint(row, "n"))?.unwrap_or_default();
+    if working >= MAX_EXECUTORS { Err(Conflict::Executors(MAX_EXECUTORS).into()) } else { Ok(()) }
+}
+
+fn hold(conn: &Connection, (item, step, n): (ItemId, usize, u32)) -> Result<(), StoreError> {
+    let sql = "UPDATE work_attempt SET is_held = 1, holds = holds + 1
+               WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended' AND is_held = 0";
+    let changed = execute(conn, sql, params![item.to_string(), number(step), n])?;
+    require_attempt((item, step, n), changed, "ended attempt")?;
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
     let (checking, running) = (StepState::Checking.name(), StepState::Running.name());
-    execute(conn, sql, params![item, step, checking, running])?;
+    execute(conn, sql, params![item.to_string(), number(step), running, checking])?;
     Ok(())
+}
+
+fn go_on(
+    conn: &Connection,
+    (item, step, n): (ItemId, usize, u32),
+    message: MessageId,
+) -> Result<(), StoreError> {
+    check_executors(conn)?;
+    let sql = "UPDATE work_attempt SET state = 'running', message = ?4, is_held = 0, exit = NULL, said = '',
+               ended_at = NULL WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended' AND is_held = 1";
+    let changed = execute(conn, sql, params![item.to_string(), number(step), n, message.to_string()])?;
+    require_attempt((item, step, n), changed, "held attempt")
 }
 
 fn judge(
@@ -437,12 +507,10 @@ fn judge(
     let changed = execute(
         conn,
         "UPDATE work_attempt SET state = 'judged', verdict = ?4, trace = ?5, evidence = ?6, ended_at = ?7
-         WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended'",
+         WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended' AND is_held = 0",
         params![item.to_string(), number(step), n, verdict, trace, evidence, at.as_millis()],
     )?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "ended attempt", id: format!("{item}/{step}/{n}") }.into());
-    }
+    require_attempt((item, step, n), changed, "ended attempt")?;
     let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
     // A step that was put back meanwhile stays as it is.
     let checking = StepState::Checking.name();
@@ -471,6 +539,17 @@ fn advise(conn: &Connection, (item, step): (ItemId, usize), advice: &str) -> Res
     )?;
     if changed == 0 {
         return Err(Conflict::Missing { what: "failed step", id: format!("{item}/{step}") }.into());
+    }
+    Ok(())
+}
+
+fn require_attempt(
+    (item, step, n): (ItemId, usize, u32),
+    changed: usize,
+    what: &'static str,
+) -> Result<(), StoreError> {
+    if changed == 0 {
+        return Err(Conflict::Missing { what, id: format!("{item}/{step}/{n}") }.into());
     }
     Ok(())
 }
