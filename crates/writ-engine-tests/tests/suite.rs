@@ -56,3 +56,6 @@ mod storm;
 
 #[path = "suite/work.rs"]
 mod work;
+
+#[path = "suite/work_ends.rs"]
+mod work_ends;

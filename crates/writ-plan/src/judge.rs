@@ -3,7 +3,9 @@
 //! Nothing that an agent says is an argument here. A check passes only if it ran, if every expectation is proven, and if a
 //! runner of tests that took part has run at least one.
 
-use serde_json::Value;
+use std::cmp::Ordering;
+
+use serde_json::{Number, Value};
 use writ_types::work::{
     Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
@@ -117,11 +119,26 @@ fn judge_output(expected: &Predicate, output: &ProgramOutput) -> (Verdict, Strin
 
 fn judge_number(seen: &str, limit: &str, side: &str, holds: impl Fn(f64, f64) -> bool) -> (Verdict, String) {
     let reason = format!("expected a number {side} {limit}; it was '{}'", quoted(seen.trim()));
+    let exact = (seen.trim().parse::<i128>(), limit.trim().parse::<i128>());
+    if let (Ok(seen), Ok(limit)) = exact {
+        // Compared as whole numbers: above 2^53, several share the nearest binary fraction.
+        let (seen, limit) = (seen.cmp(&limit), Ordering::Equal);
+        return say(holds(order_number(seen), order_number(limit)), reason);
+    }
     match (read_number(seen), read_number(limit)) {
         (Some(seen), Some(limit)) => say(holds(seen, limit), reason),
         (None, Some(_)) => (Verdict::Fail, reason),
         // A limit that is no number is a mistake of the plan, not of the work.
         (_, None) => (Verdict::NotRun, format!("'{}' is no number", quoted(limit))),
+    }
+}
+
+/// A number that stands to zero as one number stood to another.
+const fn order_number(order: Ordering) -> f64 {
+    match order {
+        Ordering::Less => -1.0,
+        Ordering::Equal => 0.0,
+        Ordering::Greater => 1.0,
     }
 }
 
@@ -169,7 +186,7 @@ fn judge_value(
 /// Compares JSON, where 1 and 1.0 are the same number.
 fn is_same_value(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) => is_same_number(one, other),
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
         }
@@ -181,6 +198,25 @@ fn is_same_value(one: &Value, other: &Value) -> bool {
         }
         (one, other) => one == other,
     }
+}
+
+/// Compares numbers by their value. A whole number is compared as one: above 2^53, several share the nearest binary fraction.
+fn is_same_number(one: &Number, other: &Number) -> bool {
+    match (read_whole(one), read_whole(other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one.as_f64() == other.as_f64(),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+/// Reads a number without a fraction, however it is written; `None` for one with a fraction or beyond 128 bits.
+fn read_whole(number: &Number) -> Option<i128> {
+    if let Some(whole) = number.as_i128() {
+        return Some(whole);
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+    // Printed without an exponent and exactly, as Rust prints them.
+    format!("{float:.0}").parse().ok()
 }
 
 #[cfg(test)]

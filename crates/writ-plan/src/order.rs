@@ -107,7 +107,7 @@ pub fn is_conflict(one: &WorkStep, other: &WorkStep) -> bool {
 }
 
 /// Returns true if a path is a folder or lies in it. The work's own folder (`.`) contains everything.
-fn is_inside(path: &str, folder: &str) -> bool {
+pub(crate) fn is_inside(path: &str, folder: &str) -> bool {
     let parts = |path: &str| -> Vec<String> {
         path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
     };

@@ -1,28 +1,51 @@
-//! The files that checks rest on: an executor that edits or deletes one of them would judge itself.
+//! The files that checks rest on: an executor that edits, deletes or plants one of them would judge itself.
 
 use writ_types::action::{ChangeKind, FileChange};
-use writ_types::work::{Check, WorkStep};
+use writ_types::work::Check;
+
+use crate::order::is_inside;
+
+mod runners;
+
+/// The most lines about edited files of one attempt: a folder that was deleted as a whole needs no more.
+const MAX_NOTICES: usize = 20;
 
 /// Names of folders that hold tests, as the test runners of several languages look for them.
 const TEST_FOLDERS: [&str; 6] = ["test", "tests", "__tests__", "spec", "specs", "testdata"];
-/// Names of files that configure runners of tests.
-const RUNNER_FILES: [&str; 6] =
-    ["conftest.py", "pytest.ini", "tox.ini", "jest.config.js", "vitest.config.js", ".mocharc.json"];
 
-/// Returns one line for each change of a file that the checks of a step rest on and that the step does not name among
-/// those that it changes. A new file is none: it adds a check and takes none away.
-pub fn list_edited_checks(step: &WorkStep, checks: &[Check], changes: &[FileChange]) -> Vec<String> {
-    // A plan that names the file was approved with it.
-    let is_planned = |path: &str| step.writes.iter().any(|write| write.trim_start_matches("./") == path);
-    let edited = changes.iter().filter(|change| change.kind != ChangeKind::Create);
-    let edited = edited.filter(|change| {
-        checks.iter().any(|check| rests_on(check, &change.path)) && !is_planned(&change.path)
-    });
-    let line = |change: &FileChange| {
-        let what = if change.kind == ChangeKind::Delete { "deleted" } else { "changed" };
-        format!("'{}' was {what}, and a check rests on it", change.path)
+/// Returns one line for each change of a file that checks rest on, and that `planned` does not name: the paths and folders
+/// of the steps that have begun. A new test is none: it adds a check and takes none away. A new file that tells a runner what
+/// to do, or that takes the place of a module of its language, is one.
+pub fn list_edited_checks(planned: &[String], checks: &[Check], changes: &[FileChange]) -> Vec<String> {
+    // A plan that names the file was approved with it. The work's own folder names none.
+    let names = |write: &String, path: &str| !is_inside(".", write) && is_inside(path, write);
+    let is_planned = |path: &str| planned.iter().any(|write| names(write, path));
+    let is_edited = |change: &&FileChange| {
+        let rests = |check: &Check| match change.kind {
+            ChangeKind::Create => runners::is_planted(check, &change.path),
+            ChangeKind::Modify | ChangeKind::Delete => rests_on(check, &change.path),
+        };
+        checks.iter().any(rests) && !is_planned(&change.path)
     };
-    edited.map(line).collect()
+    let edited: Vec<&FileChange> = changes.iter().filter(is_edited).collect();
+    let mut lines: Vec<String> = edited.iter().take(MAX_NOTICES).map(|change| line_about(change)).collect();
+    if let Some(more) = edited.len().checked_sub(MAX_NOTICES).filter(|more| *more > 0) {
+        lines.push(format!("{more} more files that a check rests on were changed"));
+    }
+    lines
+}
+
+fn line_about(change: &FileChange) -> String {
+    let path = &change.path;
+    match change.kind {
+        ChangeKind::Create => {
+            format!(
+                "'{path}' was created, and it steers a check: only a step that names it in `writes` may do that"
+            )
+        }
+        ChangeKind::Modify => format!("'{path}' was changed, and a check rests on it"),
+        ChangeKind::Delete => format!("'{path}' was deleted, and a check rests on it"),
+    }
 }
 
 /// Returns true if a check rests on a file: a test of the project, the configuration of a runner, or the file that tells
@@ -32,8 +55,11 @@ fn rests_on(check: &Check, path: &str) -> bool {
         return false;
     }
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let is_test = folders.split('/').any(|folder| TEST_FOLDERS.contains(&folder)) || is_test_name(name);
-    is_test || RUNNER_FILES.contains(&name) || steers(check, path, name)
+    is_in_tests(folders) || is_test_name(name) || runners::steers(check, path)
+}
+
+fn is_in_tests(folders: &str) -> bool {
+    folders.split('/').any(|folder| TEST_FOLDERS.contains(&folder))
 }
 
 fn is_test_name(name: &str) -> bool {
@@ -44,30 +70,6 @@ fn is_test_name(name: &str) -> bool {
         stem == mark || stem.starts_with(&format!("{mark}_")) || stem.ends_with(&format!("_{mark}"))
     };
     has_mark || ["test", "tests", "spec"].into_iter().any(is_marked)
-}
-
-/// Returns true if a file decides what the check's program does: a script of a shell that it names, the makefile of
-/// `make`, the scripts of a package.
-fn steers(check: &Check, path: &str, name: &str) -> bool {
-    let program =
-        check.run.first().map(|first| first.rsplit('/').next().unwrap_or(first)).unwrap_or_default();
-    let is_named = || {
-        let own = |argument: &String| {
-            let argument = argument.trim_start_matches("./");
-            let dir = check.dir.as_deref().unwrap_or_default().trim_start_matches("./");
-            argument == path || (!dir.is_empty() && format!("{dir}/{argument}") == path)
-        };
-        check.run.iter().any(own)
-    };
-    match program {
-        "make" | "gmake" => matches!(name, "Makefile" | "makefile" | "GNUmakefile") || is_named(),
-        "npm" | "npx" | "yarn" | "pnpm" => name == "package.json",
-        "sh" | "bash" | "dash" | "zsh" => is_named(),
-        // A program of the work itself, such as `./check.sh`.
-        _ => {
-            check.run.first().is_some_and(|first| first.contains('/')) && name.ends_with(".sh") && is_named()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -87,7 +89,7 @@ mod tests {
 
     fn is_noticed(run: &[&str], path: &str) -> bool {
         let changes = [change(path, ChangeKind::Modify)];
-        !list_edited_checks(&WorkStep::default(), &[check(run, None)], &changes).is_empty()
+        !list_edited_checks(&[], &[check(run, None)], &changes).is_empty()
     }
 
     /// Each language's own names, with twins that look alike and are the work itself.
@@ -115,19 +117,112 @@ mod tests {
         assert!(!is_noticed(&[], "tests/test_sums.py"), "a check of files alone");
     }
 
+    /// A file of the executor's own that a runner would obey, with twins that are ordinary work.
+    #[test]
+    fn a_new_file_that_steers_a_check_is_noticed_and_new_work_is_not() {
+        let is_planted = |run: &[&str], dir: Option<&str>, path: &str| {
+            !list_edited_checks(&[], &[check(run, dir)], &[change(path, ChangeKind::Create)]).is_empty()
+        };
+        let unittest = ["/usr/bin/python3.11", "-m", "unittest"];
+        for path in [
+            "unittest.py",
+            "unittest/__init__.py",
+            "tests/json.py",
+            "sitecustomize.py",
+            "conftest.py",
+            "pkg/conftest.py",
+            "pytest.ini",
+            "pyproject.toml",
+        ] {
+            assert!(is_planted(&unittest, None, path), "{path}");
+        }
+        for path in ["sums.py", "tests/test_new.py", "app/types.py", "app/json/codec.py", "docs/unittest.md"]
+        {
+            assert!(!is_planted(&unittest, None, path), "{path}");
+        }
+        assert!(is_planted(&["pytest"], Some("api"), "api/random.py"), "the folder that the check runs in");
+        assert!(
+            is_planted(&["python3", "tools/run.py"], None, "tools/random.py"),
+            "the folder of its program"
+        );
+        // A makefile that wins over the one that is there; one by the last name is used only where there is none.
+        assert!(
+            is_planted(&["make", "check"], None, "GNUmakefile") && is_planted(&["make"], None, "makefile")
+        );
+        assert!(!is_planted(&["make", "check"], None, "Makefile"));
+        // What begins a project is the work; what comes between it and the check's folder is none.
+        assert!(
+            !is_planted(&["cargo", "test"], None, "Cargo.toml")
+                && !is_planted(&["npm", "test"], None, "package.json")
+        );
+        assert!(is_planted(&["npm", "test"], Some("web/app"), "web/app/package.json"));
+        for (run, path) in [
+            (&["cargo", "test"][..], "build.rs"),
+            (&["cargo", "test"], ".cargo/config.toml"),
+            (&["npx", "jest"], "jest.config.ts"),
+            (&["npx", "jest"], "node_modules/jest/index.js"),
+            (&["go", "test", "./..."], "vendor/modules.txt"),
+            (&["sh", "run.sh"], "conftest.py"),
+            (&["./check.sh"], "jest.config.js"),
+        ] {
+            assert!(is_planted(run, None, path), "{run:?} {path}");
+        }
+        assert!(!is_planted(&["cat", "build.rs"], None, "build.rs"), "no runner obeys it");
+    }
+
+    #[test]
+    fn files_that_steer_a_check_may_not_be_edited_unnoticed() {
+        for (run, path) in [
+            (&["python3", "-m", "pytest"][..], "pyproject.toml"),
+            (&["pytest"], "setup.cfg"),
+            (&["cargo", "test"], "crates/a/Cargo.toml"),
+            (&["cargo", "test"], "build.rs"),
+            (&["cargo", "nextest", "run"], ".cargo/config.toml"),
+            (&["npx", "jest"], "jest.config.mjs"),
+            (&["jest"], "package.json"),
+            (&["go", "test"], "go.mod"),
+            (&["make", "check"], "rules.mk"),
+            (&["make", "check"], "package.json"),
+        ] {
+            assert!(is_noticed(run, path), "{run:?} {path}");
+        }
+        for (run, path) in [
+            (&["cargo", "test"][..], "pyproject.toml"),
+            (&["pytest"], "Cargo.toml"),
+            (&["cat", "a.txt"], "Cargo.toml"),
+        ] {
+            assert!(!is_noticed(run, path), "{run:?} {path}");
+        }
+    }
+
     #[test]
     fn a_new_test_and_a_planned_change_are_none_and_a_deletion_is() {
         let checks = [check(&["python3", "-m", "unittest"], None), check(&["sh", "run.sh"], Some("ci"))];
-        let listed = |step: &WorkStep, path, kind| list_edited_checks(step, &checks, &[change(path, kind)]);
-        let step = WorkStep::default();
-        assert!(listed(&step, "tests/test_new.py", ChangeKind::Create).is_empty());
+        let listed = |planned: &[&str], path, kind| {
+            let planned: Vec<String> = planned.iter().map(|path| (*path).to_owned()).collect();
+            list_edited_checks(&planned, &checks, &[change(path, kind)])
+        };
+        assert!(listed(&[], "tests/test_new.py", ChangeKind::Create).is_empty());
         assert_eq!(
-            listed(&step, "tests/test_sums.py", ChangeKind::Delete),
+            listed(&[], "tests/test_sums.py", ChangeKind::Delete),
             ["'tests/test_sums.py' was deleted, and a check rests on it"]
         );
-        assert_eq!(listed(&step, "ci/run.sh", ChangeKind::Modify).len(), 1, "in its own folder");
-        let planned = WorkStep { writes: vec!["tests/test_sums.py".to_owned()], ..step };
-        assert!(listed(&planned, "tests/test_sums.py", ChangeKind::Modify).is_empty());
-        assert_eq!(listed(&planned, "tests/test_other.py", ChangeKind::Modify).len(), 1);
+        assert_eq!(listed(&[], "ci/run.sh", ChangeKind::Modify).len(), 1, "in its own folder");
+        for planned in ["tests/test_sums.py", "./tests/test_sums.py", "tests", "tests/"] {
+            assert!(listed(&[planned], "tests/test_sums.py", ChangeKind::Modify).is_empty(), "{planned}");
+        }
+        for other in ["tests/test_other.py", "tests/test", "test", ".", ""] {
+            assert_eq!(listed(&[other], "tests/test_sums.py", ChangeKind::Modify).len(), 1, "{other}");
+        }
+        assert!(listed(&["unittest.py"], "unittest.py", ChangeKind::Create).is_empty());
+    }
+
+    #[test]
+    fn the_lines_about_many_files_are_bounded() {
+        let changes: Vec<FileChange> =
+            (0..1_000).map(|n| change(&format!("tests/test_{n}.py"), ChangeKind::Delete)).collect();
+        let lines = list_edited_checks(&[], &[check(&["pytest"], None)], &changes);
+        assert_eq!(lines.len(), MAX_NOTICES + 1);
+        assert_eq!(lines[MAX_NOTICES], "980 more files that a check rests on were changed");
     }
 }

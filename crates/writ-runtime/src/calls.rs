@@ -327,7 +327,7 @@ async fn apply_changes(
 ) -> Result<ApplyOutcome, EngineError> {
     let session = services.sessions.get(find_session(which, services, joined).await?.id).await?;
     let over = closing::stopping(services, &session, true);
-    let place = place::outside_turn(services, session).await?;
+    let place = place::of_owner(services, session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),

@@ -7,6 +7,7 @@ use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::{Conflict, StoreError};
 use writ_store::queue::{Leased, QueuedMessage};
 use writ_store::reads::{AskReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
+use writ_store::work::WorkOp;
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::frame::ServerFrame;
 use writ_types::id::Fence;
@@ -81,7 +82,8 @@ pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(
         return Ok(());
     }
     for message in waiting_messages(services, session).await? {
-        match end_message(services, session, &message, None).await {
+        match end_message(services, session, (&message, &EngineError::SessionClosed(session.id)), None).await
+        {
             // The dispatcher has it, and ends it.
             Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
             Err(error) => return Err(error),
@@ -105,10 +107,11 @@ pub(crate) async fn end_after_turn(services: &Services, session: &Session) {
     }
 }
 
-/// Ends a leased message after its session turns out to be closed, so that it is never worked on again.
-pub(crate) async fn end_leased(services: &Services, session: &Session, lease: &Leased) {
-    if let Err(error) = end_message(services, session, &lease.message, Some(lease.fence)).await {
-        tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
+/// Ends a leased message after its session turns out to be closed, or its work item over, so that it is never worked on
+/// again.
+pub(crate) async fn end_leased(services: &Services, session: &Session, lease: &Leased, why: &EngineError) {
+    if let Err(error) = end_message(services, session, (&lease.message, why), Some(lease.fence)).await {
+        tracing::error!(%error, "a message could not be ended; the next start tries again");
     }
 }
 
@@ -121,7 +124,7 @@ pub(crate) async fn end_closed_ask(services: &Services, ask: &AskRow) -> Result<
     tell::end_ask(services, ask, CLOSED).await
 }
 
-/// Ends a message of a closed session and the turn that was open for it, and informs the sender. `fence` is
+/// Ends a message that is not worked on, and the turn that was open for it, and informs the sender. `fence` is
 /// the one of its lease, or `None` while it waits in the queue.
 ///
 /// # Errors
@@ -130,12 +133,16 @@ pub(crate) async fn end_closed_ask(services: &Services, ask: &AskRow) -> Result<
 async fn end_message(
     services: &Services,
     session: &Session,
-    message: &QueuedMessage,
+    (message, why): (&QueuedMessage, &EngineError),
     fence: Option<Fence>,
 ) -> Result<(), EngineError> {
-    let (id, report) =
-        (message.record.message, services.journal.report(&EngineError::SessionClosed(session.id)));
-    let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
+    let (id, report) = (message.record.message, services.journal.report(why));
+    let (exit, said, at) = (report.exit.code(), report.outside.clone(), services.journal.clock.now());
+    let mut ops = vec![
+        Op::EndMessage { message: id, fence, error: report.outside.clone() },
+        // If it is that of an attempt, none works on it any more.
+        Op::Work(WorkOp::EndTurn { message: id, exit, said, at }),
+    ];
     if let Some(open) = services.journal.store.unfinished_turn_of(id).await? {
         settle::settle_turn(services, open.id).await?;
         let reason = report.outside.clone();

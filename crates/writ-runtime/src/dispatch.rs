@@ -164,6 +164,11 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
+    match step::refuse_over(services, &lease).await {
+        Ok(None) => {}
+        Ok(Some(over)) => return closing::end_leased(services, &session, &lease, &over.into()).await,
+        Err(error) => return give_back(services, Some(&session), &lease, &error).await,
+    }
     let mut is_first = false;
     let outcome = match prepare(services, &session, lease.clone()).await {
         Ok(mut drive) => {
@@ -199,7 +204,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
 async fn give_back(services: &Services, session: Option<&Session>, lease: &Leased, error: &EngineError) {
     if let (Some(session), EngineError::SessionClosed(_)) = (session, error) {
         // It is never worked on again.
-        return closing::end_leased(services, session, lease).await;
+        return closing::end_leased(services, session, lease, error).await;
     }
     let report = services.journal.report(error);
     tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");

@@ -20,7 +20,7 @@ use writ_types::taint::{Label, Taint};
 use crate::asks::{open, tell};
 use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
-use crate::error::{DirectoryError, EngineError};
+use crate::error::{DirectoryError, EngineError, WorkError};
 use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 use crate::model::experience;
@@ -308,6 +308,10 @@ impl Engine {
         let text_taint = if has_files { Taint::External } else { along.text_taint };
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
         let session = self.services.sessions.open_one(inbound.get_value().session).await?;
+        // A message there would be answered under the key of the plan, which was approved for its steps alone.
+        if let Some(work) = session.terms.work {
+            return Err(WorkError::Session(work.item).into());
+        }
         let (inbound, seen) = self.services.keys.under_order((&session, consumer), inbound).await?;
         let record = record(&self.services, (&session, consumer), &inbound, text_taint).await?;
         let text = inbound.get_value().text.clone();

@@ -332,6 +332,9 @@ pub enum WorkError {
     /// The text is no plan.
     #[error("{}", .0.outside)]
     Document(Box<Report>),
+    /// The session belongs to an item: its messages are the steps of a plan.
+    #[error("this session belongs to work item {0}, and takes no messages")]
+    Session(ItemId),
     /// A call that the plan names cannot be made.
     #[error("step '{step}': the call of '{tool}' cannot be made: {why}")]
     Call {
@@ -350,6 +353,11 @@ impl ToReport for WorkError {
             Self::Unknown(_) => (Exit::Usage, "work.unknown", "see `writ work list`"),
             Self::State { .. } => (Exit::Usage, "work.state", "see `writ work show ITEM`"),
             Self::Unshowable(_) => (Exit::Blocked, "work.unshowable", "make the plan shorter, or split it"),
+            Self::Session(_) => (
+                Exit::Usage,
+                "work.session",
+                "write in another conversation; `writ work show ITEM` shows the item",
+            ),
             Self::Unreadable(_) => (Exit::Bug, "work.unreadable", Exit::Bug.advice()),
             Self::Document(report) => return report.as_ref().clone(),
             Self::Call { .. } => {

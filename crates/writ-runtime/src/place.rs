@@ -97,7 +97,29 @@ pub(crate) async fn outside_turn(
     }
     // Another key may take the session's place while this one still acts.
     session.state().keys.note_outside(&authority);
-    Ok(CallPlace {
+    Ok(place_of(services, session, authority))
+}
+
+/// The place of the owner's own command in a session. In that of a work item it is not under the key of the plan: what the
+/// plan permits in advance is for what was verified.
+///
+/// # Errors
+///
+/// If the store cannot be read or written, or the key cannot be made.
+pub(crate) async fn of_owner(
+    services: &Arc<Services>,
+    session: Arc<Session>,
+) -> Result<CallPlace, EngineError> {
+    if session.terms.work.is_none() {
+        return outside_turn(services, session).await;
+    }
+    let authority = Arc::new(services.keys.grant(&session, None).await?);
+    session.state().keys.note_outside(&authority);
+    Ok(place_of(services, session, authority))
+}
+
+fn place_of(services: &Arc<Services>, session: Arc<Session>, authority: Arc<Authority>) -> CallPlace {
+    CallPlace {
         services: Arc::clone(services),
         profile: Arc::clone(services.profiles.executor()),
         session,
@@ -107,7 +129,7 @@ pub(crate) async fn outside_turn(
         origins: None,
         result_chars: usize::MAX,
         spent: Spent::default(),
-    })
+    }
 }
 
 /// Consumes a permit for an action that the engine itself performs, and returns the action.

@@ -23,7 +23,7 @@ use crate::error::{EngineError, WorkError};
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::Session;
+use crate::session::{BUDGET_BASE, BUDGET_COST_BASE, Session};
 use crate::work_calls::worked;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
@@ -166,11 +166,21 @@ async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, En
     })?;
     let mut ops = Vec::new();
     if work.round > 0 {
-        // A new approval is for as many tokens again.
-        let used = services.journal.store.session_usage(work.session).await?.usage.total_tokens();
-        services.sessions.open_one(work.session).await?.state().budget.renew_from(used);
-        let (session, key) = (work.session, "budget_base".to_owned());
-        ops.push(Op::SetSessionMetadata { session, key, value: Some(used.get().into()) });
+        // A new approval is for as many tokens and as much money again.
+        let used = services.journal.store.session_usage(work.session).await?;
+        let (tokens, cost) = (used.usage.total_tokens(), used.cost);
+        let own = services.sessions.open_one(work.session).await?;
+        {
+            let mut state = own.state();
+            state.budget.renew_from(tokens);
+            state.budget.cost_base = cost;
+        }
+        let base = |key: &str, value: u64| Op::SetSessionMetadata {
+            session: work.session,
+            key: key.to_owned(),
+            value: Some(value.into()),
+        };
+        ops.extend([base(BUDGET_BASE, tokens.get()), base(BUDGET_COST_BASE, cost.get())]);
     }
     ops.extend([
         worked(&services.journal, &item, "", state.name(), "its plan was approved"),

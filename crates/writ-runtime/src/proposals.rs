@@ -92,27 +92,34 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
     let asking = services.life.work.begin_asking(id);
     services.journal.store.commit(Batch::relaxed(ops)).await?;
     let asked = ask_about(services, &item).await;
-    drop(asking);
     match asked {
         Ok(ask) => {
+            drop(asking);
             services.life.work.call_item(id);
             Ok((id, ask))
         }
         Err(error) => {
-            // What no person was asked about does not stay as if one could answer.
-            let reason = services.journal.report(&error).outside;
-            let ended = Op::Work(WorkOp::Move(ItemMove {
-                item: id,
-                version: 0,
-                state: WorkState::Cancelled,
-                is_active: false,
-                reason,
-                at: services.journal.clock.now(),
-            }));
-            services.journal.store.commit(Batch::relaxed(vec![ended])).await?;
+            end_unasked(services, &item, &error).await?;
             Err(error)
         }
     }
+}
+
+/// Ends an item that no person could be asked about: it does not stay as if one could answer.
+async fn end_unasked(services: &Services, item: &WorkItem, error: &EngineError) -> Result<(), EngineError> {
+    let reason = services.journal.report(error).outside;
+    let state = WorkState::Cancelled;
+    let ended = Op::Work(WorkOp::Move(ItemMove {
+        item: item.id,
+        version: item.version,
+        state,
+        is_active: false,
+        reason: reason.clone(),
+        at: services.journal.clock.now(),
+    }));
+    let entry = worked(&services.journal, item, "", state.name(), &reason);
+    services.journal.store.commit(Batch::relaxed(vec![entry, ended])).await?;
+    Ok(())
 }
 
 /// Asks a person about the plan of an item. The same plan in the same round is the same question.
@@ -172,6 +179,9 @@ pub(crate) async fn propose_again(
     let again = services.journal.store.work_item(item.id).await?;
     let again = again.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?;
     let asked = ask_about(services, &again).await;
+    if let Err(error) = &asked {
+        end_unasked(services, &again, error).await?;
+    }
     drop(asking);
     services.life.work.call_item(item.id);
     asked

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use writ_plan::machine::{self, AttemptEnd, Move, StepView, WorkEvent, WorkView, next_moves, next_state};
+use writ_plan::machine::{self, AttemptEnd, Move, StepView, WorkEvent, WorkView, next_moves};
 use writ_plan::run::run_steps;
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_store::approvals::AskState;
@@ -16,9 +16,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::{AskReads as _, LedgerReads as _, PlanReads as _, WorkReads as _};
-use writ_store::work::{
-    AttemptState, ItemMove, MAX_OPEN_ITEMS, WholeItem, WorkAttempt, WorkItem, WorkOp, WorkStepRow,
-};
+use writ_store::work::{AttemptState, MAX_OPEN_ITEMS, WholeItem, WorkAttempt, WorkItem, WorkOp, WorkStepRow};
 use writ_types::action::{Action, Plan};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::digest::Digest;
@@ -29,15 +27,19 @@ use writ_types::unit::MicroUsd;
 use writ_types::work::{PlanDocument, WorkKind, WorkStep};
 
 use crate::budget::read_spent;
-use crate::error::{EngineError, WorkError};
-use crate::proposals::{ask_about, commit_news, news, read_document};
+use crate::error::EngineError;
+use crate::proposals::{ask_about, read_document};
 use crate::services::Services;
 use crate::session::Session;
 use crate::work_calls::worked;
 
+pub(crate) use moves::move_on;
+
 pub(crate) mod attempt;
 pub(crate) mod evidence;
 pub(crate) mod goal;
+mod held;
+mod moves;
 pub(crate) mod people;
 pub(crate) mod report;
 pub(crate) mod verify;
@@ -48,6 +50,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// The most refusals that are looked at for one of the budget.
 const MAX_DENIALS: usize = 50;
+
+/// The times in a row that an item cannot be moved on before a person is asked to look: some minutes.
+const MAX_FAILED_MOVES: u32 = 6;
 
 /// The items that are being driven; true: look once more.
 type Driven = Arc<Mutex<BTreeMap<ItemId, bool>>>;
@@ -77,7 +82,7 @@ pub(crate) async fn run(services: Arc<Services>) {
 
 async fn open_items(services: &Services) -> Vec<ItemId> {
     match services.journal.store.active_work(MAX_OPEN_ITEMS).await {
-        Ok(items) => items.into_iter().map(|item| item.id).collect(),
+        Ok(items) => items,
         Err(error) => {
             tracing::error!(%error, "the open work items cannot be read; they are looked at again soon");
             Vec::new()
@@ -117,23 +122,49 @@ async fn drive(services: &Arc<Services>, item: ItemId) {
             return;
         }
         match drive_once(services, item).await {
-            Ok(true) => {}
-            Ok(false) => return,
+            Ok(again) => {
+                services.life.work.forget_failures(item);
+                if !again {
+                    return;
+                }
+            }
+            // As many executors work as may: the end of any of them calls. One may have ended before that was noted.
+            Err(EngineError::Store(StoreError::Conflict(Conflict::Executors(_)))) => {
+                if !services.life.work.wait_for_room(item) {
+                    return;
+                }
+            }
             // Another task has changed the item since it was read: it is read again.
             Err(EngineError::Store(StoreError::Conflict(conflict))) if is_race(&conflict) => {
                 tracing::debug!(%item, ?conflict, "a work item was changed meanwhile");
             }
-            Err(error) => {
-                let report = services.journal.report(&error);
-                tracing::error!(%item, code = report.code, inside = report.inside, "a work item does not go on now");
-                return;
-            }
+            Err(error) => return note_failure(services, item, &error).await,
         }
     }
 }
 
-const fn is_race(conflict: &Conflict) -> bool {
-    matches!(conflict, Conflict::Missing { .. } | Conflict::Exists { .. } | Conflict::DuplicateMessage { .. })
+/// Writes down that an item could not be moved on. What fails again and again is handed to a person.
+async fn note_failure(services: &Arc<Services>, item: ItemId, error: &EngineError) {
+    let report = services.journal.report(error);
+    tracing::error!(%item, code = report.code, inside = report.inside, "a work item does not go on now");
+    if services.life.draining.is_cancelled() || services.life.work.count_failure(item) < MAX_FAILED_MOVES {
+        return;
+    }
+    match moves::give_up(services, item, &report.outside).await {
+        Ok(()) => services.life.work.forget_failures(item),
+        Err(error) => tracing::error!(%item, %error, "a work item that does not go on cannot be given up"),
+    }
+}
+
+pub(crate) const fn is_race(conflict: &Conflict) -> bool {
+    matches!(
+        conflict,
+        Conflict::Missing { .. }
+            | Conflict::Exists { .. }
+            | Conflict::DuplicateMessage { .. }
+            | Conflict::Fence(_)
+            | Conflict::AskNotOpen(_)
+    )
 }
 
 /// An item with all that its moves rest on.
@@ -154,10 +185,14 @@ pub(crate) struct ItemCourse {
 impl ItemCourse {
     /// Reads an item. `None`: there is none.
     pub(crate) async fn read(services: &Services, id: ItemId) -> Result<Option<Self>, EngineError> {
-        let Some((item, rows, attempts)) = services.journal.store.whole_work_item(id).await? else {
-            return Ok(None);
-        };
-        Self::of(services, (item, rows, attempts)).await.map(Some)
+        let Some(whole) = services.journal.store.whole_work_item(id).await? else { return Ok(None) };
+        Self::of(services, whole).await.map(Some)
+    }
+
+    /// Reads an item with the evidence that people are shown. `None`: there is none.
+    pub(crate) async fn read_shown(services: &Services, id: ItemId) -> Result<Option<Self>, EngineError> {
+        let Some(whole) = services.journal.store.shown_work_item(id).await? else { return Ok(None) };
+        Self::of(services, whole).await.map(Some)
     }
 
     async fn of(services: &Services, (item, rows, attempts): WholeItem) -> Result<Self, EngineError> {
@@ -232,6 +267,12 @@ async fn is_refused(
 /// Makes the next moves of an item. Returns true if it is to be looked at again at once.
 async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, EngineError> {
     let Some(course) = ItemCourse::read(services, id).await? else { return Ok(false) };
+    if course.document.kind == WorkKind::Goal {
+        // The turns of its task end in its own session, and call for it.
+        for child in services.journal.store.children_of(id).await? {
+            services.life.work.call_item(child);
+        }
+    }
     if course.item.state.is_over() {
         return Ok(false);
     }
@@ -242,35 +283,51 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     if course.item.state == WorkState::Proposed {
         return settle_proposal(services, &course).await;
     }
+    if moves::follow_goal(services, &course).await? {
+        return Ok(false);
+    }
     attempt::end_dead(services, &course).await?;
     let is_goal = course.document.kind == WorkKind::Goal && course.item.state == WorkState::Running;
     let moves = if is_goal { Vec::new() } else { next_moves(&course.view()) };
+    let held = held::due(services, &course).await?;
     // Checked before anything is done, and only then: a look at what is under way stays cheap.
-    if (is_goal || !moves.is_empty())
+    if (is_goal || !moves.is_empty() || !held.is_empty())
         && let Some(why) = out_of_order(services, &course).await?
     {
-        stop_waiting(services, &course).await?;
         move_on(services, &course, WorkEvent::Stick, &why).await?;
         return Ok(false);
     }
     if is_goal {
         return goal::run_due(services, &course).await;
     }
-    // After a step was handed to an executor, its end calls.
-    let is_executed = |step: usize| course.rows.get(step).is_some_and(|row| row.has_executor);
-    let is_moved = moves.iter().any(|one| !matches!(one, Move::Start(step) if is_executed(*step)));
+    for attempt in held {
+        held::go_on(services, &course, attempt).await?;
+    }
+    let mut is_moved = false;
     for one in moves {
         match one {
-            Move::Start(step) => attempt::begin(services, &course, step).await?,
-            Move::Check(step) => verify::check_step(services, &course, step).await?,
-            Move::Consult(step) => consult(services, &course, step).await?,
-            Move::Stick(step) => end_stuck(services, &course, step).await?,
+            Move::Start(step) => {
+                attempt::begin(services, &course, step).await?;
+                // After a step was handed to an executor, its end calls.
+                is_moved |= !course.rows.get(step).is_some_and(|row| row.has_executor);
+            }
+            Move::Check(step) => is_moved |= verify::check_step(services, &course, step).await?,
+            Move::Consult(step) => {
+                consult(services, &course, step).await?;
+                is_moved = true;
+            }
+            Move::Stick(step) => {
+                end_stuck(services, &course, step).await?;
+                is_moved = true;
+            }
             Move::Fail(step) => {
                 let why = format!("step '{}' has failed its checks", course.rows[step].name);
                 move_on(services, &course, WorkEvent::Fail, &why).await?;
+                is_moved = true;
             }
             Move::SpendOut => {
                 move_on(services, &course, WorkEvent::SpendOut, "its budget is used up").await?;
+                is_moved = true;
             }
             Move::Finish => return finish(services, &course).await.map(|()| false),
         }
@@ -292,6 +349,13 @@ async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Resul
         AskState::Open | AskState::Approved => return Ok(false),
         AskState::Denied => (WorkEvent::Deny, "a person has refused its plan"),
         AskState::Expired => (WorkEvent::Cancel, "its plan was not answered in time"),
+        // It begins the item now; its end calls.
+        AskState::Used if services.life.approved.is_performing(&ask.card.ask_id) => return Ok(false),
+        // A crash has cut off what it was to begin, and an approval counts once.
+        AskState::Used if ask.resolved_at.is_none_or(|at| at < services.life.started_at) => {
+            ask_about(services, &course.item).await?;
+            return Ok(false);
+        }
         // Used, and still proposed: the approval was not for this round, or could not begin it.
         AskState::Used => (WorkEvent::Cancel, "its approval could not be used"),
     };
@@ -317,79 +381,6 @@ async fn out_of_order(services: &Services, course: &ItemCourse) -> Result<Option
         None => approved == Some(&course.document),
     };
     Ok((!is_same).then(|| "its plan is not the one that was approved".to_owned()))
-}
-
-/// Takes the messages back that wait for an item that does not go on.
-pub(crate) async fn stop_waiting(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
-    for message in crate::closing::waiting_messages(services, &course.session).await? {
-        let id = message.record.message;
-        let ops = vec![
-            Op::EndMessage { message: id, fence: None, error: "its work item does not go on".to_owned() },
-            Op::Work(WorkOp::EndTurn {
-                message: id,
-                exit: Exit::Interrupted.code(),
-                said: String::new(),
-                at: services.journal.clock.now(),
-            }),
-        ];
-        match services.journal.store.commit(Batch::relaxed(ops)).await {
-            // It was leased in between: its turn ends without our help.
-            Ok(_) | Err(StoreError::Conflict(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Changes the state of an item, with its entry, its report and the news of it in one commit.
-pub(crate) async fn move_on(
-    services: &Services,
-    course: &ItemCourse,
-    event: WorkEvent,
-    why: &str,
-) -> Result<WorkState, EngineError> {
-    let item = &course.item;
-    let state = next_state(item.state, event).ok_or_else(|| WorkError::State {
-        item: item.id,
-        state: item.state.name().to_owned(),
-        wanted: event_name(event),
-    })?;
-    let mut ops = vec![
-        worked(&services.journal, item, "", state.name(), why),
-        Op::Work(WorkOp::Move(ItemMove {
-            item: item.id,
-            version: item.version,
-            state,
-            is_active: !state.is_over(),
-            reason: why.to_owned(),
-            at: services.journal.clock.now(),
-        })),
-    ];
-    let mut text = why.to_owned();
-    if state.is_over() || state == WorkState::Stuck {
-        text = report::write_report(course, state, why);
-        ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));
-    }
-    ops.push(news(services, item, &course.rows, (state, "", &text)));
-    commit_news(services, item, Batch::synced(ops)).await?;
-    Ok(state)
-}
-
-const fn event_name(event: WorkEvent) -> &'static str {
-    match event {
-        WorkEvent::Approve => "begun",
-        WorkEvent::Deny => "refused",
-        WorkEvent::Pause => "paused",
-        WorkEvent::Resume => "resumed",
-        WorkEvent::Cancel => "cancelled",
-        WorkEvent::Retry => "retried",
-        WorkEvent::Consult => "asked about",
-        WorkEvent::Advise => "advised",
-        WorkEvent::Stick => "handed to a person",
-        WorkEvent::SpendOut => "ended without a budget",
-        WorkEvent::Finish => "finished",
-        WorkEvent::Fail => "ended as failed",
-    }
 }
 
 /// Asks the planner for advice about a failed step.

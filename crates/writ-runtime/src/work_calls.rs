@@ -1,6 +1,6 @@
 //! Calls for a look at work items: a turn of a step has ended, or a person has written something.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +24,10 @@ pub(crate) struct WorkCalls {
     pub(crate) wake: Notify,
     /// The items about which a question is being asked now.
     asking: Arc<Mutex<BTreeSet<ItemId>>>,
+    /// The items with a step that waits because as many executors work as may.
+    crowded: Mutex<BTreeSet<ItemId>>,
+    /// The times in a row that an item could not be moved on.
+    failures: Mutex<BTreeMap<ItemId, u32>>,
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
 }
@@ -31,9 +35,31 @@ pub(crate) struct WorkCalls {
 impl WorkCalls {
     /// Calls for a look at the item that has its steps run in a session; other sessions have none.
     pub(crate) fn call(&self, session: &Session) {
-        if let Some(work) = session.terms.work {
-            self.call_item(work.item);
+        let Some(work) = session.terms.work else { return };
+        self.call_item(work.item);
+        let crowded = std::mem::take(&mut *self.crowded.lock().unwrap_or_else(PoisonError::into_inner));
+        for item in crowded {
+            self.call_item(item);
         }
+    }
+
+    /// Notes that an item waits until fewer executors work. Returns true if it was not noted yet: then one may have ended
+    /// in between.
+    pub(crate) fn wait_for_room(&self, item: ItemId) -> bool {
+        self.crowded.lock().unwrap_or_else(PoisonError::into_inner).insert(item)
+    }
+
+    /// Counts a time that an item could not be moved on. Returns how often that was in a row.
+    pub(crate) fn count_failure(&self, item: ItemId) -> u32 {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(item).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    /// Forgets the failures of an item.
+    pub(crate) fn forget_failures(&self, item: ItemId) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&item);
     }
 
     /// Calls for a look at an item.

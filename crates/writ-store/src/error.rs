@@ -128,6 +128,9 @@ pub enum Conflict {
     /// Session or day have nothing left of this.
     #[error("{}", .0.reason_text())]
     Exhausted(Exhausted),
+    /// As many executors of work items work as may at a time.
+    #[error("{0} executors work already")]
+    Executors(u64),
     /// The day's limit of a key has not enough left for this parameter.
     #[error("the day's limit of '{0}' is used up")]
     UsedUp(String),

@@ -215,6 +215,17 @@ pub(crate) fn unfinished_turn_of(
     query_one(conn, sql, [message.to_string()], decode_turn)
 }
 
+/// Returns the turn that a message has opened, also after its end.
+pub(crate) fn turn_opened_by(
+    conn: &Connection,
+    session: SessionId,
+    message: MessageId,
+) -> Result<Option<TurnRow>, StoreError> {
+    // From the newest on: who asks means one of the last.
+    let sql = "SELECT * FROM turn WHERE session = ?1 AND message = ?2 ORDER BY number DESC LIMIT 1";
+    query_one(conn, sql, params![session.to_string(), message.to_string()], decode_turn)
+}
+
 pub(crate) fn session_turns(
     conn: &Connection,
     session: SessionId,

@@ -3,6 +3,7 @@
 //! The store knows no states of items and steps: it compares versions, so that each change of an item rests on what was
 //! read, and gives each attempt one message of the queue.
 
+mod attempts;
 mod stored;
 
 use rusqlite::{Connection, params};
@@ -13,9 +14,11 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
 
-pub use stored::WholeItem;
+use attempts::{begin, end_turn, go_on, hold, judge, rest};
+pub use stored::{DeadAttempt, WholeItem, WorkLine};
 pub(crate) use stored::{
-    active_items, attempt_of, item_named, item_of_session, newest_items, read_item, read_steps, whole_item,
+    Evidence, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
+    read_item, read_steps, whole_item,
 };
 
 /// The most items that are not over: far more than a person has in view.
@@ -24,6 +27,8 @@ pub const MAX_OPEN_ITEMS: usize = 1_000;
 pub const MAX_STEPS: usize = 512;
 /// The longest plan, in bytes, as JSON.
 pub const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
+/// The most executors that work at a time, over all items (SIL-403).
+pub const MAX_EXECUTORS: u64 = 16;
 /// The longest evidence of one attempt, in bytes.
 pub const MAX_EVIDENCE_BYTES: usize = 256 * 1024;
 /// The longest report, reason, advice or word of an executor that is stored, in characters.
@@ -121,8 +126,12 @@ pub struct WorkAttempt {
     pub verdict: String,
     /// The digest of what was left and shown; empty before.
     pub trace: String,
-    /// What the checks have shown, as JSON; empty before.
+    /// What the checks have shown, as JSON; empty before, and where it was not read.
     pub evidence: String,
+    /// Set while it waits for something outside, to be gone on with.
+    pub is_held: bool,
+    /// The number of times that it was held.
+    pub holds: u32,
 }
 
 /// How far an attempt has come.
@@ -175,7 +184,8 @@ pub enum WorkOp {
         /// More attempts for each step that is not done.
         attempts: u32,
     },
-    /// Begins an attempt at a step that waits: its turn runs for this message. Conflict unless the step waits.
+    /// Begins an attempt at a step that waits: its turn runs for this message. Conflict unless the step waits, or if
+    /// [`MAX_EXECUTORS`] work already.
     Begin {
         /// The item.
         item: ItemId,
@@ -198,6 +208,27 @@ pub enum WorkOp {
         said: String,
         /// When.
         at: Timestamp,
+    },
+    /// Holds an attempt of which the turn has ended: its step is worked on until it goes on. Conflict unless it has ended.
+    Hold {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+    },
+    /// Lets an attempt that is held go on with a turn of this message. Conflict unless it is held, or if
+    /// [`MAX_EXECUTORS`] work already.
+    GoOn {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+        /// The message.
+        message: MessageId,
     },
     /// Stores the evidence of an attempt after its turn has ended, and the step's state after it. Conflict if it was judged.
     Judge {
@@ -261,6 +292,8 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
         WorkOp::Renew { item, attempts } => renew(conn, *item, *attempts),
         WorkOp::Begin { item, step, n, message, at } => begin(conn, (*item, *step, *n), *message, *at),
         WorkOp::EndTurn { message, exit, said, at } => end_turn(conn, *message, (*exit, said), *at),
+        WorkOp::Hold { item, step, n } => hold(conn, (*item, *step, *n)),
+        WorkOp::GoOn { item, step, n, message } => go_on(conn, (*item, *step, *n), *message),
         WorkOp::Judge { item, step, n, verdict, trace, evidence, state, at } => {
             judge(conn, (*item, *step, *n), [verdict, trace, evidence], *state, *at)
         }
@@ -360,6 +393,10 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
     let sql =
         "UPDATE work_item SET round = round + 1, consultations = 0, report = '', ask = NULL WHERE id = ?1";
     require_item(item, execute(conn, sql, [item.to_string()])?)?;
+    // What was under way when the round ended is no result: it is not checked later as if it were the next one's.
+    let sql = "UPDATE work_attempt SET state = 'judged', verdict = 'not_run', is_held = 0
+               WHERE item = ?1 AND state <> 'judged'";
+    execute(conn, sql, [item.to_string()])?;
     // Attempts are counted over all rounds, so that none has the number of another.
     execute(
         conn,
@@ -368,96 +405,6 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
          WHERE item = ?1 AND state <> ?4",
         params![item.to_string(), StepState::Waiting.name(), attempts.max(1), StepState::Done.name()],
     )?;
-    Ok(())
-}
-
-fn begin(
-    conn: &Connection,
-    (item, step, n): (ItemId, usize, u32),
-    message: Option<MessageId>,
-    at: Timestamp,
-) -> Result<(), StoreError> {
-    // Without a message there is no turn to wait for.
-    let state = if message.is_some() { StepState::Running } else { StepState::Checking };
-    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
-    let waiting = StepState::Waiting.name();
-    let changed = execute(conn, sql, params![item.to_string(), number(step), state.name(), waiting])?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "waiting step", id: format!("{item}/{step}") }.into());
-    }
-    let attempt = if message.is_some() { "running" } else { "ended" };
-    let added = execute(
-        conn,
-        "INSERT OR IGNORE INTO work_attempt (item, step, n, message, state, began_at, said, verdict, trace, evidence)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, '', '', '', '')",
-        params![
-            item.to_string(),
-            number(step),
-            n,
-            message.map(|id| id.to_string()),
-            attempt,
-            at.as_millis()
-        ],
-    )?;
-    if added == 0 {
-        return Err(Conflict::Exists { what: "attempt", id: format!("{item}/{step}/{n}") }.into());
-    }
-    Ok(())
-}
-
-fn end_turn(
-    conn: &Connection,
-    message: MessageId,
-    (exit, said): (u8, &str),
-    at: Timestamp,
-) -> Result<(), StoreError> {
-    let of: Option<(String, i64)> = query_one(
-        conn,
-        "UPDATE work_attempt SET state = 'ended', exit = ?2, said = ?3, ended_at = ?4
-         WHERE message = ?1 AND state = 'running' RETURNING item, step",
-        params![message.to_string(), exit, cut(said), at.as_millis()],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )?;
-    // Any other message belongs to a conversation.
-    let Some((item, step)) = of else { return Ok(()) };
-    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
-    let (checking, running) = (StepState::Checking.name(), StepState::Running.name());
-    execute(conn, sql, params![item, step, checking, running])?;
-    Ok(())
-}
-
-fn judge(
-    conn: &Connection,
-    (item, step, n): (ItemId, usize, u32),
-    [verdict, trace, evidence]: [&String; 3],
-    state: StepState,
-    at: Timestamp,
-) -> Result<(), StoreError> {
-    codec::check_bytes("evidence of an attempt", evidence, MAX_EVIDENCE_BYTES)?;
-    let changed = execute(
-        conn,
-        "UPDATE work_attempt SET state = 'judged', verdict = ?4, trace = ?5, evidence = ?6, ended_at = ?7
-         WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended'",
-        params![item.to_string(), number(step), n, verdict, trace, evidence, at.as_millis()],
-    )?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "ended attempt", id: format!("{item}/{step}/{n}") }.into());
-    }
-    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
-    // A step that was put back meanwhile stays as it is.
-    let checking = StepState::Checking.name();
-    execute(conn, sql, params![item.to_string(), number(step), state.name(), checking])?;
-    Ok(())
-}
-
-fn rest(conn: &Connection, (item, step): (ItemId, usize), keep: u32) -> Result<(), StoreError> {
-    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2";
-    let waiting = StepState::Waiting.name();
-    require_item(item, execute(conn, sql, params![item.to_string(), number(step), waiting])?)?;
-    // Evidence is large: a step that is tried often holds that of its newest attempts alone.
-    let sql = "DELETE FROM work_attempt WHERE item = ?1 AND step = ?2 AND n <=
-               (SELECT max(n) FROM work_attempt WHERE item = ?1 AND step = ?2) - ?3";
-    execute(conn, sql, params![item.to_string(), number(step), keep])?;
     Ok(())
 }
 

@@ -20,21 +20,21 @@ use crate::harness::{OWNER, TestEngine};
 
 /// A repository whose function is wrong, in one language.
 #[derive(Clone, Copy, Debug)]
-struct Language {
+pub(crate) struct Language {
     name: &'static str,
     /// The file with the function, as it is, as it should be, and wrong in another way.
-    file: &'static str,
-    wrong: &'static str,
+    pub(crate) file: &'static str,
+    pub(crate) wrong: &'static str,
     right: &'static str,
     other: &'static str,
     /// The file with its tests.
     tests: &'static str,
     test_text: &'static str,
     more: &'static [(&'static str, &'static str)],
-    check: &'static str,
+    pub(crate) check: &'static str,
 }
 
-const PYTHON: Language = Language {
+pub(crate) const PYTHON: Language = Language {
     name: "python",
     file: "sums.py",
     wrong: "def add(a, b):\n    return a - b\n",
@@ -77,7 +77,7 @@ fn git(dir: &Path, arguments: &[&str]) {
 }
 
 /// Makes the repository, with its first commit.
-fn repository(language: &Language) -> tempfile::TempDir {
+pub(crate) fn repository(language: &Language) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("temp dir");
     let files = [(language.file, language.wrong), (language.tests, language.test_text)];
     for (name, text) in files.iter().chain(language.more) {
@@ -112,7 +112,7 @@ enum Story {
 }
 
 /// The number of attempts that a step's message names as failed.
-fn failed_before(request: &ParsedRequest) -> usize {
+pub(crate) fn failed_before(request: &ParsedRequest) -> usize {
     let first = request.messages.iter().find(|message| !message.text.is_empty());
     first.map_or(0, |message| message.text.matches(" has failed.").count())
 }
@@ -144,7 +144,7 @@ fn script(language: Language, story: Story, request: &ParsedRequest) -> Reply {
     }
 }
 
-fn approve() -> Answer {
+pub(crate) fn approve() -> Answer {
     Answer {
         decision: Decision::Approve,
         scope: ApprovalScope::Once,
@@ -154,13 +154,13 @@ fn approve() -> Answer {
     }
 }
 
-async fn show(engine: &TestEngine, item: &str) -> WorkDetails {
+pub(crate) async fn show(engine: &TestEngine, item: &str) -> WorkDetails {
     let shown = engine.call("work.show", json!({ "item": item })).await.expect("is there");
     serde_json::from_value(shown).expect("reads")
 }
 
 /// The longest wait for an item: one that does not come to rest fails the test.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The time after which an item is looked at again without news of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -178,7 +178,7 @@ async fn until_news(watched: &mut Joined) {
 }
 
 /// Waits until an item needs nothing but a person, if ever.
-async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
+pub(crate) async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
     let at_rest = async {
         let mut watched: Option<Joined> = None;
         loop {
@@ -199,7 +199,7 @@ async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
 }
 
 /// Proposes a plan and approves it. Returns the item's id.
-async fn begin(engine: &TestEngine, plan: &str, project: Option<&Path>) -> String {
+pub(crate) async fn begin(engine: &TestEngine, plan: &str, project: Option<&Path>) -> String {
     let project = project.map(|path| path.to_str().expect("plain"));
     let proposed = engine.call("work.propose", json!({ "plan": plan, "project": project })).await;
     let proposed = proposed.expect("a plan");
@@ -236,7 +236,7 @@ async fn transcript(engine: &TestEngine, shown: &WorkDetails, project: &Path) ->
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn read(project: &Path, name: &str) -> String {
+pub(crate) fn read(project: &Path, name: &str) -> String {
     std::fs::read_to_string(project.join(name)).unwrap_or_default()
 }
 

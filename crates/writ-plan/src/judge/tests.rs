@@ -132,3 +132,31 @@ fn a_runner_without_tests_is_not_run_although_it_exits_with_zero() {
     let some = judge_check(&check, &run("test result: ok. 1 passed; 0 failed; 0 ignored\n"));
     assert_eq!(some.verdict, Verdict::Pass);
 }
+
+/// Whole numbers that share the nearest binary fraction are different ones.
+#[test]
+fn large_whole_numbers_are_compared_to_the_last_digit() {
+    let is_same = |seen: &str, expected: &str| {
+        let value = serde_json::from_str(expected).expect("JSON");
+        let predicate = Predicate::Json { path: text("$.n"), value: JsonExpectation::Equals { value } };
+        verdict(predicate, &run(&format!("{{\"n\": {seen}}}"))) == Verdict::Pass
+    };
+    for (seen, expected) in
+        [("9007199254740993", "9007199254740993"), ("1", "1.0"), ("-3.0", "-3"), ("1e3", "1000")]
+    {
+        assert!(is_same(seen, expected), "{seen} {expected}");
+    }
+    for (seen, expected) in [
+        ("9007199254740992", "9007199254740993"),
+        ("9007199254740992.0", "9007199254740993"),
+        ("18446744073709551615", "18446744073709551614"),
+        ("1.5", "1"),
+    ] {
+        assert!(!is_same(seen, expected), "{seen} {expected}");
+    }
+    let below = |seen: &str, limit: &str| verdict(Predicate::OutputLt { limit: text(limit) }, &run(seen));
+    assert_eq!(below("9007199254740992\n", "9007199254740993"), Verdict::Pass);
+    assert_eq!(below("9007199254740993\n", "9007199254740993"), Verdict::Fail);
+    let above = Predicate::OutputGt { limit: text("9007199254740992") };
+    assert_eq!(verdict(above, &run("9007199254740993")), Verdict::Pass);
+}

@@ -108,10 +108,15 @@ pub(crate) async fn perform_ask(
     Ok(Answered { state, reason, text: rendered.text.into_string(), exit })
 }
 
-/// Has the item looked at that a question was about: it begins, or ends.
+/// Has the item looked at that a question was about, or that waits for its answer.
 pub(super) fn call_for_work(services: &Services, ask: &AskRow) {
     if let Action::Plan(Plan { work: Some(work), .. }) = &ask.prepared.action {
         services.life.work.call_item(work.item);
+    }
+    // An attempt may wait for the answer.
+    let session = ask.card.session.and_then(|id| services.sessions.loaded().get(&id).cloned());
+    if let Some(session) = session {
+        services.life.work.call(&session);
     }
 }
 

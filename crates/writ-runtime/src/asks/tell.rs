@@ -77,6 +77,17 @@ fn expire_op(services: &Services, ask: &AskRow, why: &str) -> Op {
     }
 }
 
+/// The operations that end an ask that will not be performed any more: for the commit of what it was about.
+pub(crate) fn ending_ops(services: &Services, ask: &AskRow, why: &str) -> Vec<Op> {
+    let mut ops = vec![expire_op(services, ask, why), asks::refusal_of(services, ask, why)];
+    if ask.state == AskState::Approved {
+        ops.insert(0, take_back(ask));
+    }
+    let end = (AskState::Expired.as_str(), why);
+    ops.extend(ask.card.session.map(|session| resolved(session, &ask.card.ask_id, end, why, Exit::Denied)));
+    ops
+}
+
 /// Ends an ask that will not be performed any more, and tells ledger, watchers and agent. One that was
 /// answered meanwhile is left alone.
 ///
@@ -84,16 +95,11 @@ fn expire_op(services: &Services, ask: &AskRow, why: &str) -> Op {
 ///
 /// If the store cannot be written.
 pub(crate) async fn end_ask(services: &Services, ask: &AskRow, why: &str) -> Result<(), EngineError> {
-    let id = &ask.card.ask_id;
-    let mut ops = vec![expire_op(services, ask, why), asks::refusal_of(services, ask, why)];
-    if ask.state == AskState::Approved {
-        ops.insert(0, take_back(ask));
-    }
+    let ops = ending_ops(services, ask, why);
     let Some(session) = ask.card.session else {
         services.journal.store.commit(Batch::synced(ops)).await?;
         return Ok(());
     };
-    ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
     let session = services.sessions.get(session).await?;
     match services.journal.commit_for(&session.hub, Batch::synced(ops)).await {
         Ok(_) => {}

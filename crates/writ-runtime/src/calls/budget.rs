@@ -206,6 +206,8 @@ async fn set_metadata(
 }
 
 async fn budget_state(services: &Services, session: &Session) -> Result<SessionBudgetState, EngineError> {
+    // A step may have waited for it.
+    services.life.work.call(session);
     let limits = session_limits(services, session).await?;
     Ok(SessionBudgetState { session: session.id, paused: session.state().budget.paused, limits })
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use writ_plan::run::run_steps;
 use writ_store::queue::Leased;
 use writ_store::reads::WorkReads as _;
+use writ_store::work::AttemptState;
+use writ_types::api::work::WorkState;
 
-use crate::error::EngineError;
+use crate::error::{EngineError, WorkError};
 use crate::profile::AgentProfile;
 use crate::proposals::read_document;
 use crate::services::Services;
@@ -34,4 +36,29 @@ pub(super) async fn profile_of(
         }
         Some(_) | None => profile,
     })
+}
+
+/// Returns why the message of a step is not worked on: its item does not go on, or the attempt is another round's.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) async fn refuse_over(
+    services: &Services,
+    lease: &Leased,
+) -> Result<Option<WorkError>, EngineError> {
+    let profile = services.profiles.find_consumer(&lease.message.consumer);
+    if !profile.is_ok_and(|profile| profile.is_step) {
+        return Ok(None);
+    }
+    let store = &services.journal.store;
+    // A message without an attempt is of one that has gone on with another.
+    let Some(attempt) = store.work_attempt_of(lease.message.record.message).await? else {
+        return Ok(Some(WorkError::Unknown(lease.message.client_id.clone())));
+    };
+    let Some(item) = store.work_item(attempt.item).await? else { return Ok(None) };
+    let is_of_now = attempt.state == AttemptState::Running;
+    let goes_on = !item.state.is_over() && item.state != WorkState::Stuck;
+    let state = item.state.name().to_owned();
+    Ok((!is_of_now || !goes_on).then_some(WorkError::State { item: item.id, state, wanted: "worked on" }))
 }

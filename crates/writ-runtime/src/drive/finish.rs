@@ -73,7 +73,8 @@ impl Drive {
         &mut self,
         finish: &FinishedTurn,
     ) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
-        if !self.tally.touched || self.profile.is_step {
+        // What a work item has changed comes out once its checks have passed.
+        if !self.tally.touched || self.profile.is_step || self.session.terms.work.is_some() {
             return Ok(Some((finish.exit, Vec::new())));
         }
         self.write_held().await?;

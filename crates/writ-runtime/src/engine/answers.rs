@@ -96,6 +96,8 @@ impl Engine {
         }
         let asking = services.sessions.get(session).await?;
         if asking.terms.relayed
+            // Its attempt goes on by itself.
+            || asking.terms.work.is_some()
             || asking.state().answers_guest()
             || asking.state().closed
             || asking.runs(Some(turn))

@@ -8,12 +8,13 @@ use writ_plan::run::has_executor;
 use writ_policy::principal;
 use writ_store::batch::{Batch, NewMessageRow, Op};
 use writ_store::queue::Leased;
-use writ_store::reads::{QueueReads as _, TurnReads as _};
-use writ_store::work::{AttemptState, WorkOp};
-use writ_types::api::work::CheckEvidence;
+use writ_store::reads::{TurnReads as _, WorkReads as _};
+use writ_store::work::{AttemptState, WorkAttempt, WorkOp};
+use writ_types::api::work::{CheckEvidence, StepState};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, InboundRecord};
 use writ_types::error::Exit;
+use writ_types::id::MessageId;
 use writ_types::taint::Taint;
 use writ_types::work::Check;
 
@@ -26,7 +27,11 @@ use crate::services::Services;
 use crate::work_calls::worked;
 
 /// The most characters of an earlier attempt's words that the next one reads.
-const MAX_SAID_CHARS: usize = 1_000;
+pub(super) const MAX_SAID_CHARS: usize = 1_000;
+/// The most earlier attempts that the next one reads about.
+const MAX_SHOWN_ATTEMPTS: usize = 2;
+/// The most characters about all of them together.
+const MAX_TRIED_CHARS: usize = 16_000;
 /// The most characters of a check's output that the next attempt reads.
 const MAX_OUTPUT_CHARS: usize = 2_000;
 
@@ -44,39 +49,70 @@ pub(super) async fn begin(
     let made = course.attempts_at(step).map(|attempt| attempt.n).max().unwrap_or(0);
     let (n, now, item) = (made.saturating_add(1), services.journal.clock.now(), &course.item);
     let of = format!("attempt {n} of {}", row.max_attempts);
-    let mut steps = course.rows.clone();
-    if let Some(row) = steps.get_mut(step) {
-        row.state = writ_types::api::work::StepState::Running;
-    }
-    let told = news(services, item, &steps, (item.state, &row.name, &of));
     if !has_executor(plan) {
+        let mut steps = course.rows.clone();
+        if let Some(row) = steps.get_mut(step) {
+            row.state = StepState::Running;
+        }
+        let told = news(services, item, &steps, (item.state, &row.name, &of));
         let begun = WorkOp::Begin { item: item.id, step, n, message: None, at: now };
         commit_news(services, item, Batch::relaxed(vec![Op::Work(begun), told])).await?;
         return Ok(());
     }
+    // The plan was read and approved as a whole; what checks have printed is none of it.
+    let taint = if made == 0 { Taint::Auth } else { Taint::External };
+    let (text, client_id) = (instructions(course, step), format!("{}/{step}/{n}", item.id));
+    let id = item.id;
+    send(services, course, (step, taint, of), (text, client_id), |message| WorkOp::Begin {
+        item: id,
+        step,
+        n,
+        message: Some(message),
+        at: now,
+    })
+    .await
+}
+
+/// Hands a message to the executor of a step: what it does to the attempt, the message, and the lease of its turn are one
+/// commit.
+///
+/// # Errors
+///
+/// If the attempt is not as it was read, if as many executors work as may, or the store cannot be written.
+pub(super) async fn send(
+    services: &Arc<Services>,
+    course: &ItemCourse,
+    (step, taint, of): (usize, Taint, String),
+    (text, client_id): (String, String),
+    work: impl FnOnce(MessageId) -> WorkOp,
+) -> Result<(), EngineError> {
+    let (item, now) = (&course.item, services.journal.clock.now());
+    let mut steps = course.rows.clone();
+    let mut name = String::new();
+    if let Some(row) = steps.get_mut(step) {
+        row.state = StepState::Running;
+        name.clone_from(&row.name);
+    }
     // Two steps of one lane would run one after the other.
     let consumer = lane_name(step % MAX_PARALLEL);
-    let text = instructions(course, step);
     let record = InboundRecord {
         message: services.journal.ids.message(now),
         session: course.session.id,
         turn_number: services.journal.store.next_message_turn(course.session.id).await?,
         principal: format!("harness:{}", item.id),
-        // The plan was read and approved as a whole; what checks have printed is none of it.
-        taint: if made == 0 { Taint::Auth } else { Taint::External },
+        taint,
         text: Digest::of_bytes(text.as_bytes()),
         at: now,
     };
     let message = record.message;
     let signature = principal::sign_record(&record, &services.keys.held.harness)?;
     let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
-    let client_id = format!("{}/{step}/{n}", item.id);
     let row = NewMessageRow { record, client_id, text };
     let (place, lease) = dispatch::at_once(services, &course.session, &consumer).unzip();
     let mut ops = vec![
-        Op::Work(WorkOp::Begin { item: item.id, step, n, message: Some(message), at: now }),
-        told,
-        worked(&services.journal, item, &plan.id, "running", &of),
+        Op::Work(work(message)),
+        news(services, item, &steps, (item.state, &name, &of)),
+        worked(&services.journal, item, &name, "running", &of),
         services.journal.entry(course.session.id, None, fact),
         Op::EnqueueFor { consumer, message: Box::new(row) },
     ];
@@ -96,29 +132,20 @@ pub(super) async fn begin(
 ///
 /// If the store cannot be read or written.
 pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
-    let running: Vec<_> = course
-        .attempts
-        .iter()
-        .filter(|attempt| attempt.state == AttemptState::Running)
-        .filter_map(|attempt| attempt.message)
-        .collect();
-    if running.is_empty() {
+    if !course.attempts.iter().any(|attempt| attempt.state == AttemptState::Running) {
         return Ok(());
     }
-    for dead in services.journal.store.dead_letters(writ_store::config::MAX_READ_ROWS).await? {
-        let message = dead.record.message;
-        if running.contains(&message) {
-            let (exit, at) = (Exit::Blocked.code(), services.journal.clock.now());
-            let ended = WorkOp::EndTurn { message, exit, said: dead.error, at };
-            services.journal.store.commit(Batch::relaxed(vec![Op::Work(ended)])).await?;
-        }
+    for (message, said) in services.journal.store.dead_attempts(course.item.id).await? {
+        let (exit, at) = (Exit::Blocked.code(), services.journal.clock.now());
+        let ended = WorkOp::EndTurn { message, exit, said, at };
+        services.journal.store.commit(Batch::relaxed(vec![Op::Work(ended)])).await?;
     }
     Ok(())
 }
 
 /// Writes the message for the executor of a step: its instructions, what is checked, and what earlier attempts have shown.
 /// Nothing of other steps and of any conversation is in it.
-fn instructions(course: &ItemCourse, step: usize) -> String {
+pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else {
         return String::new();
     };
@@ -130,23 +157,37 @@ fn instructions(course: &ItemCourse, step: usize) -> String {
         }
         text.push_str("Files that the checks rest on must stay as they are.\n");
     }
-    for attempt in course.attempts_at(step).filter(|attempt| attempt.state == AttemptState::Judged) {
-        let _ = writeln!(text, "\nAttempt {} has failed.", attempt.n);
-        let (checks, notices) = evidence::read_evidence(attempt);
-        if !attempt.said.is_empty() {
-            let _ = writeln!(text, "It ended with: {}", cut(&attempt.said, MAX_SAID_CHARS));
-        }
-        for notice in notices {
-            let _ = writeln!(text, "Noticed: {notice}");
-        }
-        for check in checks.iter().filter(|check| check.verdict != "pass") {
-            describe_failure(check, &mut text);
-        }
+    let judged: Vec<_> =
+        course.attempts_at(step).filter(|attempt| attempt.state == AttemptState::Judged).collect();
+    // The last ones show what is wrong now.
+    let from = judged.len().saturating_sub(MAX_SHOWN_ATTEMPTS);
+    if from > 0 {
+        let _ = writeln!(text, "\n{from} earlier attempts have failed too.");
     }
+    let mut tried = String::new();
+    for attempt in judged.iter().skip(from) {
+        describe_attempt(attempt, &mut tried);
+    }
+    // The end has the newest attempt.
+    text.push_str(&cut_start(&tried, MAX_TRIED_CHARS));
     if !row.advice.is_empty() {
         let _ = writeln!(text, "\nAdvice of the planner:\n{}", row.advice);
     }
     text
+}
+
+fn describe_attempt(attempt: &WorkAttempt, text: &mut String) {
+    let _ = writeln!(text, "\nAttempt {} has failed.", attempt.n);
+    let (checks, notices) = evidence::read_evidence(attempt);
+    if !attempt.said.is_empty() {
+        let _ = writeln!(text, "It ended with: {}", cut(&attempt.said, MAX_SAID_CHARS));
+    }
+    for notice in notices {
+        let _ = writeln!(text, "Noticed: {notice}");
+    }
+    for check in checks.iter().filter(|check| check.verdict != "pass") {
+        describe_failure(check, text);
+    }
 }
 
 fn describe_check(check: &Check) -> String {
@@ -167,7 +208,7 @@ fn describe_failure(check: &CheckEvidence, text: &mut String) {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 

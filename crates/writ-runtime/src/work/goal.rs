@@ -11,8 +11,9 @@ use writ_plan::machine::WorkEvent;
 use writ_store::batch::{Batch, Op};
 use writ_store::jobs::JobOp;
 use writ_store::reads::{JobReads as _, WorkReads as _};
-use writ_store::work::{AttemptState, ItemMove, MAX_OPEN_ITEMS, WorkItem, WorkOp};
+use writ_store::work::{AttemptState, ItemMove, WorkItem, WorkOp};
 use writ_types::api::work::{StepState, WorkState};
+use writ_types::unit::Timestamp;
 use writ_types::work::{GoalCycle, OnFailure, OnStuck, PlanDocument, Verdict, WorkKind};
 
 use super::evidence::verdict_named;
@@ -47,14 +48,12 @@ pub(super) async fn run_due(services: &Arc<Services>, course: &ItemCourse) -> Re
     let Some(GoalCycle { every_minutes, on_failure }) = course.document.cycle else { return Ok(false) };
     if course.is_spent() {
         move_on(services, course, WorkEvent::SpendOut, "its budget is used up").await?;
-        unschedule(services, course).await?;
         return Ok(false);
     }
     let step = course.rows.first().map(|row| row.state);
     match step {
         Some(StepState::Checking) => {
-            verify::check_step(services, course, 0).await?;
-            return Ok(true);
+            return verify::check_step(services, course, 0).await;
         }
         // A run was judged: its result is written, and the step waits for the next.
         Some(StepState::Done | StepState::Failed) => {
@@ -71,13 +70,18 @@ pub(super) async fn run_due(services: &Arc<Services>, course: &ItemCourse) -> Re
         services.journal.store.commit(Batch::relaxed(vec![Op::Jobs(scheduled)])).await?;
         return Ok(true);
     };
-    // A task that mends is not disturbed by another run of the checks. Its session calls for its goal.
-    if let Some(child) = mending(services, course).await? {
-        services.life.work.call_item(child);
+    // A task that mends is not disturbed by another run of the checks.
+    if is_mended(services, course).await? {
         return Ok(false);
     }
-    if job.next_run.is_none_or(|next| next > now) {
+    // One that is further away than the interval is due: it was written by a clock that was ahead.
+    let is_due = |next: Timestamp| next <= now || next > now.plus_duration(interval(every_minutes));
+    if !job.next_run.is_some_and(is_due) {
         return Ok(false);
+    }
+    if course.item.project.is_some() {
+        // What a task has left that failed is none of the project that is checked, nor of the next task.
+        services.workspace(&course.session).await?.discard_changes().await?;
     }
     attempt::begin(services, course, 0).await?;
     Ok(true)
@@ -113,7 +117,7 @@ async fn settle_run(
         }
     }
     commit_news(services, item, Batch::synced(ops)).await?;
-    if let Some(child) = mending(services, course).await? {
+    for child in services.journal.store.children_of(item.id).await? {
         services.life.work.call_item(child);
     }
     Ok(())
@@ -156,22 +160,9 @@ fn spawn(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineErro
     ])
 }
 
-/// Returns the task that mends for a goal, while it is not over.
-async fn mending(
-    services: &Services,
-    course: &ItemCourse,
-) -> Result<Option<writ_types::id::ItemId>, EngineError> {
-    let open = services.journal.store.active_work(MAX_OPEN_ITEMS).await?;
-    Ok(open.into_iter().find(|item| item.goal == Some(course.item.id)).map(|item| item.id))
-}
-
-/// Removes the job of a goal that does not go on.
-pub(super) async fn unschedule(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
-    if course.document.kind == WorkKind::Goal {
-        let remove = Op::Jobs(JobOp::Remove { name: job_of(&course.item) });
-        services.journal.store.commit(Batch::relaxed(vec![remove])).await?;
-    }
-    Ok(())
+/// Returns true while a task that mends for a goal is not over.
+async fn is_mended(services: &Services, course: &ItemCourse) -> Result<bool, EngineError> {
+    Ok(!services.journal.store.children_of(course.item.id).await?.is_empty())
 }
 
 fn interval(minutes: u32) -> Duration {

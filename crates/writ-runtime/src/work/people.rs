@@ -5,21 +5,24 @@ use std::sync::Arc;
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_plan::read::read_plan;
 use writ_plan::run::{DEFAULT_ATTEMPTS, attempts_of};
+use writ_store::error::StoreError;
 use writ_store::reads::WorkReads as _;
-use writ_store::work::{WorkAttempt, WorkItem};
+use writ_store::work::{WorkAttempt, WorkItem, WorkLine};
 use writ_types::api::work::{
-    AttemptDetails, ItemName, PlanProposal, StepDetails, WorkDetails, WorkList, WorkSpending, WorkState,
-    WorkSummary,
+    AttemptDetails, ItemName, PlanProposal, StepDetails, StepState, WorkDetails, WorkList, WorkSpending,
+    WorkState, WorkSummary,
 };
 use writ_types::error::ToReport as _;
 
 use super::evidence::read_evidence;
-use super::{ItemCourse, move_on, stop_waiting};
+use super::{ItemCourse, is_race, move_on};
 use crate::error::{EngineError, WorkError};
 use crate::proposals::{self, NewWork};
 use crate::services::Services;
 use crate::session::Interrupt;
 
+/// The most changes by others that a person's word is put behind.
+const MAX_RACES: u32 = 16;
 /// The most items that are listed.
 const MAX_LISTED: usize = 100;
 
@@ -54,13 +57,8 @@ async fn find_course(services: &Services, name: &ItemName) -> Result<ItemCourse,
 ///
 /// If the store cannot be read.
 pub(crate) async fn list_work(services: &Services) -> Result<WorkList, EngineError> {
-    let mut items = Vec::new();
-    for item in services.journal.store.work_items(MAX_LISTED).await? {
-        if let Some(course) = ItemCourse::read(services, item.id).await? {
-            items.push(summary(&course));
-        }
-    }
-    Ok(WorkList { items })
+    let lines = services.journal.store.work_lines(MAX_LISTED).await?;
+    Ok(WorkList { items: lines.iter().map(summary_of).collect() })
 }
 
 /// Shows an item with its steps, attempts and evidence.
@@ -69,7 +67,9 @@ pub(crate) async fn list_work(services: &Services) -> Result<WorkList, EngineErr
 ///
 /// If there is none, or the store cannot be read.
 pub(crate) async fn show_work(services: &Services, name: &ItemName) -> Result<WorkDetails, EngineError> {
-    Ok(details(&find_course(services, name).await?))
+    let item = find_item(services, name).await?;
+    let course = ItemCourse::read_shown(services, item.id).await?;
+    Ok(details(&course.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?))
 }
 
 /// Proposes a plan that its owner hands in.
@@ -90,14 +90,35 @@ pub(crate) async fn propose_work(
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
 }
 
+/// Changes the state of an item as a person wants it. What was changed meanwhile is read again.
+async fn change(
+    services: &Services,
+    name: &ItemName,
+    event: WorkEvent,
+    why: &str,
+) -> Result<ItemCourse, EngineError> {
+    let mut tries = 0_u32;
+    loop {
+        let course = find_course(services, name).await?;
+        match move_on(services, &course, event, why).await {
+            Ok(_) => return Ok(course),
+            Err(EngineError::Store(StoreError::Conflict(conflict)))
+                if is_race(&conflict) && tries < MAX_RACES =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Stops an item for a while: a step that runs ends, no other begins.
 ///
 /// # Errors
 ///
 /// If it is in a state without a pause.
 pub(crate) async fn pause_work(services: &Services, name: &ItemName) -> Result<WorkSummary, EngineError> {
-    let course = find_course(services, name).await?;
-    move_on(services, &course, WorkEvent::Pause, "a person has paused it").await?;
+    let course = change(services, name, WorkEvent::Pause, "a person has paused it").await?;
     again(services, &course).await
 }
 
@@ -107,8 +128,7 @@ pub(crate) async fn pause_work(services: &Services, name: &ItemName) -> Result<W
 ///
 /// If it is not paused.
 pub(crate) async fn resume_work(services: &Services, name: &ItemName) -> Result<WorkSummary, EngineError> {
-    let course = find_course(services, name).await?;
-    move_on(services, &course, WorkEvent::Resume, "a person lets it go on").await?;
+    let course = change(services, name, WorkEvent::Resume, "a person lets it go on").await?;
     services.life.work.call_item(course.item.id);
     again(services, &course).await
 }
@@ -122,15 +142,12 @@ pub(crate) async fn cancel_work(
     services: &Arc<Services>,
     name: &ItemName,
 ) -> Result<WorkSummary, EngineError> {
-    let course = find_course(services, name).await?;
-    move_on(services, &course, WorkEvent::Cancel, "a person has ended it").await?;
-    stop_waiting(services, &course).await?;
+    let course = change(services, name, WorkEvent::Cancel, "a person has ended it").await?;
     let running: Vec<_> = course.session.state().turns.iter().map(|running| running.turn).collect();
     for turn in running {
         // One that has ended meanwhile has nothing to stop.
         let _stopped = course.session.interrupt(Some(turn), Interrupt::Cancel);
     }
-    super::goal::unschedule(services, &course).await?;
     services.life.work.call_item(course.item.id);
     again(services, &course).await
 }
@@ -163,7 +180,17 @@ async fn again(services: &Services, course: &ItemCourse) -> Result<WorkSummary, 
 }
 
 fn summary(course: &ItemCourse) -> WorkSummary {
-    let item = &course.item;
+    summary_of(&WorkLine {
+        item: WorkItem { document: String::new(), report: String::new(), ..course.item.clone() },
+        steps: course.rows.len(),
+        steps_done: course.rows.iter().filter(|row| row.state == StepState::Done).count(),
+        tokens: course.spent.session_tokens,
+        cost: course.spent.session_cost,
+    })
+}
+
+fn summary_of(line: &WorkLine) -> WorkSummary {
+    let item = &line.item;
     WorkSummary {
         item: item.id,
         name: item.name.clone(),
@@ -176,15 +203,11 @@ fn summary(course: &ItemCourse) -> WorkSummary {
         goal: item.goal,
         project: item.project.clone(),
         ask: item.ask.clone(),
-        steps_done: course
-            .rows
-            .iter()
-            .filter(|row| row.state == writ_types::api::work::StepState::Done)
-            .count(),
-        steps: course.rows.len(),
+        steps_done: line.steps_done,
+        steps: line.steps,
         spending: WorkSpending {
-            tokens: course.spent.session_tokens,
-            cost_micro_usd: course.spent.session_cost,
+            tokens: line.tokens,
+            cost_micro_usd: line.cost,
             max_tokens: item.max_tokens,
             max_cost_micro_usd: item.max_cost,
         },

@@ -30,8 +30,8 @@ use writ_types::work::{
     Check, CheckEnd, Judgement, Observation, Predicate, ProgramOutput, Verdict, WorkStep,
 };
 
-use super::evidence::{AttemptEvidence, MAX_OUTPUT_CHARS, verdict_name};
-use super::{ItemCourse, judged};
+use super::evidence::{AttemptEvidence, MAX_OUTPUT_CHARS, stored_text, verdict_name};
+use super::{ItemCourse, held, judged};
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
@@ -52,7 +52,8 @@ const LOOK: [&str; 2] = ["test", "-e"];
 /// The time limit of a look for a file, in seconds.
 const LOOK_SECS: u32 = 30;
 
-/// Runs the checks of a step after its executor has ended, and stores the evidence with the verdict.
+/// Runs the checks of a step after its executor has ended, and stores the evidence with the verdict. Returns true if
+/// something was written.
 ///
 /// # Errors
 ///
@@ -61,9 +62,14 @@ pub(super) async fn check_step(
     services: &Arc<Services>,
     course: &ItemCourse,
     step: usize,
-) -> Result<(), EngineError> {
-    let ended = course.attempts_at(step).find(|attempt| attempt.state == AttemptState::Ended);
-    let (Some(plan), Some(attempt)) = (course.steps.get(step), ended) else { return Ok(()) };
+) -> Result<bool, EngineError> {
+    // An earlier one is that of another round.
+    let last = course.attempts_at(step).last();
+    let ended = last.filter(|attempt| attempt.state == AttemptState::Ended && !attempt.is_held);
+    let (Some(plan), Some(attempt)) = (course.steps.get(step), ended) else { return Ok(false) };
+    if held::hold(services, course, attempt).await? {
+        return Ok(true);
+    }
     let place = place::outside_turn(services, Arc::clone(&course.session)).await?;
     let changes = services.workspace(&course.session).await?.read_changes().await?;
     let mut judgements = Vec::new();
@@ -71,11 +77,11 @@ pub(super) async fn check_step(
         let seen = observe(&place, check).await?;
         if services.life.stop_now.is_cancelled() {
             // What was cut off by the engine's end shows nothing: the next start checks again.
-            return Ok(());
+            return Ok(false);
         }
         judgements.push((check, judge_check(check, &seen), seen));
     }
-    let mut notices = list_edited_checks(plan, &plan.checks, &changes.changes);
+    let mut notices = list_edited_checks(&planned_writes(course, step), &plan.checks, &changes.changes);
     notices.extend(gates_between(&place, course, attempt).await?);
     let verdict = verdict_of(plan, attempt, &judgements, &notices);
     // What a crash has cut off is no repetition of what was tried before.
@@ -100,13 +106,21 @@ pub(super) async fn check_step(
             n: attempt.n,
             verdict: verdict_name(verdict).to_owned(),
             trace: end.trace.to_string(),
-            evidence: serde_json::to_string(&evidence).unwrap_or_default(),
+            evidence: stored_text(evidence)?,
             state,
             at: services.journal.clock.now(),
         }),
         news(services, item, &steps, (item.state, &plan.id, &text)),
     ];
-    commit_news(services, item, Batch::relaxed(ops)).await.map(drop)
+    commit_news(services, item, Batch::relaxed(ops)).await?;
+    Ok(true)
+}
+
+/// Returns what the steps that have begun may change: the work folder has the changes of all of them.
+fn planned_writes(course: &ItemCourse, step: usize) -> Vec<String> {
+    let has_begun = |n: usize| n == step || course.attempts_at(n).next().is_some();
+    let begun = course.steps.iter().enumerate().filter(|(n, _)| has_begun(*n));
+    begun.flat_map(|(_, step)| step.writes.iter().cloned()).collect()
 }
 
 /// Joins what the checks have shown. Without checks the end of the executor's turn decides, which proves nothing about the

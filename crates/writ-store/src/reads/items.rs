@@ -7,7 +7,7 @@ use writ_types::id::{ItemId, MessageId, SessionId};
 use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
-use crate::work::{self, WholeItem, WorkAttempt, WorkItem, WorkStepRow};
+use crate::work::{self, DeadAttempt, Evidence, WholeItem, WorkAttempt, WorkItem, WorkLine, WorkStepRow};
 
 reads! {
     /// Reads of work items.
@@ -22,14 +22,23 @@ reads! {
         fn work_item_of(session: SessionId) -> Option<WorkItem> =
             brief |db| work::item_of_session(&db.conn, session);
 
-        /// Returns the newest items.
-        fn work_items(limit: usize) -> Vec<WorkItem> = |db| work::newest_items(&db.conn, limit);
+        /// Returns the newest items, as lists show them.
+        fn work_lines(limit: usize) -> Vec<WorkLine> = |db| work::lines(&db.conn, limit);
 
         /// Returns the items that are not over, oldest first.
-        fn active_work(limit: usize) -> Vec<WorkItem> = |db| work::active_items(&db.conn, limit);
+        fn active_work(limit: usize) -> Vec<ItemId> = |db| work::active_items(&db.conn, limit);
 
-        /// Returns an item with its steps and attempts, of one moment.
-        fn whole_work_item(id: ItemId) -> Option<WholeItem> = brief |db| work::whole_item(&db.conn, id);
+        /// Returns the items that a goal has started and that are not over, oldest first.
+        fn children_of(goal: ItemId) -> Vec<ItemId> = brief |db| work::children_of(&db.conn, goal);
+
+        /// Returns an item with its steps and attempts, of one moment; evidence is that of the last two attempts at each step.
+        fn whole_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, Evidence::Newest);
+
+        /// The same, with the evidence of as many attempts as people are shown.
+        fn shown_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, Evidence::Shown);
+
+        /// Returns the messages of an item's attempts that run and that were set aside without a turn, with the reasons.
+        fn dead_attempts(item: ItemId) -> Vec<DeadAttempt> = brief |db| work::dead_attempts(&db.conn, item);
 
         /// Returns the steps of an item, in the order of its plan.
         fn work_steps(item: ItemId) -> Vec<WorkStepRow> = brief |db| work::read_steps(&db.conn, item);

@@ -124,6 +124,10 @@ reads! {
         fn unfinished_turn_of(message: MessageId) -> Option<TurnRow> =
             brief |db| turns::unfinished_turn_of(&db.conn, message);
 
+        /// Returns the turn that a message of a session has opened, also after its end.
+        fn turn_opened_by(session: SessionId, message: MessageId) -> Option<TurnRow> =
+            |db| turns::turn_opened_by(&db.conn, session, message);
+
         /// Returns the unfinished turn that a message has opened, and the number of the session's next turn, which the
         /// message opens if it has none. A missing session is an error.
         fn turn_of_message(session: SessionId, message: MessageId) -> (Option<TurnRow>, u64) =

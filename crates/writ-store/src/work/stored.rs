@@ -1,10 +1,11 @@
 //! Reads of work items, with their steps and attempts.
 
 use rusqlite::{Connection, Row, params};
+use writ_types::api::work::StepState;
 use writ_types::id::{ItemId, MessageId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use super::{MAX_STEPS, WorkAttempt, WorkItem, WorkStepRow};
+use super::{MAX_OPEN_ITEMS, MAX_STEPS, WorkAttempt, WorkItem, WorkStepRow};
 use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, get_time, get_uint, query, query_one};
 use crate::error::StoreError;
@@ -61,6 +62,8 @@ fn decode_attempt(row: &Row<'_>) -> Result<WorkAttempt, StoreError> {
         verdict: row.get("verdict")?,
         trace: row.get("trace")?,
         evidence: row.get("evidence")?,
+        is_held: row.get("is_held")?,
+        holds: row.get("holds")?,
     })
 }
 
@@ -78,14 +81,76 @@ pub(crate) fn item_of_session(conn: &Connection, session: SessionId) -> Result<O
     query_one(conn, sql, [session.to_string()], decode_item)
 }
 
-pub(crate) fn newest_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode_item)
+/// An item as lists show it: without its plan and its attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkLine {
+    /// The item; its plan and its report are empty.
+    pub item: WorkItem,
+    /// The number of its steps.
+    pub steps: usize,
+    /// Those that are done.
+    pub steps_done: usize,
+    /// What its session has used since it was renewed.
+    pub tokens: Tokens,
+    /// What its session has cost since it was renewed.
+    pub cost: MicroUsd,
 }
 
-pub(crate) fn active_items(conn: &Connection, limit: usize) -> Result<Vec<WorkItem>, StoreError> {
-    let sql = "SELECT * FROM work_item WHERE is_active = 1 ORDER BY created_at, id LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode_item)
+/// The keys of a session's metadata with what it had used and cost when it was renewed.
+const BASES: [&str; 2] = ["$.budget_base", "$.budget_cost_base"];
+
+/// Returns the newest items, as lists show them, with one query.
+pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, StoreError> {
+    let sql = "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
+               round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at,
+               (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id) AS steps,
+               (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id AND work_step.state = ?2) AS done,
+               (SELECT input + output FROM usage
+                WHERE usage.kind = 'session' AND usage.key = work_item.session) AS tokens,
+               (SELECT cost FROM usage WHERE usage.kind = 'session' AND usage.key = work_item.session) AS cost,
+               (SELECT json_extract(metadata, ?3) FROM session WHERE session.id = work_item.session) AS base,
+               (SELECT json_extract(metadata, ?4) FROM session WHERE session.id = work_item.session) AS cost_base
+               FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1";
+    let values = params![codec::limit(limit), StepState::Done.name(), BASES[0], BASES[1]];
+    query(conn, sql, values, |row| {
+        let amount = |column: &str| row.get::<_, Option<i64>>(column).map(|most| most.map_or(0, codec::uint));
+        let count = |column: &str| amount(column).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(WorkLine {
+            item: decode_item(row)?,
+            steps: count("steps")?,
+            steps_done: count("done")?,
+            tokens: Tokens::new(amount("tokens")?.saturating_sub(amount("base")?)),
+            cost: MicroUsd::new(amount("cost")?.saturating_sub(amount("cost_base")?)),
+        })
+    })
+}
+
+/// Returns the items that are not over, oldest first.
+pub(crate) fn active_items(conn: &Connection, limit: usize) -> Result<Vec<ItemId>, StoreError> {
+    let sql = "SELECT id FROM work_item WHERE is_active = 1 ORDER BY created_at, id LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode_id)
+}
+
+/// Returns the items that a goal has started and that are not over, oldest first.
+pub(crate) fn children_of(conn: &Connection, goal: ItemId) -> Result<Vec<ItemId>, StoreError> {
+    let sql = "SELECT id FROM work_item WHERE goal = ?1 AND is_active = 1 ORDER BY created_at, id LIMIT ?2";
+    query(conn, sql, params![goal.to_string(), codec::limit(MAX_OPEN_ITEMS)], decode_id)
+}
+
+fn decode_id(row: &Row<'_>) -> Result<ItemId, StoreError> {
+    codec::parse("work item id", &row.get::<_, String>(0)?)
+}
+
+/// The message of an attempt that was set aside without a turn, and the reason.
+pub type DeadAttempt = (MessageId, String);
+
+/// Returns the attempts of an item that run, with messages that were set aside.
+pub(crate) fn dead_attempts(conn: &Connection, item: ItemId) -> Result<Vec<DeadAttempt>, StoreError> {
+    let sql = "SELECT message.id, message.error FROM work_attempt JOIN message ON message.id = work_attempt.message
+               WHERE work_attempt.item = ?1 AND work_attempt.state = 'running' AND message.state = 'dead' LIMIT ?2";
+    query(conn, sql, params![item.to_string(), codec::limit(MAX_STEPS)], |row| {
+        Ok((codec::parse("message id", &row.get::<_, String>(0)?)?, row.get(1)?))
+    })
 }
 
 pub(crate) fn read_steps(conn: &Connection, item: ItemId) -> Result<Vec<WorkStepRow>, StoreError> {
@@ -93,9 +158,39 @@ pub(crate) fn read_steps(conn: &Connection, item: ItemId) -> Result<Vec<WorkStep
     query(conn, sql, params![item.to_string(), codec::limit(MAX_STEPS)], decode_step)
 }
 
-fn read_attempts(conn: &Connection, item: ItemId) -> Result<Vec<WorkAttempt>, StoreError> {
-    let sql = "SELECT * FROM work_attempt WHERE item = ?1 ORDER BY step, n LIMIT ?2";
-    query(conn, sql, params![item.to_string(), codec::limit(MAX_READ_ROWS)], decode_attempt)
+/// The evidence that is read with the attempts of an item: it is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// That of the newest attempts at each step, for the next one.
+    Newest,
+    /// As much as people are shown.
+    Shown,
+}
+
+impl Evidence {
+    /// The number of attempts at each step, and over all steps, of which the evidence is read.
+    const fn most(self) -> (usize, usize) {
+        match self {
+            Self::Newest => (2, MAX_STEPS),
+            Self::Shown => (8, 256),
+        }
+    }
+}
+
+fn read_attempts(
+    conn: &Connection,
+    item: ItemId,
+    evidence: Evidence,
+) -> Result<Vec<WorkAttempt>, StoreError> {
+    let sql = "SELECT item, step, n, message, state, began_at, ended_at, exit, said, verdict, trace, is_held, holds,
+               CASE WHEN row_number() OVER (PARTITION BY step ORDER BY n DESC) <= ?3
+                     AND row_number() OVER (ORDER BY began_at DESC, step DESC, n DESC) <= ?4
+                    THEN evidence ELSE '' END AS evidence
+               FROM work_attempt WHERE item = ?1 ORDER BY step, n LIMIT ?2";
+    let (each, all) = evidence.most();
+    let values =
+        params![item.to_string(), codec::limit(MAX_READ_ROWS), codec::limit(each), codec::limit(all)];
+    query(conn, sql, values, decode_attempt)
 }
 
 pub(crate) fn attempt_of(conn: &Connection, message: MessageId) -> Result<Option<WorkAttempt>, StoreError> {
@@ -105,10 +200,14 @@ pub(crate) fn attempt_of(conn: &Connection, message: MessageId) -> Result<Option
 /// An item as it stands: with its steps and attempts.
 pub type WholeItem = (WorkItem, Vec<WorkStepRow>, Vec<WorkAttempt>);
 
-pub(crate) fn whole_item(conn: &Connection, id: ItemId) -> Result<Option<WholeItem>, StoreError> {
+pub(crate) fn whole_item(
+    conn: &Connection,
+    id: ItemId,
+    evidence: Evidence,
+) -> Result<Option<WholeItem>, StoreError> {
     // One snapshot, so that steps and attempts belong to the version of the item.
     codec::snapshot(conn, |conn| {
         let Some(item) = read_item(conn, id)? else { return Ok(None) };
-        Ok(Some((item, read_steps(conn, id)?, read_attempts(conn, id)?)))
+        Ok(Some((item, read_steps(conn, id)?, read_attempts(conn, id, evidence)?)))
     })
 }

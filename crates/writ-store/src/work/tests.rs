@@ -91,6 +91,8 @@ fn an_item_with_its_steps_and_attempts_is_read_as_it_was_written() {
         verdict: "fail".into(),
         trace: "t".into(),
         evidence: "[]".into(),
+        is_held: false,
+        holds: 0,
     };
     assert_eq!(whole, Some((item(1), vec![step("a", &[]), step("b", &[0])], vec![attempt])));
 }
@@ -168,4 +170,109 @@ fn what_is_too_large_is_refused_and_words_are_cut() {
     let report = home.store.blocking().work_item(id).expect("reads").expect("is there").report;
     assert_eq!(report.chars().count(), MAX_WORDS_CHARS);
     assert!(home.try_commit(work([WorkOp::Consult { item: item(9).id }])).is_err(), "no such item");
+}
+
+/// Cancelled during a turn and retried: the turn that ends late is none of the new round's.
+#[test]
+fn a_turn_of_an_earlier_round_ends_nothing_of_the_next_one() {
+    let (home, id) = proposed();
+    home.commit(work([begin(id, 1, 1)]));
+    home.commit(work([WorkOp::Renew { item: id, attempts: 3 }]));
+    let read = home.store.blocking();
+    let seen = || {
+        let (_, steps, attempts) = read.whole_work_item(id).expect("reads").expect("is there");
+        let ends = attempts.into_iter().map(|attempt| (attempt.n, attempt.state, attempt.verdict)).collect();
+        (steps[0].state, ends)
+    };
+    let closed = (1, AttemptState::Judged, "not_run".to_owned());
+    assert_eq!(seen(), (StepState::Waiting, vec![closed.clone()]));
+    home.commit(work([begin(id, 2, 2), end(1)]));
+    let running = (2, AttemptState::Running, String::new());
+    assert_eq!(seen(), (StepState::Running, vec![closed, running]), "the late end changes nothing");
+}
+
+/// An attempt that waits for a person is the same one when it goes on.
+#[test]
+fn a_held_attempt_goes_on_under_its_own_number() {
+    let (home, id) = proposed();
+    let hold = || WorkOp::Hold { item: id, step: 0, n: 1 };
+    let go_on = |n| WorkOp::GoOn { item: id, step: 0, n: 1, message: message(n) };
+    home.commit(work([begin(id, 1, 1)]));
+    assert!(home.try_commit(work([hold()])).is_err(), "its turn runs");
+    home.commit(work([end(1)]));
+    assert!(home.try_commit(work([go_on(2)])).is_err(), "it is not held");
+    home.commit(work([hold()]));
+    assert!(home.try_commit(work([judge(id, 1, StepState::Done)])).is_err(), "nothing is checked meanwhile");
+    assert!(home.try_commit(work([hold()])).is_err());
+    let read = home.store.blocking();
+    let seen = || {
+        let (_, steps, mut attempts) = read.whole_work_item(id).expect("reads").expect("is there");
+        assert_eq!(attempts.len(), 1);
+        let attempt = attempts.remove(0);
+        (steps[0].state, attempt.state, attempt.message, attempt.is_held, attempt.holds)
+    };
+    assert_eq!(seen(), (StepState::Running, AttemptState::Ended, Some(message(1)), true, 1));
+    home.commit(work([go_on(2)]));
+    assert_eq!(seen(), (StepState::Running, AttemptState::Running, Some(message(2)), false, 1));
+    home.commit(work([end(1)]));
+    assert_eq!(seen().1, AttemptState::Running, "its first turn is over");
+    home.commit(work([end(2), judge(id, 1, StepState::Done)]));
+    assert_eq!(seen().0, StepState::Done);
+}
+
+#[test]
+fn no_more_executors_work_than_may_over_all_items() {
+    let home = TestHome::new();
+    let all = u32::try_from(MAX_EXECUTORS).expect("small") + 1;
+    for n in 1..=all {
+        let steps = vec![step("a", &[])];
+        home.commit(work([WorkOp::Propose(Box::new((item(u128::from(n)), steps)))]));
+    }
+    let begin_of = |n: u32| begin(item(u128::from(n)).id, 1, u128::from(n));
+    home.commit(work((1..all).map(begin_of)));
+    let refused = home.try_commit(work([begin_of(all)])).expect_err("sixteen work");
+    assert!(matches!(refused, StoreError::Conflict(Conflict::Executors(MAX_EXECUTORS))), "{refused}");
+    let checks = WorkOp::Begin { item: item(u128::from(all)).id, step: 0, n: 1, message: None, at: at(1) };
+    home.commit(work([checks]));
+    home.commit(work([end(1)]));
+    let held = WorkOp::Hold { item: item(1).id, step: 0, n: 1 };
+    home.commit(work([held]));
+    let next = item(u128::from(all) + 1);
+    home.commit(work([
+        WorkOp::Propose(Box::new((next.clone(), vec![step("a", &[])]))),
+        begin(next.id, 1, 99),
+    ]));
+    let go_on = WorkOp::GoOn { item: item(1).id, step: 0, n: 1, message: message(100) };
+    assert!(home.try_commit(work([go_on])).is_err(), "one that goes on is one more");
+}
+
+/// Evidence is read where it is needed: it is large.
+#[test]
+fn evidence_is_read_of_the_newest_attempts_alone() {
+    let (home, id) = proposed();
+    for n in 1..=10 {
+        home.commit(work([
+            begin(id, n, u128::from(n)),
+            end(u128::from(n)),
+            judge(id, n, StepState::Waiting),
+        ]));
+    }
+    let read = home.store.blocking();
+    let with_evidence = |whole: Option<WholeItem>| {
+        let (_, _, attempts) = whole.expect("is there");
+        assert_eq!(attempts.len(), 10);
+        attempts.into_iter().filter(|attempt| !attempt.evidence.is_empty()).map(|attempt| attempt.n).collect()
+    };
+    let newest: Vec<u32> = with_evidence(read.whole_work_item(id).expect("reads"));
+    assert_eq!(newest, [9, 10]);
+    let shown: Vec<u32> = with_evidence(read.shown_work_item(id).expect("reads"));
+    assert_eq!(shown, (3..=10).collect::<Vec<_>>());
+    let lines = read.work_lines(5).expect("reads");
+    assert_eq!(lines.len(), 1);
+    let line = &lines[0];
+    assert_eq!((line.item.id, line.steps, line.steps_done, line.tokens), (id, 2, 0, Tokens::ZERO));
+    assert!(read.dead_attempts(id).expect("reads").is_empty());
+    let child = WorkItem { goal: Some(id), ..item(2) };
+    home.commit(work([WorkOp::Propose(Box::new((child.clone(), vec![])))]));
+    assert_eq!(read.children_of(id).expect("reads"), [child.id]);
 }

@@ -1,0 +1,212 @@
+//! Changes of an item's state: the state, its entry, its report, and the end of what waits for it are one commit.
+
+use std::sync::Arc;
+
+use writ_plan::machine::{WorkEvent, next_state};
+use writ_store::approvals::AskState;
+use writ_store::batch::{Batch, Op};
+use writ_store::jobs::JobOp;
+use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _, WorkReads as _};
+use writ_store::work::{ItemMove, WorkOp};
+use writ_types::api::work::WorkState;
+use writ_types::error::Exit;
+use writ_types::work::WorkKind;
+
+use super::{ItemCourse, goal, report};
+use crate::asks::tell;
+use crate::closing;
+use crate::error::{EngineError, WorkError};
+use crate::proposals::{commit_news, news};
+use crate::services::Services;
+use crate::work_calls::worked;
+
+/// The reason with which a card, a message or a child ends together with its item.
+const ENDED: &str = "its work item does not go on";
+
+/// Changes the state of an item, and of the tasks that it has started as a goal: entries, reports, news, and the end of
+/// what waits for it are one commit, so that a crash leaves all or nothing of it.
+///
+/// # Errors
+///
+/// If the event does not fit the state, if something was changed meanwhile, or the store cannot be written.
+pub(crate) async fn move_on(
+    services: &Services,
+    course: &ItemCourse,
+    event: WorkEvent,
+    why: &str,
+) -> Result<WorkState, EngineError> {
+    let (state, mut ops) = change(services, course, event, why).await?;
+    let children = services.journal.store.children_of(course.item.id).await?;
+    for id in &children {
+        let Some(child) = ItemCourse::read(services, *id).await? else { continue };
+        let event = with_goal(event, state);
+        if event.is_some_and(|event| next_state(child.item.state, event).is_none()) {
+            continue;
+        }
+        if let Some(event) = event {
+            ops.extend(change(services, &child, event, &format!("its goal was changed: {why}")).await?.1);
+        }
+    }
+    if ends(state) {
+        ops.extend(end_messages(services, course).await?);
+    }
+    commit_news(services, &course.item, Batch::synced(ops)).await?;
+    for child in children {
+        services.life.work.call_item(child);
+    }
+    Ok(state)
+}
+
+/// Returns true if nothing is worked on in a state without a person's word.
+pub(crate) const fn ends(state: WorkState) -> bool {
+    state.is_over() || matches!(state, WorkState::Stuck)
+}
+
+/// The event of a goal's task, after one of the goal.
+const fn with_goal(event: WorkEvent, state: WorkState) -> Option<WorkEvent> {
+    match (event, ends(state)) {
+        (_, true) => Some(WorkEvent::Cancel),
+        (WorkEvent::Pause, false) => Some(WorkEvent::Pause),
+        (WorkEvent::Resume, false) => Some(WorkEvent::Resume),
+        (_, false) => None,
+    }
+}
+
+/// The operations that change the state of one item.
+async fn change(
+    services: &Services,
+    course: &ItemCourse,
+    event: WorkEvent,
+    why: &str,
+) -> Result<(WorkState, Vec<Op>), EngineError> {
+    let item = &course.item;
+    let state = next_state(item.state, event).ok_or_else(|| WorkError::State {
+        item: item.id,
+        state: item.state.name().to_owned(),
+        wanted: event_name(event),
+    })?;
+    let mut ops = vec![
+        worked(&services.journal, item, "", state.name(), why),
+        Op::Work(WorkOp::Move(ItemMove {
+            item: item.id,
+            version: item.version,
+            state,
+            is_active: !state.is_over(),
+            reason: why.to_owned(),
+            at: services.journal.clock.now(),
+        })),
+    ];
+    let mut text = why.to_owned();
+    if ends(state) {
+        // What was tried is shown with its evidence, which other looks leave out.
+        let shown = ItemCourse::read_shown(services, item.id).await?;
+        text = report::write_report(shown.as_ref().unwrap_or(course), state, why);
+        ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));
+        if course.document.kind == WorkKind::Goal {
+            ops.push(Op::Jobs(JobOp::Remove { name: goal::job_of(item) }));
+        }
+    }
+    if state == WorkState::Cancelled {
+        ops.extend(end_consent(services, course).await?);
+    }
+    ops.push(news(services, item, &course.rows, (state, "", &text)));
+    Ok((state, ops))
+}
+
+/// Ends the question about an item's plan, and takes its approval and its key back.
+async fn end_consent(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
+    let (store, now) = (&services.journal.store, services.journal.clock.now());
+    // The task of a goal has no approval of its own.
+    let Some(id) = course.item.ask.as_ref().filter(|_| course.item.goal.is_none()) else {
+        return Ok(Vec::new());
+    };
+    let mut ops = Vec::new();
+    if store.approval(id).await?.is_some_and(|approval| !approval.revoked) {
+        ops.push(Op::RevokeApproval { ask: id.clone() });
+        let plan = store.plan_of(id, services.journal.valid_now()).await?;
+        ops.extend(plan.map(|plan| Op::Revoke {
+            id: plan.key.to_string(),
+            at: now,
+            expires_at: Some(plan.ends_at),
+        }));
+    }
+    if let Some(ask) = store.ask(id).await?
+        && matches!(ask.state, AskState::Open | AskState::Approved)
+        && !services.life.approved.is_performing(id)
+    {
+        ops.extend(tell::ending_ops(services, &ask, ENDED));
+    }
+    Ok(ops)
+}
+
+/// Takes the messages back that wait in an item's session. What is leased is ended by its turn.
+async fn end_messages(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
+    let mut ops = Vec::new();
+    for message in closing::waiting_messages(services, &course.session).await? {
+        let (message, at) = (message.record.message, services.journal.clock.now());
+        let said = String::new();
+        ops.push(Op::EndMessage { message, fence: None, error: ENDED.to_owned() });
+        ops.push(Op::Work(WorkOp::EndTurn { message, exit: Exit::Interrupted.code(), said, at }));
+    }
+    Ok(ops)
+}
+
+const fn event_name(event: WorkEvent) -> &'static str {
+    match event {
+        WorkEvent::Approve => "begun",
+        WorkEvent::Deny => "refused",
+        WorkEvent::Pause => "paused",
+        WorkEvent::Resume => "resumed",
+        WorkEvent::Cancel => "cancelled",
+        WorkEvent::Retry => "retried",
+        WorkEvent::Consult => "asked about",
+        WorkEvent::Advise => "advised",
+        WorkEvent::Stick => "handed to a person",
+        WorkEvent::SpendOut => "ended without a budget",
+        WorkEvent::Finish => "finished",
+        WorkEvent::Fail => "ended as failed",
+    }
+}
+
+/// Ends or pauses the task of a goal that does not run: nothing of it may go on alone. Returns true if it was.
+pub(super) async fn follow_goal(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
+    let Some(goal) = course.item.goal else { return Ok(false) };
+    let state = services.journal.store.work_item(goal).await?.map(|goal| goal.state);
+    let event = match state {
+        Some(WorkState::Running) => return Ok(false),
+        Some(WorkState::Paused) if course.item.state == WorkState::Running => WorkEvent::Pause,
+        Some(WorkState::Paused) => return Ok(false),
+        Some(
+            WorkState::Proposed
+            | WorkState::Consulting
+            | WorkState::Stuck
+            | WorkState::OverBudget
+            | WorkState::Done
+            | WorkState::Failed
+            | WorkState::Cancelled
+            | WorkState::Denied,
+        )
+        | None => WorkEvent::Cancel,
+    };
+    move_on(services, course, event, "its goal does not go on").await?;
+    Ok(true)
+}
+
+/// Gives an item up that cannot be moved on, again and again: a person looks at it, with the error.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(super) async fn give_up(
+    services: &Services,
+    id: writ_types::id::ItemId,
+    why: &str,
+) -> Result<(), EngineError> {
+    let Some(course) = ItemCourse::read(services, id).await? else { return Ok(()) };
+    let can = |event| next_state(course.item.state, event).is_some();
+    let event = if can(WorkEvent::Stick) { WorkEvent::Stick } else { WorkEvent::Cancel };
+    if can(event) {
+        move_on(services, &course, event, &format!("it could not be gone on with: {why}")).await?;
+    }
+    Ok(())
+}
