@@ -332,6 +332,20 @@ pub enum WorkError {
     /// The text is no plan.
     #[error("{}", .0.outside)]
     Document(Box<Report>),
+    /// The plan names something that is not here, or that its agent may not use.
+    #[error("{}there is no {what} '{name}' for its agent{}",
+        if .at.is_empty() { String::new() } else { format!("step '{at}': ") },
+        .nearest.as_ref().map(|nearest| format!("; '{nearest}' is probably meant")).unwrap_or_default())]
+    Name {
+        /// Its kind: a tool, a gate, a skill.
+        what: &'static str,
+        /// The step; empty: the plan as a whole.
+        at: String,
+        /// The name.
+        name: String,
+        /// The name that was probably meant.
+        nearest: Option<String>,
+    },
     /// A call that the plan names cannot be made.
     #[error("step '{step}': the call of '{tool}' cannot be made: {why}")]
     Call {
@@ -351,6 +365,11 @@ impl ToReport for WorkError {
             Self::State { .. } => (Exit::Usage, "work.state", "see `writ work show ITEM`"),
             Self::Unshowable(_) => (Exit::Blocked, "work.unshowable", "make the plan shorter, or split it"),
             Self::Unreadable(_) => (Exit::Bug, "work.unreadable", Exit::Bug.advice()),
+            Self::Name { .. } => (
+                Exit::Usage,
+                "work.name",
+                "name what `writ tools list` and `writ gates list` show, or leave it out",
+            ),
             Self::Document(report) => return report.as_ref().clone(),
             Self::Call { .. } => {
                 (Exit::Usage, "work.call", "name a tool of this home and the arguments that it takes")

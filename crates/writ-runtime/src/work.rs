@@ -26,7 +26,7 @@ use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
-use writ_types::work::{PlanDocument, WorkKind, WorkStep};
+use writ_types::work::{OnStuck, PlanDocument, WorkKind, WorkStep};
 
 use crate::budget::read_spent;
 use crate::error::{EngineError, WorkError};
@@ -36,6 +36,7 @@ use crate::session::Session;
 use crate::work_calls::worked;
 
 pub(crate) mod attempt;
+pub(crate) mod consult;
 pub(crate) mod evidence;
 pub(crate) mod goal;
 pub(crate) mod people;
@@ -59,14 +60,14 @@ pub(crate) async fn run(services: Arc<Services>) {
         services.life.work.call_item(item);
     }
     loop {
-        let woken = services.life.work.wake.notified();
+        let (woken, now) = (services.life.work.wake.notified(), services.journal.clock.now());
         for item in services.life.work.take() {
             drive_soon(&services, &driven, item);
         }
         tokio::select! {
             () = services.life.draining.cancelled() => return,
             () = woken => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {
+            () = services.journal.clock.wait(now, LOOK_EVERY) => {
                 for item in open_items(&services).await {
                     drive_soon(&services, &driven, item);
                 }
@@ -242,6 +243,9 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     if course.item.state == WorkState::Proposed {
         return settle_proposal(services, &course).await;
     }
+    if course.item.state == WorkState::Consulting {
+        return consult::look_after(services, &course).await;
+    }
     attempt::end_dead(services, &course).await?;
     let is_goal = course.document.kind == WorkKind::Goal && course.item.state == WorkState::Running;
     let moves = if is_goal { Vec::new() } else { next_moves(&course.view()) };
@@ -263,7 +267,8 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
         match one {
             Move::Start(step) => attempt::begin(services, &course, step).await?,
             Move::Check(step) => verify::check_step(services, &course, step).await?,
-            Move::Consult(step) => consult(services, &course, step).await?,
+            Move::Consult(step) => consult::ask_guidance(services, &course, step).await?,
+            Move::Replan(step) => consult::ask_replan(services, &course, step).await?,
             Move::Stick(step) => end_stuck(services, &course, step).await?,
             Move::Fail(step) => {
                 let why = format!("step '{}' has failed its checks", course.rows[step].name);
@@ -369,6 +374,7 @@ pub(crate) async fn move_on(
     if state.is_over() || state == WorkState::Stuck {
         text = report::write_report(course, state, why);
         ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));
+        ops.extend(report::note_in_origin(services, item, (state, &text)));
     }
     ops.push(news(services, item, &course.rows, (state, "", &text)));
     commit_news(services, item, Batch::synced(ops)).await?;
@@ -385,6 +391,7 @@ const fn event_name(event: WorkEvent) -> &'static str {
         WorkEvent::Retry => "retried",
         WorkEvent::Consult => "asked about",
         WorkEvent::Advise => "advised",
+        WorkEvent::Replan => "planned anew",
         WorkEvent::Stick => "handed to a person",
         WorkEvent::SpendOut => "ended without a budget",
         WorkEvent::Finish => "finished",
@@ -392,19 +399,13 @@ const fn event_name(event: WorkEvent) -> &'static str {
     }
 }
 
-/// Asks the planner for advice about a failed step.
-async fn consult(services: &Arc<Services>, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
-    let name = course.rows.get(step).map(|row| row.name.clone()).unwrap_or_default();
-    let counted = Op::Work(WorkOp::Consult { item: course.item.id });
-    let note = worked(&services.journal, &course.item, &name, "consulting", "no planner answers here");
-    services.journal.store.commit(Batch::relaxed(vec![note, counted])).await?;
-    Ok(())
-}
-
 /// Hands an item to a person, with the report of what was tried.
 async fn end_stuck(services: &Services, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
     let name = course.rows.get(step).map(|row| row.name.as_str()).unwrap_or_default();
-    let why = format!("step '{name}' has failed in the same way again");
+    let why = match course.document.on_stuck {
+        OnStuck::ConsultPlanner => format!("step '{name}' has failed, and the planner could not help"),
+        OnStuck::AskPerson | OnStuck::Stop => format!("step '{name}' has failed in the same way again"),
+    };
     move_on(services, course, WorkEvent::Stick, &why).await.map(drop)
 }
 

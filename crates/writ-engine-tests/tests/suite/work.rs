@@ -144,7 +144,7 @@ fn script(language: Language, story: Story, request: &ParsedRequest) -> Reply {
     }
 }
 
-fn approve() -> Answer {
+pub(crate) fn approve() -> Answer {
     Answer {
         decision: Decision::Approve,
         scope: ApprovalScope::Once,
@@ -154,13 +154,13 @@ fn approve() -> Answer {
     }
 }
 
-async fn show(engine: &TestEngine, item: &str) -> WorkDetails {
+pub(crate) async fn show(engine: &TestEngine, item: &str) -> WorkDetails {
     let shown = engine.call("work.show", json!({ "item": item })).await.expect("is there");
     serde_json::from_value(shown).expect("reads")
 }
 
 /// The longest wait for an item: one that does not come to rest fails the test.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The time after which an item is looked at again without news of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -178,7 +178,7 @@ async fn until_news(watched: &mut Joined) {
 }
 
 /// Waits until an item needs nothing but a person, if ever.
-async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
+pub(crate) async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
     let at_rest = async {
         let mut watched: Option<Joined> = None;
         loop {
@@ -199,7 +199,7 @@ async fn until_at_rest(engine: &TestEngine, item: &str) -> WorkDetails {
 }
 
 /// Proposes a plan and approves it. Returns the item's id.
-async fn begin(engine: &TestEngine, plan: &str, project: Option<&Path>) -> String {
+pub(crate) async fn begin(engine: &TestEngine, plan: &str, project: Option<&Path>) -> String {
     let project = project.map(|path| path.to_str().expect("plain"));
     let proposed = engine.call("work.propose", json!({ "plan": plan, "project": project })).await;
     let proposed = proposed.expect("a plan");

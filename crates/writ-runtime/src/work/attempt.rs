@@ -70,7 +70,8 @@ pub(super) async fn begin(
     let message = record.message;
     let signature = principal::sign_record(&record, &services.keys.held.harness)?;
     let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
-    let client_id = format!("{}/{step}/{n}", item.id);
+    // Another plan has other steps under the same numbers.
+    let client_id = format!("{}/{}/{step}/{n}", item.id, item.round);
     let row = NewMessageRow { record, client_id, text };
     let (place, lease) = dispatch::at_once(services, &course.session, &consumer).unzip();
     let mut ops = vec![
@@ -118,7 +119,7 @@ pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result
 
 /// Writes the message for the executor of a step: its instructions, what is checked, and what earlier attempts have shown.
 /// Nothing of other steps and of any conversation is in it.
-fn instructions(course: &ItemCourse, step: usize) -> String {
+pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else {
         return String::new();
     };
