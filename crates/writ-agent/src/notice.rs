@@ -133,6 +133,16 @@ pub fn answered_note(ask: &AskId, result: &ToolResult) -> String {
     format!("[SYSTEM] Ask {ask} for '{}' was answered: {outcome}.\n{text}", text::plain_name(&result.name))
 }
 
+/// Returns the note for the model of a conversation about a work item that has come from it. The report may quote outputs of
+/// programs, so it is marked as data.
+pub fn work_note(title: &str, state: &str, report: &str) -> String {
+    let title: String = title.chars().filter(|c| !c.is_control()).collect();
+    format!(
+        "[SYSTEM] The work item '{title}' of this conversation is {state}.\n{}",
+        text::mark_external("work", report)
+    )
+}
+
 const fn outcome_word(outcome: ToolOutcome) -> &'static str {
     match outcome {
         ToolOutcome::Done => "it was done",

@@ -30,8 +30,10 @@ pub enum WorkEvent {
     Retry,
     /// The planner is asked for advice.
     Consult,
-    /// The planner has given advice.
+    /// The planner has given advice, or none in time: the step is looked at again.
     Advise,
+    /// The planner has made another plan.
+    Replan,
     /// It cannot go on without a person.
     Stick,
     /// Its budget is used up.
@@ -44,7 +46,7 @@ pub enum WorkEvent {
 
 impl WorkEvent {
     /// Every event.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Approve,
         Self::Deny,
         Self::Pause,
@@ -53,6 +55,7 @@ impl WorkEvent {
         Self::Retry,
         Self::Consult,
         Self::Advise,
+        Self::Replan,
         Self::Stick,
         Self::SpendOut,
         Self::Finish,
@@ -75,6 +78,8 @@ pub const fn next_state(state: WorkState, event: WorkEvent) -> Option<WorkState>
         // More than was approved needs another approval, also where only the attempts are used up.
         (Stuck | OverBudget | Failed | Cancelled | Denied, On::Retry) => Some(Proposed),
         (Running, On::Consult) => Some(Consulting),
+        // Another plan is another approval.
+        (Consulting, On::Replan) => Some(Proposed),
         (Running | Consulting | Paused, On::Stick) => Some(Stuck),
         (Running | Consulting | Paused, On::SpendOut) => Some(OverBudget),
         (Running, On::Finish) => Some(Done),
@@ -90,6 +95,7 @@ pub const fn next_state(state: WorkState, event: WorkEvent) -> Option<WorkState>
             | On::Retry
             | On::Consult
             | On::Advise
+            | On::Replan
             | On::Stick
             | On::SpendOut
             | On::Finish
@@ -135,8 +141,10 @@ pub struct WorkView<'a> {
     pub is_spent: bool,
 }
 
-/// The most times that the planner is asked for advice about one item.
+/// The most times that the planner is asked for advice about one round of an item.
 pub const MAX_CONSULTATIONS: u32 = 1;
+/// The number of consultations after which the planner is not asked again: after the advice, one other plan (SIL-224).
+pub const MAX_QUESTIONS: u32 = MAX_CONSULTATIONS + 1;
 
 /// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +155,8 @@ pub enum Move {
     Check(usize),
     /// Ask the planner for advice about a step.
     Consult(usize),
+    /// Ask the planner for another plan, because a step has failed.
+    Replan(usize),
     /// Wait for a person: a step does not come further.
     Stick(usize),
     /// End the item: a step has failed.
@@ -202,12 +212,19 @@ fn due_checks(item: &WorkView<'_>) -> Vec<Move> {
 
 /// Returns what follows a step without an attempt left, as the plan says.
 fn after_failure(item: &WorkView<'_>, step: usize) -> Move {
+    // Advice is for an executor: checks alone would show the same again.
+    let is_executed = item.plan.get(step).is_some_and(has_executor);
     match item.on_stuck {
-        OnStuck::ConsultPlanner if item.consultations < MAX_CONSULTATIONS => Move::Consult(step),
-        OnStuck::ConsultPlanner | OnStuck::AskPerson if item.steps.get(step).is_some_and(is_stuck) => {
-            Move::Stick(step)
+        // Without a budget the planner's answer could not be paid, nor followed.
+        OnStuck::ConsultPlanner if item.is_spent => Move::Stick(step),
+        OnStuck::ConsultPlanner if is_executed && item.consultations < MAX_CONSULTATIONS => {
+            Move::Consult(step)
         }
-        OnStuck::ConsultPlanner | OnStuck::AskPerson | OnStuck::Stop => Move::Fail(step),
+        OnStuck::ConsultPlanner if item.consultations < MAX_QUESTIONS => Move::Replan(step),
+        // All that the harness can do by itself was done.
+        OnStuck::ConsultPlanner => Move::Stick(step),
+        OnStuck::AskPerson if item.steps.get(step).is_some_and(is_stuck) => Move::Stick(step),
+        OnStuck::AskPerson | OnStuck::Stop => Move::Fail(step),
     }
 }
 

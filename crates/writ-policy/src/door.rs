@@ -247,6 +247,7 @@ pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result
     };
     // Shape comes before keys: later stages may rely on the bounds.
     shape::check_shape(&prepared.action).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
+    shape::check_slots_first(&prepared).map_err(|text| deny(DenyReason::Shape, "slots", text))?;
     check_keys(&prepared, facts, now).map_err(|(reason, rule, text)| deny(reason, &rule, text))?;
     Ok(Checked { prepared, hash, policy: facts.rules.digest() })
 }

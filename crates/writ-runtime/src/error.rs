@@ -335,6 +335,20 @@ pub enum WorkError {
     /// The session belongs to an item: its messages are the steps of a plan.
     #[error("this session belongs to work item {0}, and takes no messages")]
     Session(ItemId),
+    /// The plan names something that is not here, or that its agent may not use.
+    #[error("{}there is no {what} '{name}' for its agent{}",
+        if .at.is_empty() { String::new() } else { format!("step '{at}': ") },
+        .nearest.as_ref().map(|nearest| format!("; '{nearest}' is probably meant")).unwrap_or_default())]
+    Name {
+        /// Its kind: a tool, a gate, a skill.
+        what: &'static str,
+        /// The step; empty: the plan as a whole.
+        at: String,
+        /// The name.
+        name: String,
+        /// The name that was probably meant.
+        nearest: Option<String>,
+    },
     /// A call that the plan names cannot be made.
     #[error("step '{step}': the call of '{tool}' cannot be made: {why}")]
     Call {
@@ -359,6 +373,11 @@ impl ToReport for WorkError {
                 "write in another conversation; `writ work show ITEM` shows the item",
             ),
             Self::Unreadable(_) => (Exit::Bug, "work.unreadable", Exit::Bug.advice()),
+            Self::Name { .. } => (
+                Exit::Usage,
+                "work.name",
+                "name what `writ tools list` and `writ gates list` show, or leave it out",
+            ),
             Self::Document(report) => return report.as_ref().clone(),
             Self::Call { .. } => {
                 (Exit::Usage, "work.call", "name a tool of this home and the arguments that it takes")

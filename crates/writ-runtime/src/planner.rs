@@ -5,13 +5,9 @@
 //! withheld and asked for once more with the error, and after that a plan of one step counts, which is the same for the
 //! same request.
 
-use std::time::Duration;
-
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TextVerdict;
 use writ_inspect::redact::Clean;
-use writ_plan::error::PlanError;
 use writ_plan::read::read_plan;
 use writ_plan::write::write_plan;
 use writ_policy::principal::{self, Principal};
@@ -34,14 +30,15 @@ use crate::profile::PLANNER;
 use crate::services::Services;
 use crate::session::Session;
 
+pub(crate) mod answer;
 pub(crate) mod card;
 
-/// The longest wait for guidance (SIL-223).
-pub(crate) const GUIDANCE_WAIT: Duration = Duration::from_secs(90);
 /// The most characters of a plan's title that are made from a request.
 const MAX_MADE_TITLE: usize = 80;
 
-/// The kind of a message in the planner's queue.
+/// The kind of a message in the planner's queue. The id of such a message is its envelope: `KIND/TRACE`. The trace of a
+/// request for a plan is the turn and the call that it comes from; that of the other two is `ITEM/ROUND/QUESTION`, so that
+/// an answer reaches the question that was asked, or none. A message of another kind is refused ([`Self::read_id`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlannerMessage {
     /// An agent asks for a plan.
@@ -76,6 +73,11 @@ impl PlannerMessage {
         Some((kind, trace))
     }
 
+    /// Returns true if the answer is about a work item.
+    pub(crate) const fn is_about_item(self) -> bool {
+        matches!(self, Self::ConsultPlanner | Self::ReplanRequest)
+    }
+
     /// Returns true if the answer is a plan.
     const fn wants_plan(self) -> bool {
         matches!(self, Self::PlanRequest | Self::ReplanRequest)
@@ -89,9 +91,10 @@ pub(crate) struct PlannerRequest {
     /// Links request and result: the turn and call, or the item, that it comes from.
     pub(crate) trace: String,
     pub(crate) text: String,
+    /// The trust of what it rests on, and of the one that it is for.
     pub(crate) taint: Taint,
-    /// The person that it is for.
-    pub(crate) principal: Principal,
+    /// The person or item that it is for.
+    pub(crate) principal: String,
 }
 
 /// Answers a call that hands something to another agent; none if it is another call.
@@ -141,8 +144,9 @@ async fn request_plan(
     };
     let principal = place.session.state().speaker_of(place.turn).cloned().unwrap_or(Principal::Owner);
     let trace = format!("{}/{}", place.turn.map(|turn| turn.to_string()).unwrap_or_default(), call.id);
-    let request =
-        PlannerRequest { kind: PlannerMessage::PlanRequest, trace, text, taint: label.taint, principal };
+    let taint = principal.taint().join(label.taint);
+    let principal = principal.to_string();
+    let request = PlannerRequest { kind: PlannerMessage::PlanRequest, trace, text, taint, principal };
     let message = enqueue(&place.services, &place.session, request, first).await?;
     let text = "Handed to the planner. Its plan comes to the user as one card. End your turn now: say that a plan is being made.";
     tracing::debug!(%message, "a plan was requested");
@@ -162,27 +166,9 @@ pub(crate) async fn enqueue(
     first: &mut Pending,
 ) -> Result<MessageId, EngineError> {
     use writ_store::error::{Conflict, StoreError};
-    let now = services.journal.clock.now();
-    let text = services.journal.redactor.clean_text(request.text).into_string();
-    let record = InboundRecord {
-        message: services.journal.ids.message(now),
-        session: session.id,
-        turn_number: services.journal.store.next_message_turn(session.id).await?,
-        principal: request.principal.to_string(),
-        taint: request.principal.taint().join(request.taint),
-        text: Digest::of_bytes(text.as_bytes()),
-        at: now,
-    };
-    let signature = principal::sign_record(&record, &services.keys.held.harness)?;
-    let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
+    let (message, asked) = request_ops(services, session.id, request).await?;
     let mut ops = std::mem::take(first);
-    ops.push(services.journal.entry(session.id, None, fact));
-    let client_id = request.kind.write_id(&request.trace);
-    let message = record.message;
-    ops.push(Op::EnqueueFor {
-        consumer: PLANNER.to_owned(),
-        message: Box::new(NewMessageRow { record, client_id, text }),
-    });
+    ops.extend(asked);
     match services.journal.commit_for(&session.hub, ops.into_synced()).await {
         // A call that is worked on again after a crash asks for the same plan.
         Ok(_) | Err(EngineError::Store(StoreError::Conflict(Conflict::DuplicateMessage { .. }))) => {}
@@ -192,55 +178,62 @@ pub(crate) async fn enqueue(
     Ok(message)
 }
 
-/// Asks the planner about an item that is stuck, and waits for its guidance, at most [`GUIDANCE_WAIT`]. None: there was no
-/// answer in time; the caller plans anew or asks a person.
+/// The operations that put a request into the planner's queue.
 ///
 /// # Errors
 ///
-/// If the request cannot be stored.
-#[expect(dead_code, reason = "called by the work items, which are built on another branch")]
-pub(crate) async fn consult(
+/// If the store cannot be read, or the record cannot be signed.
+pub(crate) async fn request_ops(
     services: &Services,
-    session: &Session,
+    session: SessionId,
     request: PlannerRequest,
-) -> Result<Option<String>, EngineError> {
-    let (answer, waiting) = oneshot::channel();
-    let id = request.kind.write_id(&request.trace);
-    services.life.guidance().insert((session.id, id.clone()), answer);
-    let asked = enqueue(services, session, request, &mut Pending::new()).await;
-    let guidance = match asked {
-        Ok(_) => tokio::time::timeout(GUIDANCE_WAIT, waiting).await.ok().and_then(Result::ok),
-        Err(error) => {
-            services.life.guidance().remove(&(session.id, id));
-            return Err(error);
-        }
+) -> Result<(MessageId, [Op; 2]), EngineError> {
+    let now = services.journal.clock.now();
+    let text = services.journal.redactor.clean_text(request.text).into_string();
+    let record = InboundRecord {
+        message: services.journal.ids.message(now),
+        session,
+        turn_number: services.journal.store.next_message_turn(session).await?,
+        principal: request.principal,
+        taint: request.taint,
+        text: Digest::of_bytes(text.as_bytes()),
+        at: now,
     };
-    services.life.guidance().remove(&(session.id, id));
-    Ok(guidance)
+    let signature = principal::sign_record(&record, &services.keys.held.harness)?;
+    let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
+    let (client_id, message) = (request.kind.write_id(&request.trace), record.message);
+    let row = Box::new(NewMessageRow { record, client_id, text });
+    let enqueued = Op::EnqueueFor { consumer: PLANNER.to_owned(), message: row };
+    Ok((message, [services.journal.entry(session, None, fact), enqueued]))
 }
 
-/// Judges the answer of a planner's turn: a plan that cannot be read is asked for once more, with the error; then the
-/// fallback takes its place.
-pub(crate) fn judge_answer(client_id: &str, request: &str, text: &str, tries: u32) -> TextVerdict {
+/// Judges the answer of a planner's turn: a plan that cannot be read, or that `check` refuses, is asked for once more, with
+/// the error; then the fallback takes its place. Another plan for an item has no fallback but a person.
+pub(crate) fn judge_answer(
+    client_id: &str,
+    (request, text): (&str, &str),
+    tries: u32,
+    check: &dyn Fn(&PlanDocument) -> Result<(), String>,
+) -> TextVerdict {
     let Some((kind, _)) = PlannerMessage::read_id(client_id).filter(|(kind, _)| kind.wants_plan()) else {
         return TextVerdict::Pass;
     };
-    match read_plan(text) {
-        Ok(_) => TextVerdict::Pass,
-        Err(error) if tries == 0 => again(&error),
-        Err(error) => {
-            tracing::warn!(%error, kind = kind.name(), "the planner's second answer is no plan; a plan of one step is used");
-            TextVerdict::Transform { text: write_plan(&fallback_plan(request)) }
-        }
+    let read = read_plan(text).map_err(|error| error.model_message());
+    let Err(why) = read.and_then(|plan| check(&plan)) else { return TextVerdict::Pass };
+    if tries == 0 {
+        return again(why);
+    }
+    tracing::warn!(why, kind = kind.name(), "the planner's second answer is no plan either");
+    match kind {
+        PlannerMessage::PlanRequest => TextVerdict::Transform { text: write_plan(&fallback_plan(request)) },
+        PlannerMessage::ReplanRequest | PlannerMessage::ConsultPlanner => TextVerdict::Pass,
     }
 }
 
-fn again(error: &PlanError) -> TextVerdict {
-    let note = format!(
-        "That is no plan that can be read. {} Answer with the whole plan again, and nothing else.",
-        error.model_message()
-    );
-    TextVerdict::Again { reason: error.to_string(), note: Some(note), attempts: 1 }
+fn again(why: String) -> TextVerdict {
+    let note =
+        format!("That is no plan that can be run. {why} Answer with the whole plan again, and nothing else.");
+    TextVerdict::Again { reason: why, note: Some(note), attempts: 1 }
 }
 
 /// Makes the plan that counts where the planner makes none: the request as the one step, and a person who is asked when
@@ -250,7 +243,10 @@ pub(crate) fn fallback_plan(request: &str) -> PlanDocument {
     let title: String = line.chars().filter(|c| !c.is_control()).take(MAX_MADE_TITLE).collect();
     let digest = Digest::of_bytes(request.as_bytes()).to_string();
     let id: String = digest.chars().filter(char::is_ascii_alphanumeric).rev().take(12).collect();
-    let quoted: Vec<String> = request.lines().map(|line| format!("> {}", line.trim_end())).collect();
+    // A plan's text has no control characters but line breaks and tabs; those of old systems (`\r`) are line breaks too.
+    let plain = request.replace("\r\n", "\n").replace('\r', "\n");
+    let plain = plain.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ");
+    let quoted: Vec<String> = plain.lines().map(|line| format!("> {}", line.trim_end())).collect();
     PlanDocument {
         id: format!("task-{}", id.to_lowercase()),
         kind: WorkKind::Task,
@@ -266,12 +262,6 @@ pub(crate) fn fallback_plan(request: &str) -> PlanDocument {
         // Quoted, so that no line of it is a heading or a fence of the document.
         instructions: format!("Do what was asked for:\n\n{}", quoted.join("\n")).trim_end().to_owned(),
     }
-}
-
-/// Returns the session and id under which guidance is waited for.
-pub(crate) fn guidance_key(session: SessionId, client_id: &str) -> Option<(SessionId, String)> {
-    let (kind, _) = PlannerMessage::read_id(client_id)?;
-    (kind == PlannerMessage::ConsultPlanner).then(|| (session, client_id.to_owned()))
 }
 
 #[cfg(test)]

@@ -146,20 +146,28 @@ impl AgentProfile {
     /// Returns the profile of a named agent, which answers in the place of this one. Keys, plans and the ledger know it by the
     /// same name: it acts with what this one was given, or less.
     fn named(&self, agent: &NamedAgent) -> Self {
-        let both = |tool: &&String| self.tools.is_empty() || self.tools.contains(tool);
-        let mut tools: Vec<String> = agent.tools.iter().filter(both).cloned().collect();
-        if tools.is_empty() {
-            // An empty list would allow everything; no tool has this name.
-            tools.push("-".to_owned());
-        }
         let mut system = self.system.clone();
         if !agent.instructions.trim().is_empty() {
             let text = format!("You are the agent '{}'. {}", agent.name, agent.instructions.trim());
             let (source, label) = (SystemSource::Rules, Label::new(Taint::Owner));
             system.push(SystemText { source, text, label });
         }
-        let tools = if agent.tools.is_empty() { self.tools.clone() } else { tools };
+        let tools =
+            if agent.tools.is_empty() { self.tools.clone() } else { self.narrowed_tools(&agent.tools) };
         Self { tools, system, choice: agent.model.clone(), ..self.clone() }
+    }
+
+    /// Returns those of some tools that it may use itself: a list never gives more than its owner has allowed.
+    pub(crate) fn narrowed_tools(&self, tools: &[String]) -> Vec<String> {
+        let is_all = |tools: &[String]| tools.iter().any(|tool| tool == "*");
+        if is_all(tools) {
+            return self.tools.clone();
+        }
+        let own = &self.tools;
+        let both = |tool: &&String| own.is_empty() || is_all(own) || own.contains(tool);
+        let narrowed: Vec<String> = tools.iter().filter(both).cloned().collect();
+        // An empty list would allow everything; no tool has this name.
+        if narrowed.is_empty() { vec!["-".to_owned()] } else { narrowed }
     }
 
     /// Returns the route to the model that is asked first.
@@ -297,6 +305,20 @@ mod tests {
             is_step: false,
             choice: None,
         }
+    }
+
+    /// The tools of a step or of a named agent are those that the owner allows too; of a list that has none, nothing is left.
+    #[test]
+    fn a_list_of_tools_narrows_and_never_widens() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let narrowed = |own: &[&str], wanted: &[&str]| {
+            AgentProfile { tools: names(own), ..profile("a") }.narrowed_tools(&names(wanted))
+        };
+        assert_eq!(narrowed(&["a", "b"], &["b", "c"]), names(&["b"]));
+        assert_eq!(narrowed(&[], &["b", "c"]), names(&["b", "c"]), "no list: all of its roles");
+        assert_eq!(narrowed(&["*"], &["b"]), names(&["b"]));
+        assert_eq!(narrowed(&["a"], &["*"]), names(&["a"]));
+        assert_eq!(narrowed(&["a"], &["b"]), names(&["-"]), "not all of them");
     }
 
     #[test]

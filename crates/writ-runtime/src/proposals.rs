@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
-use writ_policy::plan::{MAX_GOAL_MINUTES, MAX_MINUTES};
+use writ_policy::plan::{MAX_GOAL_MINUTES, MAX_MINUTES, mark_external};
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::WorkReads as _;
 use writ_store::work::{ItemMove, WorkItem, WorkOp, WorkStepRow};
@@ -42,12 +42,10 @@ pub(crate) struct NewWork {
     pub(crate) project: Option<String>,
     /// The conversation that it comes from, which shows its card and its news.
     pub(crate) origin: Option<SessionId>,
-}
-
-/// The label of an item's plan: what its owner has handed in is the owner's, what an agent has written may rest on
-/// anything that it has read.
-fn label_of(item: &WorkItem) -> Label {
-    Label::new(if item.origin.is_some() { Taint::External } else { Taint::Owner })
+    /// The item that it becomes, where the same proposal may be made again; none: a new one.
+    pub(crate) id: Option<ItemId>,
+    /// The trust of what the plan rests on.
+    pub(crate) taint: Taint,
 }
 
 /// Stores a plan as a work item, and asks a person about it.
@@ -57,7 +55,11 @@ fn label_of(item: &WorkItem) -> Label {
 /// If the plan cannot be shown completely or is refused, its folder cannot be used, or the store cannot be written.
 pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(ItemId, AskId), EngineError> {
     let now = services.journal.clock.now();
-    let (document, id) = (&new.document, services.journal.ids.item(now));
+    let (document, id) = (&new.document, new.id.unwrap_or_else(|| services.journal.ids.item(now)));
+    if let Some(item) = services.journal.store.work_item(id).await? {
+        return proposed_before(services, &item).await;
+    }
+    steps::check_names(services, document)?;
     let (max_tokens, max_cost) = (document.budget.max_tokens, document.budget.max_cost);
     let terms = WorkTerms { item: id, max_tokens, max_cost };
     let session = opening::open_for_work(services, new.project.as_deref(), terms).await?;
@@ -74,6 +76,7 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
         version: 0,
         reason: "its plan waits for an approval".to_owned(),
         document: to_json(document)?,
+        taint: new.taint,
         ask: None,
         round: 0,
         consultations: 0,
@@ -120,6 +123,24 @@ async fn end_unasked(services: &Services, item: &WorkItem, error: &EngineError) 
     let entry = worked(&services.journal, item, "", state.name(), &reason);
     services.journal.store.commit(Batch::relaxed(vec![entry, ended])).await?;
     Ok(())
+}
+
+/// Returns the question about an item that is there already: asked before, or now.
+async fn proposed_before(services: &Arc<Services>, item: &WorkItem) -> Result<(ItemId, AskId), EngineError> {
+    if item.state.is_over() {
+        return Err(EngineError::Denied(item.reason.clone()));
+    }
+    let ask = match &item.ask {
+        Some(ask) => ask.clone(),
+        None => {
+            let asking = services.life.work.begin_asking(item.id);
+            let asked = ask_about(services, item).await;
+            drop(asking);
+            asked?
+        }
+    };
+    services.life.work.call_item(item.id);
+    Ok((item.id, ask))
 }
 
 /// Asks a person about the plan of an item. The same plan in the same round is the same question.
@@ -188,9 +209,9 @@ pub(crate) async fn propose_again(
 }
 
 fn prepared(services: &Services, item: &WorkItem, asking: &Session) -> Result<Prepared, EngineError> {
-    let (document, label) = (read_document(item)?, label_of(item));
+    let (document, label) = (read_document(item)?, Label::new(item.taint));
     let minutes = if document.kind == WorkKind::Goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
-    let plan = Plan {
+    let mut plan = Plan {
         title: document.title.clone(),
         steps: planned_steps(services, &document, &label)?,
         minutes,
@@ -204,6 +225,8 @@ fn prepared(services: &Services, item: &WorkItem, asking: &Session) -> Result<Pr
             document,
         })),
     };
+    // No origin of the planner's values is known, so what is external is named as such on the card.
+    mark_external(&mut plan, &label, None);
     Ok(Prepared {
         action: Action::Plan(plan),
         agent: services.config.agent.clone(),
@@ -230,7 +253,12 @@ pub(crate) fn read_document(item: &WorkItem) -> Result<PlanDocument, EngineError
         .map_err(|error| EngineError::Work(WorkError::Unreadable(format!("{}: {error}", item.id))))
 }
 
-fn to_json(document: &PlanDocument) -> Result<String, EngineError> {
+/// Writes a plan as an item holds it.
+///
+/// # Errors
+///
+/// If it cannot be written.
+pub(crate) fn to_json(document: &PlanDocument) -> Result<String, EngineError> {
     serde_json::to_string(document)
         .map_err(|error| EngineError::Work(WorkError::Unreadable(error.to_string())))
 }

@@ -1,10 +1,9 @@
 //! The services of an engine, made of the parts that are handed in.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +20,6 @@ use writ_search::SearchClient;
 use writ_secrets::contents::ContentKey;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
-use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
 use crate::approved::Approved;
@@ -194,8 +192,6 @@ pub(crate) struct Life {
     pub(crate) work: WorkCalls,
     /// What was approved and is being performed.
     pub(crate) approved: Approved,
-    /// The turns that wait for guidance of the planner, by session and message.
-    guidance: Mutex<BTreeMap<(SessionId, String), oneshot::Sender<String>>>,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
@@ -220,14 +216,8 @@ impl Life {
             metrics,
             work: WorkCalls::default(),
             approved: Approved::new(Arc::clone(journal)),
-            guidance: Mutex::default(),
             fleet: OnceLock::new(),
         }
-    }
-
-    /// The requests for guidance that a turn waits for.
-    pub(crate) fn guidance(&self) -> MutexGuard<'_, BTreeMap<(SessionId, String), oneshot::Sender<String>>> {
-        self.guidance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of the task that takes messages from the queue.

@@ -24,7 +24,7 @@ use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
-use writ_types::work::{PlanDocument, WorkKind, WorkStep};
+use writ_types::work::{OnStuck, PlanDocument, WorkKind, WorkStep};
 
 use crate::budget::read_spent;
 use crate::error::EngineError;
@@ -36,6 +36,7 @@ use crate::work_calls::worked;
 pub(crate) use moves::move_on;
 
 pub(crate) mod attempt;
+pub(crate) mod consult;
 pub(crate) mod evidence;
 pub(crate) mod goal;
 mod held;
@@ -64,14 +65,14 @@ pub(crate) async fn run(services: Arc<Services>) {
         services.life.work.call_item(item);
     }
     loop {
-        let woken = services.life.work.wake.notified();
+        let (woken, now) = (services.life.work.wake.notified(), services.journal.clock.now());
         for item in services.life.work.take() {
             drive_soon(&services, &driven, item);
         }
         tokio::select! {
             () = services.life.draining.cancelled() => return,
             () = woken => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {
+            () = services.journal.clock.wait(now, LOOK_EVERY) => {
                 for item in open_items(&services).await {
                     drive_soon(&services, &driven, item);
                 }
@@ -286,6 +287,9 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     if moves::follow_goal(services, &course).await? {
         return Ok(false);
     }
+    if course.item.state == WorkState::Consulting {
+        return consult::look_after(services, &course).await;
+    }
     attempt::end_dead(services, &course).await?;
     let is_goal = course.document.kind == WorkKind::Goal && course.item.state == WorkState::Running;
     let moves = if is_goal { Vec::new() } else { next_moves(&course.view()) };
@@ -313,7 +317,11 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
             }
             Move::Check(step) => is_moved |= verify::check_step(services, &course, step).await?,
             Move::Consult(step) => {
-                consult(services, &course, step).await?;
+                consult::ask_guidance(services, &course, step).await?;
+                is_moved = true;
+            }
+            Move::Replan(step) => {
+                consult::ask_replan(services, &course, step).await?;
                 is_moved = true;
             }
             Move::Stick(step) => {
@@ -383,19 +391,13 @@ async fn out_of_order(services: &Services, course: &ItemCourse) -> Result<Option
     Ok((!is_same).then(|| "its plan is not the one that was approved".to_owned()))
 }
 
-/// Asks the planner for advice about a failed step.
-async fn consult(services: &Arc<Services>, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
-    let name = course.rows.get(step).map(|row| row.name.clone()).unwrap_or_default();
-    let counted = Op::Work(WorkOp::Consult { item: course.item.id });
-    let note = worked(&services.journal, &course.item, &name, "consulting", "no planner answers here");
-    services.journal.store.commit(Batch::relaxed(vec![note, counted])).await?;
-    Ok(())
-}
-
 /// Hands an item to a person, with the report of what was tried.
 async fn end_stuck(services: &Services, course: &ItemCourse, step: usize) -> Result<(), EngineError> {
     let name = course.rows.get(step).map(|row| row.name.as_str()).unwrap_or_default();
-    let why = format!("step '{name}' has failed in the same way again");
+    let why = match course.document.on_stuck {
+        OnStuck::ConsultPlanner => format!("step '{name}' has failed, and the planner could not help"),
+        OnStuck::AskPerson | OnStuck::Stop => format!("step '{name}' has failed in the same way again"),
+    };
     move_on(services, course, WorkEvent::Stick, &why).await.map(drop)
 }
 

@@ -61,6 +61,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 19, name: "erased sessions", sql: include_str!("schema/0019_erased_sessions.sql") },
     Migration { number: 20, name: "memory", sql: include_str!("schema/0020_memory.sql") },
     Migration { number: 21, name: "held attempts", sql: include_str!("schema/0021_held_attempts.sql") },
+    Migration { number: 22, name: "trust of plans", sql: include_str!("schema/0022_trust_of_plans.sql") },
     Migration { number: 23, name: "erasures", sql: include_str!("schema/0023_erasures.sql") },
 ];
 

@@ -4,17 +4,20 @@
 //! read, and gives each attempt one message of the queue.
 
 mod attempts;
+mod replan;
 mod stored;
 
 use rusqlite::{Connection, params};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::id::{AskId, ItemId, MessageId, SessionId};
+use writ_types::taint::Taint;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
 
 use attempts::{begin, end_turn, go_on, hold, judge, rest};
+pub use replan::NewCourse;
 pub use stored::{DeadAttempt, WholeItem, WorkLine};
 pub(crate) use stored::{
     Evidence, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
@@ -64,6 +67,8 @@ pub struct WorkItem {
     pub reason: String,
     /// Its plan, as JSON.
     pub document: String,
+    /// The trust of what its plan rests on.
+    pub taint: Taint,
     /// The question about its plan, once it was asked.
     pub ask: Option<AskId>,
     /// The number of times that its plan was proposed before.
@@ -263,6 +268,9 @@ pub enum WorkOp {
         /// The item.
         item: ItemId,
     },
+    /// Gives an item another plan and proposes it again: another round, without a question. Conflict if its state was changed
+    /// in between, which [`Self::Move`] in the same batch checks.
+    Replan(Box<NewCourse>),
     /// Gives a failed step the planner's advice and one more attempt.
     Advise {
         /// The item.
@@ -302,6 +310,7 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
             let sql = "UPDATE work_item SET consultations = consultations + 1 WHERE id = ?1";
             require_item(*item, execute(conn, sql, [item.to_string()])?)
         }
+        WorkOp::Replan(course) => replan::apply(conn, course),
         WorkOp::Advise { item, step, advice } => advise(conn, (*item, *step), advice),
         WorkOp::Report { item, report } => {
             let sql = "UPDATE work_item SET report = ?2 WHERE id = ?1";
@@ -326,8 +335,8 @@ fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO work_item (id, name, kind, title, session, origin, goal, project, state, is_active,
-         version, reason, document, ask, round, consultations, report, max_tokens, max_cost, created_at, changed_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, ?10, ?11, ?12, 0, 0, '', ?13, ?14, ?15, ?15)",
+         version, reason, document, ask, round, consultations, report, max_tokens, max_cost, created_at, changed_at, taint)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, ?10, ?11, ?12, 0, 0, '', ?13, ?14, ?15, ?15, ?16)",
         params![
             item.id.to_string(),
             item.name,
@@ -344,12 +353,21 @@ fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<
             item.max_tokens.map(|most| int(most.get())),
             item.max_cost.map(|most| int(most.get())),
             item.created_at.as_millis(),
+            item.taint.as_str(),
         ],
     )?;
     if added == 0 {
         return Err(Conflict::Exists { what: "work item", id: item.id.to_string() }.into());
     }
-    for (n, step) in (0_i64..).zip(steps) {
+    insert_steps(conn, item.id, (0_i64..).zip(steps))
+}
+
+fn insert_steps<'a>(
+    conn: &Connection,
+    item: ItemId,
+    steps: impl Iterator<Item = (i64, &'a WorkStepRow)>,
+) -> Result<(), StoreError> {
+    for (n, step) in steps {
         codec::check_bytes("name of a step", &step.name, MAX_NAME_BYTES)?;
         codec::check_bytes("title of a step", &step.title, MAX_NAME_BYTES)?;
         execute(
@@ -357,7 +375,7 @@ fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<
             "INSERT INTO work_step (item, n, name, title, after, has_executor, max_attempts, advice, state)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
-                item.id.to_string(),
+                item.to_string(),
                 n,
                 step.name,
                 step.title,

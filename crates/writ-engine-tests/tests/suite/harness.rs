@@ -205,13 +205,24 @@ pub(crate) fn parts(
     }
 }
 
+fn copy_keys(keys: &EngineKeys) -> EngineKeys {
+    EngineKeys {
+        harness: keys.harness.clone(),
+        base: keys.base.clone(),
+        base_claims: keys.base_claims.clone(),
+        root: keys.root,
+    }
+}
+
 /// A running engine with a scripted model, an approver's key, and a clock that stands still.
 pub(crate) struct TestEngine {
     pub(crate) clock: Arc<Hand>,
     pub(crate) store: Store,
     pub(crate) engine: Engine,
     pub(crate) server: ModelServer,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    /// What the next engine of the home is made of.
+    again: (EngineKeys, ModelsConfig),
     // Its tasks serve the others; dropped last.
     pub(crate) runtime: Runtime,
 }
@@ -272,7 +283,7 @@ impl TestEngine {
         let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), sandbox());
         let clock = Arc::new(Hand::at(begin));
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        let (store, engine, server) = runtime.block_on(async {
+        let (store, engine, server, again) = runtime.block_on(async {
             let server = ModelServer::start(script(Arc::clone(&clock))).await.expect("serves");
             let store = store(dir.path());
             let [_, _, approver] = keys();
@@ -300,12 +311,28 @@ impl TestEngine {
                 ..ProviderTable::default()
             };
             models.providers.insert(provider.to_owned(), table);
-            let models = Models::new(&models, Arc::new(NoSecrets), Arc::clone(&parts.egress));
+            let config = models;
+            let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
             parts.models = Some(models.expect("models"));
             change(&mut parts);
-            (store, Engine::start(parts).await.expect("starts"), server)
+            let again = (copy_keys(&parts.keys), config);
+            (store, Engine::start(parts).await.expect("starts"), server, again)
         });
-        Self { clock, store, engine, server, _dir: dir, runtime }
+        Self { clock, store, engine, server, dir, again, runtime }
+    }
+
+    /// Ends the engine where it stands and starts another on its home, with the same keys and models.
+    pub(crate) fn restarted(mut self) -> Self {
+        self.engine = self.runtime.block_on(async {
+            self.engine.drain(Duration::ZERO).await;
+            let clock = Arc::new(Moved(Arc::clone(&self.clock)));
+            let mut parts = parts(self.dir.path(), clock, &self.store, sandbox(), "");
+            parts.keys = copy_keys(&self.again.0);
+            let models = Models::new(&self.again.1, Arc::new(NoSecrets), Arc::clone(&parts.egress));
+            parts.models = Some(models.expect("models"));
+            Engine::start(parts).await.expect("starts again")
+        });
+        self
     }
 
     /// Says the first thing in a session, or in a new one, and waits for the end of the turn: how it ended, and what it said.

@@ -1,17 +1,22 @@
 //! The planner: a request of the agent goes through the queue, and its plan comes back as one card.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::json;
 use writ_runtime::engine::Join;
-use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::action::Action;
+use writ_types::api::work::WorkState;
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
+use writ_types::id::AskId;
 use writ_types::taint::Taint;
 
 use crate::harness::{OWNER, TestEngine};
+use crate::work::{PATIENCE, approve, begin, show, until_at_rest};
 
 const PLAN: &str = r#"---
 id: task-notes
@@ -126,6 +131,10 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
         panic!("one card: {asked:?}")
     };
     assert_eq!((plan.title.as_str(), plan.steps.len()), ("Note the port", 1));
+    // The card is that of the whole plan: its approval runs the steps, and the checks decide.
+    let document = &plan.work.as_ref().expect("a work item").document;
+    assert_eq!(document.steps[0].instructions, "Remember the port.");
+    assert_eq!(document.checks[0].name, "there");
     engine.end();
 }
 
@@ -138,7 +147,10 @@ fn a_planner_that_writes_prose_twice_gives_the_fallback() {
     let engine = engine(&seen, |_| Reply::text("Sure!"));
     let ended = engine.runtime.block_on(say(&engine));
     let text = ended.last().map(|(_, text)| text.clone()).unwrap_or_default();
-    assert!(text.contains("> Note the port of the service") && text.contains("needs no approval"), "{text}");
+    assert!(
+        text.contains("> Note the port of the service") && text.contains("waits for your approval"),
+        "{text}"
+    );
     assert_eq!(seen.lock().unwrap_or_else(PoisonError::into_inner).len(), 2);
     engine.end();
 }
@@ -152,5 +164,324 @@ fn a_conversation_without_a_plan_costs_one_call() {
     let said = engine.runtime.block_on(engine.say(None, "hi"));
     assert_eq!(said, (Exit::Done, "hello".to_owned()));
     assert_eq!(engine.server.recorded_requests().len(), 1);
+    engine.end();
+}
+
+/// A plan of two files. Nothing is said about what happens when it is stuck, so the planner is asked.
+const TWO: &str = "---\nid: two\ntype: task\ntitle: Two files\nsteps:\n  - id: one\n    title: First\n    do: Write one.txt.\n    verify:\n      - name: one\n        expect: { file_exists: one.txt }\n  - id: two\n    title: Second\n    do: Write two.txt.\nverify:\n  - name: both\n    expect: { file_exists: two.txt }\n---\n\n# What to do\n\nWrite both files.\n";
+
+/// Another plan for what is left of it.
+const OTHER: &str = "---\nid: other\ntype: task\ntitle: Another way\nsteps:\n  - id: another\n    title: Another way\n    do: Write two.txt by another way.\n---\n\n# What to do\n\nWrite two.txt by another way.\n";
+
+/// The advice that makes the executor write the right file.
+const ADVICE: &str = "The file is two.txt, not three.txt.";
+
+/// An executor that writes `one.txt` as it is told, and the second file wrongly until a text makes it right.
+fn executor(request: &ParsedRequest, helps: &str) -> Reply {
+    let told = request.messages.iter().map(|message| message.text.as_str()).collect::<String>();
+    let name = match told.contains("Write one.txt.") {
+        true => "one.txt",
+        false if told.contains(helps) => "two.txt",
+        false => "three.txt",
+    };
+    match request.results().next() {
+        None => Reply::call("file_write", json!({ "path": name, "content": "x" })),
+        Some(_) => Reply::text("written"),
+    }
+}
+
+/// The kinds of the messages that the planner had, in their order.
+fn asked_planner(seen: &Seen) -> Vec<&'static str> {
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let kind = |request: &ParsedRequest| {
+        if request.last_user_text().contains("Give guidance for its next attempt") {
+            "guidance"
+        } else {
+            "plan"
+        }
+    };
+    seen.iter().map(kind).collect()
+}
+
+/// The newest question about a plan.
+fn newest_ask(engine: &TestEngine) -> AskId {
+    let asked = engine.facts("asked");
+    let Some(Fact::Asked { ask, .. }) = asked.last() else { panic!("asked: {asked:?}") };
+    ask.clone()
+}
+
+/// Waits until an item is in a state.
+async fn until(engine: &TestEngine, item: &str, state: WorkState) {
+    let reached = async {
+        loop {
+            let now = show(engine, item).await.summary.state;
+            if now == state {
+                return;
+            }
+            assert!(!now.is_over() && now != WorkState::Stuck, "{now:?} in place of {state:?}");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never {state:?}"));
+}
+
+/// A step that is stuck has the planner asked once; the next attempt reads the guidance, and the item goes on.
+///
+/// Rows: SIL-176
+/// In part: SIL-219 SIL-223 (with an answer in time)
+#[test]
+fn needs_userns_guidance_of_the_planner_mends_a_step_that_is_stuck() {
+    let seen = Seen::default();
+    let planner = Arc::clone(&seen);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if !is_planner(request) {
+                return executor(request, ADVICE);
+            }
+            note(&planner, request);
+            Reply::text(ADVICE)
+        }
+    });
+    engine.runtime.block_on(async {
+        let item = begin(&engine, TWO, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        assert_eq!(shown.steps[1].attempts.len(), 3, "two that failed alike, and one with the guidance");
+    });
+    assert_eq!(asked_planner(&seen), ["guidance"]);
+    let request = seen.lock().unwrap_or_else(PoisonError::into_inner)[0].last_user_text().to_owned();
+    assert!(request.contains("Write two.txt.") && request.contains("Attempt 2 has failed."), "{request}");
+    assert_eq!(engine.facts("asked").len(), 1, "guidance is no new plan, and needs no approval");
+    engine.end();
+}
+
+/// Where guidance does not help, one other plan is made: a new round with an approval of its own, in which what is done stays
+/// done. Where that fails too, a person is asked.
+///
+/// Rows: SIL-224
+#[test]
+fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
+    let seen = Seen::default();
+    let (planner, rounds) = (Arc::clone(&seen), Arc::new(AtomicUsize::new(0)));
+    let helps = Arc::clone(&rounds);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if !is_planner(request) {
+                let right = if helps.load(Ordering::SeqCst) == 0 { "by another way" } else { "-- never said --" };
+                return executor(request, right);
+            }
+            note(&planner, request);
+            let is_guidance = request.last_user_text().contains("Give guidance for its next attempt");
+            Reply::text(if is_guidance { "Try again." } else { OTHER })
+        }
+    });
+    engine.runtime.block_on(async {
+        let item = begin(&engine, TWO, None).await;
+        until(&engine, &item, WorkState::Proposed).await;
+        let planned = show(&engine, &item).await;
+        let steps: Vec<(&str, &str, usize)> = planned
+            .steps
+            .iter()
+            .map(|step| (step.step.as_str(), step.state.name(), step.attempts.len()))
+            .collect();
+        assert_eq!(steps, [("one", "done", 1), ("another", "waiting", 0)]);
+        let asked = async {
+            while engine.facts("asked").len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("its plan is asked about");
+        let answered = engine.engine.answer(OWNER, newest_ask(&engine), approve()).await.expect("counts");
+        assert_eq!(answered.exit, Exit::Done, "{answered:?}");
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+
+        // Now no plan helps: one consultation, one other plan, then a person.
+        rounds.store(1, Ordering::SeqCst);
+        let item = begin(&engine, &TWO.replace("id: two\ntype", "id: three\ntype"), None).await;
+        until(&engine, &item, WorkState::Proposed).await;
+        let asked = async {
+            while engine.facts("asked").len() < 4 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("its plan is asked about");
+        engine.engine.answer(OWNER, newest_ask(&engine), approve()).await.expect("counts");
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Stuck, "{}", shown.report);
+        assert!(shown.report.contains("the planner could not help"), "{}", shown.report);
+    });
+    assert_eq!(asked_planner(&seen), ["guidance", "plan", "guidance", "plan"]);
+    engine.end();
+}
+
+/// Without guidance after 90 s, and not before, the wait ends: another plan is asked for, by a planner that is free for it.
+///
+/// In part: SIL-223 (without an answer)
+#[test]
+fn needs_userns_the_wait_for_guidance_ends_after_90_seconds() {
+    let seen = Seen::default();
+    let (planner, gate) = (Arc::clone(&seen), ReplyGate::new());
+    let held = gate.clone();
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if !is_planner(request) {
+                return executor(request, "by another way");
+            }
+            match note(&planner, request) {
+                1 => Reply::text("Too late.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
+                _ => Reply::text(OTHER),
+            }
+        }
+    });
+    engine.runtime.block_on(async {
+        let item = begin(&engine, TWO, None).await;
+        until(&engine, &item, WorkState::Consulting).await;
+        engine.clock.go_on(Duration::from_secs(90));
+        while engine.server.connections_waiting() < 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(show(&engine, &item).await.summary.state, WorkState::Consulting, "not before");
+        engine.clock.go_on(Duration::from_millis(1));
+        until(&engine, &item, WorkState::Proposed).await;
+    });
+    assert_eq!(asked_planner(&seen), ["guidance", "plan"]);
+    let worked = engine.facts("worked").into_iter();
+    let late = worked.filter(
+        |fact| matches!(fact, Fact::Worked { reason, .. } if reason.contains("not answered in time")),
+    );
+    assert_eq!(late.count(), 1);
+    gate.open();
+    engine.end();
+}
+
+/// A planner's plan is run after its one approval, and its end is in the conversation that it comes from: for the person as
+/// news, for the agent as a note.
+///
+/// In part: SIL-031 SIL-065 (approved, run, and reported)
+#[test]
+fn needs_userns_an_approved_plan_runs_and_its_end_is_in_the_conversation() {
+    let seen = Seen::default();
+    let asked = Arc::clone(&seen);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if is_planner(request) {
+                return Reply::text("Sure!");
+            }
+            if request.raw.to_string().contains("and then?") {
+                note(&asked, request);
+                return Reply::text("It is done.");
+            }
+            if request.raw.to_string().contains("Do what was asked for") {
+                return Reply::text("noted");
+            }
+            agent(request)
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        let (exit, text) = engine.send_in(&mut joined, "one", "note the port").await;
+        assert_eq!((exit, text.as_str()), (Exit::Done, "A plan is being made."));
+        let planned = async {
+            loop {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if let ServerFrame::Message { exit: Exit::Waiting, last: true, .. } = frame {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, planned).await.expect("a plan");
+        assert_eq!(engine.facts("asked").len(), 1, "one card");
+        let answered = engine.engine.answer(OWNER, newest_ask(&engine), approve()).await.expect("counts");
+        assert_eq!(answered.exit, Exit::Done, "{answered:?}");
+        let ended = async {
+            loop {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if let ServerFrame::Work(news) = frame
+                    && news.state == WorkState::Done
+                {
+                    return news.text;
+                }
+            }
+        };
+        let report =
+            tokio::time::timeout(PATIENCE, ended).await.expect("its end is news of the conversation");
+        assert!(report.contains("1 of 1 steps are done"), "{report}");
+        engine.send_in(&mut joined, "two", "and then?").await;
+    });
+    let request = seen.lock().unwrap_or_else(PoisonError::into_inner)[0].raw.to_string();
+    assert!(
+        request.contains("of this conversation is done") && request.contains("1 of 1 steps"),
+        "{request}"
+    );
+    engine.end();
+}
+
+/// Guidance is a message of the queue and the wait a time in the store: an engine that ends meanwhile asks nothing twice and
+/// forgets nothing.
+///
+/// In part: SIL-213 SIL-223 (over a restart)
+#[test]
+fn needs_userns_a_restart_forgets_neither_the_question_nor_its_answer() {
+    let (seen, gate) = (Seen::default(), ReplyGate::new());
+    let (planner, held) = (Arc::clone(&seen), gate.clone());
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if !is_planner(request) {
+                return executor(request, ADVICE);
+            }
+            match note(&planner, request) {
+                1 => Reply::text("cut off").with_fault(ReplyFault::SlowFirstByte(held.clone())),
+                _ => Reply::text(ADVICE),
+            }
+        }
+    });
+    let item = engine.runtime.block_on(async {
+        let item = begin(&engine, TWO, None).await;
+        until(&engine, &item, WorkState::Consulting).await;
+        while engine.server.connections_waiting() < 1 {
+            tokio::task::yield_now().await;
+        }
+        item
+    });
+    let engine = engine.restarted();
+    engine.runtime.block_on(async {
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+    });
+    assert_eq!(asked_planner(&seen), ["guidance", "guidance"], "the call that was cut off, made once more");
+    let consulting = engine.facts("worked").into_iter();
+    let consulting =
+        consulting.filter(|fact| matches!(fact, Fact::Worked { state, .. } if state == "consulting"));
+    assert_eq!(consulting.count(), 1);
+    gate.open();
+    engine.end();
+}
+
+/// A name that nothing here has is refused when the plan is proposed, not left out when it is run.
+#[test]
+fn unknown_tools_gates_and_skills_of_a_plan_are_refused() {
+    let engine = TestEngine::new("", |_| |_: &ParsedRequest| Reply::text("never"));
+    engine.runtime.block_on(async {
+        for (line, named) in [
+            (
+                "    tools: [file_wirte]\n",
+                "step 'one': there is no tool 'file_wirte' for its agent; 'file_write'",
+            ),
+            ("    tools: [file_write, plan]\n", "there is no tool 'plan'"),
+            ("    skills: [coding]\n", "there is no skill 'coding'"),
+        ] {
+            let plan =
+                TWO.replacen("    do: Write one.txt.\n", &format!("    do: Write one.txt.\n{line}"), 1);
+            let refused = engine.call("work.propose", json!({ "plan": plan })).await.expect_err("is refused");
+            assert_eq!((refused.exit, refused.code.as_str()), (Exit::Usage, "work.name"));
+            assert!(refused.outside.contains(named), "{refused:?}");
+        }
+        let plan = TWO.replacen("title: Two files\n", "title: Two files\ngates: [nobody]\n", 1);
+        let refused = engine.call("work.propose", json!({ "plan": plan })).await.expect_err("is refused");
+        assert!(refused.outside.contains("there is no gate 'nobody'"), "{refused:?}");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        assert_eq!(listed["items"], json!([]), "nothing was stored");
+    });
     engine.end();
 }

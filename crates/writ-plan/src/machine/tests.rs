@@ -60,6 +60,7 @@ fn every_pair_of_state_and_event_is_decided() {
         (Is::Consulting, On::Pause, Is::Paused),
         (Is::Consulting, On::Cancel, Is::Cancelled),
         (Is::Consulting, On::Advise, Is::Running),
+        (Is::Consulting, On::Replan, Is::Proposed),
         (Is::Consulting, On::Stick, Is::Stuck),
         (Is::Consulting, On::SpendOut, Is::OverBudget),
         (Is::Consulting, On::Fail, Is::Failed),
@@ -159,7 +160,7 @@ fn attempts_end_with_a_pass_with_the_last_one_or_with_the_same_failure_twice() {
 
 /// Rows: SIL-176 (in part: a step that is not stuck asks for no advice)
 #[test]
-fn a_failed_step_asks_the_planner_once_and_then_a_person() {
+fn a_failed_step_asks_for_advice_then_for_another_plan_and_then_a_person() {
     let failed = |ends: &[AttemptEnd]| StepView { ends: ends.to_vec(), ..step(StepState::Failed) };
     let stuck = failed(&[end(Verdict::Fail, "a"), end(Verdict::Fail, "a")]);
     let plan = one();
@@ -168,10 +169,21 @@ fn a_failed_step_asks_the_planner_once_and_then_a_person() {
         next_moves(&WorkView { on_stuck, consultations, ..item(&plan, [step.clone()]) })
     };
     assert_eq!(moves(&stuck, OnStuck::ConsultPlanner, 0), [Move::Consult(0)]);
-    assert_eq!(moves(&stuck, OnStuck::ConsultPlanner, 1), [Move::Stick(0)]);
-    assert_eq!(moves(&tried, OnStuck::ConsultPlanner, 1), [Move::Fail(0)]);
+    assert_eq!(moves(&stuck, OnStuck::ConsultPlanner, 1), [Move::Replan(0)]);
+    assert_eq!(moves(&tried, OnStuck::ConsultPlanner, 1), [Move::Replan(0)]);
+    assert_eq!(moves(&stuck, OnStuck::ConsultPlanner, 2), [Move::Stick(0)]);
+    assert_eq!(
+        moves(&tried, OnStuck::ConsultPlanner, 2),
+        [Move::Stick(0)],
+        "a person is asked, whatever failed"
+    );
     assert_eq!(moves(&stuck, OnStuck::AskPerson, 0), [Move::Stick(0)]);
     assert_eq!(moves(&stuck, OnStuck::Stop, 0), [Move::Fail(0)]);
+    let spent = WorkView { is_spent: true, ..item(&plan, [stuck.clone()]) };
+    assert_eq!(next_moves(&spent), [Move::Stick(0)], "the planner's answer could not be paid");
+    let checks_alone = [WorkStep::default()];
+    let whole = WorkView { ..item(&checks_alone, [stuck.clone()]) };
+    assert_eq!(next_moves(&whole), [Move::Replan(0)], "advice would reach no executor");
     let good = step(StepState::Waiting);
     assert_eq!(moves(&good, OnStuck::ConsultPlanner, 0), [Move::Start(0)]);
 }
@@ -248,6 +260,11 @@ fn play(plan: &[WorkStep], mut verdicts: impl Iterator<Item = u8>) -> Result<Mov
                 }
                 Move::Consult(n) => {
                     item.consultations += 1;
+                    item.steps[n].max_attempts += 1;
+                    item.steps[n].state = StepState::Waiting;
+                }
+                Move::Replan(n) => {
+                    item.consultations = MAX_QUESTIONS;
                     item.steps[n].max_attempts += 1;
                     item.steps[n].state = StepState::Waiting;
                 }

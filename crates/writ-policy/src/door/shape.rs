@@ -3,12 +3,14 @@
 use serde_json::Value;
 use writ_types::action::{Action, ChangeKind, Exec, Place, Plan, ReadResult, Search, Subscribe, WriteFile};
 use writ_types::digest::Digest;
+use writ_types::taint::Taint;
 
 use super::{
     MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_QUERY_BYTES, MAX_RESULT_PART, MAX_SEARCH_RESULTS,
     MAX_SUBSCRIBED_TURNS,
 };
 use crate::plan;
+use writ_inspect::prepared::Prepared;
 
 /// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
 /// same hash, and an approval for one would be good for the other.
@@ -63,6 +65,19 @@ pub(super) fn check_shape(action: &Action) -> Result<(), String> {
         Action::ReadResult(read) => check_read_result(read),
         Action::Plan(plan) => check_plan(plan),
     }
+}
+
+/// Refuses a plan with slots that rests on external content: slots excuse values that are found later, so nothing from outside
+/// may have chosen what they are and where they are found.
+pub(super) fn check_slots_first(prepared: &Prepared) -> Result<(), String> {
+    let Action::Plan(plan) = &prepared.action else { return Ok(()) };
+    let has_slots = plan.steps.iter().any(|step| !step.slots.is_empty());
+    if has_slots && prepared.label.taint == Taint::External {
+        return Err(
+            "a plan with slots is proposed before anything external was read; name the values now".into()
+        );
+    }
+    Ok(())
 }
 
 fn check_read_result(read: &ReadResult) -> Result<(), String> {

@@ -13,8 +13,27 @@ use super::is_one_line;
 
 /// The most slots of one step.
 pub const MAX_SLOTS: usize = 8;
+/// The most names of a dotted path to an argument, as deep as the arguments of real tools are.
+pub const MAX_PATH_SEGMENTS: usize = 8;
+/// The longest dotted path, in bytes.
+pub const MAX_PATH_BYTES: usize = 200;
 /// The longest name of a source, in characters: a path, or a name as people write it.
 pub const MAX_SOURCE_CHARS: usize = 200;
+
+/// Checks a dotted path to an argument, before anything follows it.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check_path(path: &str) -> Result<(), String> {
+    if path.len() > MAX_PATH_BYTES || path.split('.').count() > MAX_PATH_SEGMENTS {
+        return Err(format!("a path has at most {MAX_PATH_SEGMENTS} names and {MAX_PATH_BYTES} bytes"));
+    }
+    if path.split('.').any(str::is_empty) {
+        return Err("a path has no empty names".to_owned());
+    }
+    Ok(())
+}
 
 /// Says what is wrong with the slots of a step, if anything is.
 pub(super) fn check_slots(step: &PlanStep) -> Result<(), String> {
@@ -28,6 +47,7 @@ pub(super) fn check_slots(step: &PlanStep) -> Result<(), String> {
         return Err(format!("{} slots; a step has at most {MAX_SLOTS}", step.slots.len()));
     }
     for (path, slot) in &step.slots {
+        check_path(path)?;
         if find_value(&call.arguments, path).is_none() {
             return Err(format!("slot '{path}': there is no such argument"));
         }

@@ -15,7 +15,7 @@ use writ_inspect::scope::{ANY, Dimension};
 use writ_inspect::show::ShownText;
 
 /// A world whose keys name no places.
-fn wide(rules: &'static RuleSet) -> World {
+pub(super) fn wide(rules: &'static RuleSet) -> World {
     let any = |kind: ActionKind| {
         let dimensions =
             [Dimension::Host, Dimension::Path, Dimension::Place, Dimension::Profile, Dimension::Name]

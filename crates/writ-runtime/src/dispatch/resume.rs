@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use writ_agent::effect::Effect;
-use writ_agent::event::{Event, StoredEvent};
+use writ_agent::event::{Event, StoredEvent, TextVerdict};
 use writ_agent::turn::Turn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
@@ -36,6 +36,11 @@ pub(super) async fn resume(
     let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
     let is_verdict = |event: &Event| matches!(event, Event::InputJudged { .. } | Event::OutputJudged { .. });
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
+    // A planner is asked for a readable plan once more, not once more after each restart.
+    let is_again =
+        |event: &Event| matches!(event, Event::OutputJudged { verdict: TextVerdict::Again { .. } });
+    let again = stored.iter().filter(|stored| is_again(&stored.event)).count();
+    let plan_tries = u32::try_from(again).unwrap_or(u32::MAX);
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let profile = agent_for(services, session, &lease)?;
@@ -56,7 +61,7 @@ pub(super) async fn resume(
                 judged: u64::try_from(judged).unwrap_or(u64::MAX),
                 cost: cost_so_far(services, turn).await?,
             },
-            ending: TurnEnding { reply, ..TurnEnding::default() },
+            ending: TurnEnding { reply, plan_tries, ..TurnEnding::default() },
             ..Drive::new(profile, places, lease, (turn, number), (machine, due), authority)
         };
         if settle_open_intents(&mut drive).await? {

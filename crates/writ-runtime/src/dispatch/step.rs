@@ -9,6 +9,7 @@ use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
 
 use crate::error::{EngineError, WorkError};
+use crate::planner::PlannerMessage;
 use crate::profile::AgentProfile;
 use crate::proposals::read_document;
 use crate::services::Services;
@@ -23,6 +24,11 @@ pub(super) async fn profile_of(
     lease: &Leased,
     profile: Arc<AgentProfile>,
 ) -> Result<Arc<AgentProfile>, EngineError> {
+    if profile.is_planner() && PlannerMessage::read_id(&lease.message.client_id).is_none() {
+        // After its tries it lies among the dead letters, with the reason.
+        let id: String = lease.message.client_id.chars().take(64).collect();
+        return Err(EngineError::Machine(format!("the planner has a message of an unknown kind: '{id}'")));
+    }
     if !profile.is_step {
         return Ok(profile);
     }
@@ -32,7 +38,7 @@ pub(super) async fn profile_of(
     let steps = run_steps(&read_document(&item)?);
     Ok(match steps.get(attempt.step) {
         Some(step) if !step.tools.is_empty() => {
-            Arc::new(AgentProfile { tools: step.tools.clone(), ..profile.as_ref().clone() })
+            Arc::new(AgentProfile { tools: profile.narrowed_tools(&step.tools), ..profile.as_ref().clone() })
         }
         Some(_) | None => profile,
     })

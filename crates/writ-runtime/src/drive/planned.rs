@@ -1,4 +1,4 @@
-//! The end of a planner's turn: its plan becomes a card, its guidance reaches the one that waits for it.
+//! The end of a planner's turn: its plan becomes a card, its answer about an item reaches the item.
 
 use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_agent::event::TextVerdict;
@@ -7,12 +7,14 @@ use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::entry::GatePoint;
 use writ_types::error::Exit;
 use writ_types::taint::Label;
+use writ_types::work::PlanDocument;
 
 use super::Drive;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::planner::card::{self, Handed};
-use crate::planner::{self, PlannerMessage};
+use crate::planner::{self, PlannerMessage, answer};
+use crate::proposals::steps::check_names;
 
 /// The end of a planner's turn, as people read it and as later turns do.
 pub(super) struct PlannedEnd {
@@ -28,7 +30,9 @@ pub(super) fn judge_plan(drive: &mut Drive, point: GatePoint, text: &str) -> Tex
         return TextVerdict::Pass;
     }
     let message = &drive.lease.message;
-    let verdict = planner::judge_answer(&message.client_id, &message.text, text, drive.ending.plan_tries);
+    let check = |plan: &PlanDocument| check_names(&drive.services, plan).map_err(|error| error.to_string());
+    let texts = (message.text.as_str(), text);
+    let verdict = planner::judge_answer(&message.client_id, texts, drive.ending.plan_tries, &check);
     if matches!(verdict, TextVerdict::Again { .. }) {
         drive.ending.plan_tries = drive.ending.plan_tries.saturating_add(1);
     }
@@ -55,29 +59,28 @@ pub(super) async fn end_planning(
         exit: finish.exit,
         transcript: vec![said(&format!("The planner has made no plan: {text}"))],
     };
-    if let Some(key) = planner::guidance_key(drive.session.id, &id) {
-        let waiting = drive.services.life.guidance().remove(&key);
-        // The one that waited may have given up.
-        if let Some(waiting) = waiting.filter(|_| is_done) {
-            let _ = waiting.send(text.to_owned());
-        }
+    let read = PlannerMessage::read_id(&id);
+    let kind = read.map_or("plan_result", |(kind, _)| kind.name());
+    if let Some((kind, trace)) = read.filter(|(kind, _)| kind.is_about_item()) {
+        let answered =
+            answer::answer_ops(&drive.services, drive.session.id, (kind, trace), (text, is_done)).await?;
+        ops.extend(answered);
         return Ok(PlannedEnd { text: text.to_owned(), exit: finish.exit, transcript: Vec::new() });
     }
     let plan = match read_plan(text) {
         Ok(plan) if is_done => plan,
         Ok(_) | Err(_) => return Ok(unfinished(text)),
     };
-    let place = drive.place().await?;
-    let handed = card::hand_over(&place, &plan, label, ops).await?;
+    let (place, record) = (drive.place().await?, drive.lease.message.record.clone());
+    let title = plan.title.clone();
+    let handed = card::hand_over(&place, plan, (&record, label)).await?;
     let (end, exit) = match handed {
-        Handed::Asked(ask) => (format!("waits for your approval (ask {ask})."), Exit::Waiting),
-        Handed::NothingAsks => {
-            ("needs no approval: nothing in it leaves the sandbox.".to_owned(), finish.exit)
+        Handed::Asked(item, ask) => {
+            (format!("waits for your approval (ask {ask}). Then it runs as {item}."), Exit::Waiting)
         }
         Handed::Refused(why) => (format!("cannot be asked about: {why}"), Exit::Denied),
     };
-    let kind = PlannerMessage::read_id(&id).map_or("plan_result", |(kind, _)| kind.name());
-    tracing::info!(kind, plan = plan.id, "the planner has answered");
-    let text = format!("The plan '{}' {end}\n\n{text}", plan.title);
+    tracing::info!(kind, title, "the planner has answered");
+    let text = format!("The plan '{title}' {end}\n\n{text}");
     Ok(PlannedEnd { transcript: vec![said(&text)], text, exit })
 }

@@ -18,17 +18,18 @@ fn kinds_and_traces_are_read_from_ids() {
 /// In part: SIL-063 SIL-064 (of the planner).
 #[test]
 fn a_wrong_plan_is_asked_for_once_more_and_then_the_fallback_counts() {
-    let judge = |id: &str, text: &str, tries| judge_answer(id, "mend it", text, tries);
+    let judge = |id: &str, text: &str, tries| judge_answer(id, ("mend it", text), tries, &|_| Ok(()));
     assert_eq!(judge("plan_request/t", PLAN, 0), TextVerdict::Pass);
     let TextVerdict::Again { note: Some(note), attempts: 1, .. } = judge("plan_request/t", "Sure!", 0) else {
         panic!("it is asked for once more");
     };
     assert!(note.contains("no front matter") && note.contains("line 1"), "{note}");
-    let TextVerdict::Transform { text } = judge("replan_request/t", "Sure!", 1) else {
-        panic!("the fallback")
-    };
+    assert_eq!(judge("replan_request/t", "Sure!", 1), TextVerdict::Pass, "a person decides then");
+    let TextVerdict::Transform { text } = judge("plan_request/t", "Sure!", 1) else { panic!("the fallback") };
     assert_eq!(read_plan(&text).expect("a plan"), fallback_plan("mend it"));
     assert_eq!(judge("plan_request/t", "Sure!", 1), TextVerdict::Transform { text }, "the same each time");
+    let refused = judge_answer("plan_request/t", ("mend it", PLAN), 0, &|_| Err("no tool 'x'".to_owned()));
+    assert!(matches!(refused, TextVerdict::Again { note: Some(note), .. } if note.contains("no tool 'x'")));
     assert_eq!(judge("consult_planner/t", "Look at the log.", 0), TextVerdict::Pass, "guidance is no plan");
 }
 
@@ -42,6 +43,8 @@ fn the_fallback_is_always_a_plan() {
         "```\nopen",
         "---\nid: x",
         "tab\there",
+        "old\rlines\r\rof text\r\n",
+        "bell\u{7} \u{85} \u{2028}",
         "\u{0}\u{202e}x",
         &"é ".repeat(4_000),
     ] {

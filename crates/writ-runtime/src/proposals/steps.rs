@@ -5,6 +5,7 @@ use writ_store::work::WorkStepRow;
 use writ_tools::def::{PathState, SearchTarget, ToolContext};
 use writ_types::action::{Action, Free, Place, PlanStep};
 use writ_types::api::work::StepState;
+use writ_types::similar::nearest_name;
 use writ_types::taint::Label;
 use writ_types::work::{PlanDocument, WorkStep};
 
@@ -26,6 +27,42 @@ pub(crate) fn step_rows(document: &PlanDocument) -> Vec<WorkStepRow> {
         state: StepState::Waiting,
     };
     steps.into_iter().zip(after).map(row).collect()
+}
+
+/// Checks the names in a plan that nothing else reads before they are needed: a tool that is misspelt would leave a step without
+/// it, and a gate that is would never judge.
+///
+/// # Errors
+///
+/// The first name that nothing here has.
+pub(crate) fn check_names(services: &Services, document: &PlanDocument) -> Result<(), WorkError> {
+    let unknown = |what, at: String, name: &str, known: &[&str]| {
+        let nearest = nearest_name(name, known).map(str::to_owned);
+        WorkError::Name { what, at, name: name.to_owned(), nearest }
+    };
+    // There are no skills yet: one that is named would be left out of the work.
+    let skills =
+        document.steps.iter().flat_map(|step| step.skills.iter().map(|name| (step.id.as_str(), name)));
+    if let Some((at, name)) = document.skills.iter().map(|name| ("", name)).chain(skills).next() {
+        return Err(unknown("skill", at.to_owned(), name, &[]));
+    }
+    let gates = &services.gates.set;
+    if let Some(name) = document.gates.iter().find(|name| !gates.has_gate(name)) {
+        return Err(unknown("gate", String::new(), name, &[]));
+    }
+    if document.steps.iter().all(|step| step.tools.is_empty()) {
+        return Ok(());
+    }
+    let tools = services.servers.registry();
+    let lane = crate::profile::AgentProfile::step_lane(&services.config, 0);
+    let toolset = tools.toolset_of(&lane.roles, &lane.allow_list(&tools));
+    let known: Vec<&str> = toolset.names().collect();
+    for step in &document.steps {
+        if let Some(name) = step.tools.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(unknown("tool", step.id.clone(), name, &known));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the exact actions of the calls that a plan has approved, as the door will see them.

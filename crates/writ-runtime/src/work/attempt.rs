@@ -61,7 +61,8 @@ pub(super) async fn begin(
     }
     // The plan was read and approved as a whole; what checks have printed is none of it.
     let taint = if made == 0 { Taint::Auth } else { Taint::External };
-    let (text, client_id) = (instructions(course, step), format!("{}/{step}/{n}", item.id));
+    // Another plan has other steps under the same numbers.
+    let (text, client_id) = (instructions(course, step), format!("{}/{}/{step}/{n}", item.id, item.round));
     let id = item.id;
     send(services, course, (step, taint, of), (text, client_id), |message| WorkOp::Begin {
         item: id,

@@ -102,6 +102,7 @@ async fn change(
         let shown = ItemCourse::read_shown(services, item.id).await?;
         text = report::write_report(shown.as_ref().unwrap_or(course), state, why);
         ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));
+        ops.extend(report::note_in_origin(services, item, (state, &text)));
         if course.document.kind == WorkKind::Goal {
             ops.push(Op::Jobs(JobOp::Remove { name: goal::job_of(item) }));
         }
@@ -161,6 +162,7 @@ const fn event_name(event: WorkEvent) -> &'static str {
         WorkEvent::Retry => "retried",
         WorkEvent::Consult => "asked about",
         WorkEvent::Advise => "advised",
+        WorkEvent::Replan => "planned anew",
         WorkEvent::Stick => "handed to a person",
         WorkEvent::SpendOut => "ended without a budget",
         WorkEvent::Finish => "finished",

@@ -13,6 +13,7 @@ use writ_types::api::work::{
     WorkState, WorkSummary,
 };
 use writ_types::error::ToReport as _;
+use writ_types::taint::Taint;
 
 use super::evidence::read_evidence;
 use super::{ItemCourse, is_race, move_on};
@@ -84,7 +85,7 @@ pub(crate) async fn propose_work(
     // What stands in a plan is shown, stored and sent to models, so no secret may.
     let plan = services.journal.redactor.mask_text(&proposal.plan);
     let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
-    let new = NewWork { document, project: proposal.project, origin: None };
+    let new = NewWork { document, project: proposal.project, origin: None, id: None, taint: Taint::Owner };
     let (item, _) = proposals::propose(services, new).await?;
     let course = ItemCourse::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))

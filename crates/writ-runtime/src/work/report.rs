@@ -2,14 +2,42 @@
 
 use std::fmt::Write as _;
 
-use writ_store::work::{AttemptState, WorkAttempt};
+use writ_agent::notice;
+use writ_store::batch::{NewChronicle, Op};
+use writ_store::work::{AttemptState, WorkAttempt, WorkItem};
 use writ_types::api::work::{StepState, WorkState};
+use writ_types::chat::{ChatMessage, Part, Role};
+use writ_types::taint::{Label, Taint};
 
 use super::ItemCourse;
 use super::evidence::read_evidence;
+use crate::services::Services;
 
 /// The most characters of an executor's words that the report quotes.
 const MAX_SAID_CHARS: usize = 300;
+
+/// The note of a report in the conversation that an item comes from, so that its agent knows of the end.
+pub(super) fn note_in_origin(
+    services: &Services,
+    item: &WorkItem,
+    (state, report): (WorkState, &str),
+) -> Option<Op> {
+    let report = services.journal.redactor.mask_text(report);
+    let text = notice::work_note(&item.title, state.name(), &report);
+    // It may quote what programs have printed, so it does not speak for the harness.
+    let message = ChatMessage {
+        role: Role::User,
+        parts: vec![Part::Text { text }],
+        label: Label::new(Taint::External),
+    };
+    Some(Op::Chronicle(Box::new(NewChronicle {
+        session: item.origin?,
+        turn: None,
+        turn_number: 0,
+        at: services.journal.clock.now(),
+        message,
+    })))
+}
 
 /// Writes the report about an item.
 pub(super) fn write_report(course: &ItemCourse, state: WorkState, why: &str) -> String {

@@ -25,6 +25,7 @@ fn decode_item(row: &Row<'_>) -> Result<WorkItem, StoreError> {
         version: get_uint(row, "version")?,
         reason: row.get("reason")?,
         document: row.get("document")?,
+        taint: codec::from_name("trust of a plan", row.get("taint")?)?,
         ask: codec::parse_option("ask id", row.get("ask")?)?,
         round: row.get("round")?,
         consultations: row.get("consultations")?,

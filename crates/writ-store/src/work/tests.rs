@@ -16,6 +16,7 @@ fn item(n: u128) -> WorkItem {
         version: 0,
         reason: String::new(),
         document: "{}".into(),
+        taint: Taint::Owner,
         ask: None,
         round: 0,
         consultations: 0,
@@ -157,6 +158,38 @@ fn a_renewed_item_keeps_what_is_done_and_has_its_attempts_again() {
     home.commit(work([WorkOp::Renew { item: id, attempts: 3 }]));
     assert_eq!(first().state, StepState::Done);
     assert_eq!(read.work_item(id).expect("reads").expect("is there").round, 2);
+}
+
+/// Steps change their places, and their attempts go with them; those of steps that are gone are gone.
+#[test]
+fn another_plan_has_the_attempts_of_the_steps_that_stay() {
+    let (home, id) = proposed();
+    home.commit(work([begin(id, 1, 1), end(1), judge(id, 1, StepState::Done)]));
+    let second = |n, id_of| WorkOp::Begin { item: id, step: 1, n, message: Some(message(id_of)), at: at(4) };
+    home.commit(work([second(1, 2), end(2)]));
+    let done = WorkStepRow { state: StepState::Done, ..step("a", &[]) };
+    let another = |steps| {
+        let (document, taint) = ("{\"id\": \"new\"}".to_owned(), Taint::External);
+        WorkOp::Replan(Box::new(NewCourse { item: id, document, taint, steps }))
+    };
+    // The old second step comes first, the done one second, and a third is new.
+    let steps = vec![(step("b", &[]), Some(1)), (done.clone(), Some(0)), (step("c", &[0]), None)];
+    home.commit(work([another(steps)]));
+    let read = || home.store.blocking().whole_work_item(id).expect("reads").expect("is there");
+    let of = |attempts: &[WorkAttempt]| {
+        attempts.iter().map(|attempt| (attempt.step, attempt.message)).collect::<Vec<_>>()
+    };
+    let (item, rows, attempts) = read();
+    assert_eq!((item.round, item.taint, item.ask), (1, Taint::External, None));
+    assert_eq!(item.document, "{\"id\": \"new\"}");
+    assert_eq!(rows, [step("b", &[]), done.clone(), step("c", &[0])]);
+    assert_eq!(of(&attempts), [(0, Some(message(2))), (1, Some(message(1)))]);
+    home.commit(work([another(vec![(done.clone(), Some(1))])]));
+    let (item, rows, attempts) = read();
+    assert_eq!((item.round, rows), (2, vec![done]));
+    assert_eq!(of(&attempts), [(0, Some(message(1)))]);
+    let many = (0..=MAX_STEPS).map(|n| (step(&n.to_string(), &[]), None)).collect();
+    assert!(home.try_commit(work([another(many)])).is_err());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use writ_inspect::prepared::Prepared;
+use writ_policy::plan::slots::{MAX_SLOTS, check_path};
 use writ_policy::plan::{MAX_STEPS, MINUTES};
 use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep, Slot, SlotKind, SlotSource};
 use writ_types::chat::ToolCall;
@@ -114,7 +115,8 @@ impl SlotArg {
     }
 }
 
-/// Puts a placeholder at a dotted path of the arguments; records on the way are made.
+/// Puts a placeholder at a dotted path of the arguments; records on the way are made. It calls itself for each name, so the
+/// path was checked by [`check_path`].
 fn put_placeholder(arguments: &mut Map<String, Value>, path: &str, placeholder: Value) -> Result<(), String> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let Some(rest) = rest else {
@@ -178,7 +180,13 @@ pub(crate) fn prepare_steps(
     let step = |(n, mut step): (u64, StepArgs)| {
         let wrong = |problem: &str| invalid_arguments(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
         let mut slots = BTreeMap::new();
-        for (path, slot) in step.slots.take().unwrap_or_default() {
+        let given = step.slots.take().unwrap_or_default();
+        if given.len() > MAX_SLOTS {
+            return Err(wrong(&format!("{} slots; a step has at most {MAX_SLOTS}", given.len())));
+        }
+        for (path, slot) in given {
+            // Not followed, and not quoted whole, before it was checked.
+            check_path(&path).map_err(|problem| wrong(&format!("a slot: {problem}")))?;
             let about = |problem: String| wrong(&format!("slot '{path}': {problem}"));
             let (slot, placeholder) = slot.read_slot().map_err(about)?;
             put_placeholder(&mut step.arguments, &path, placeholder).map_err(about)?;
@@ -248,6 +256,28 @@ mod tests {
         ] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }
+    }
+
+    /// A model chooses the paths, so a long one ends in an error and not in a stack without room.
+    #[test]
+    fn long_deep_and_empty_paths_and_many_slots_are_refused() {
+        let slot = json!({"kind": "text", "tool": "files__open", "named": "bill.txt"});
+        let prepare = |slots: Value| {
+            let step = json!({"tool": "x", "arguments": {}, "slots": slots});
+            let arguments = json!({"title": "pay", "steps": [step]});
+            let call = ToolCall { id: "1".into(), name: "plan_propose".into(), arguments: Value::Null };
+            let refuse = |_: &ToolCall| -> Result<Prepared, ToolError> {
+                panic!("it is refused before its call is prepared")
+            };
+            prepare_steps(&call, &arguments, refuse).expect_err("is refused").model_message()
+        };
+        for path in [".".repeat(500_000), "a.".repeat(9) + "a", "a..b".into(), String::new(), "a".repeat(201)]
+        {
+            let text = prepare(json!({ (path.clone()): slot.clone() }));
+            assert!(text.contains("a path has") && text.len() < 500, "{text}");
+        }
+        let many: Map<String, Value> = (0..=MAX_SLOTS).map(|n| (format!("a{n}"), slot.clone())).collect();
+        assert!(prepare(many.into()).contains("9 slots"));
     }
 
     #[test]

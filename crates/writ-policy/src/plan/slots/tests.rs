@@ -9,9 +9,9 @@ use writ_types::entry::Risk;
 use writ_types::taint::{Label, Taint};
 
 use super::super::means_action;
-use super::super::tests::{of, under};
+use super::super::tests::{of, under, wide};
 use super::*;
-use crate::fixture::{World, call_tool, prepared, shipped};
+use crate::fixture::{DoorStop, World, call_tool, prepared, shipped};
 
 const IBAN: &str = "DE02120300000000202051";
 const BILL: &str = "Please pay 64.20 EUR to DE02 1203 0000 0000 2020 51 by Friday. Yours, Soups Ltd.";
@@ -198,6 +198,12 @@ fn slots_are_checked_when_the_plan_is_made_and_shown_on_its_card() {
     let many: BTreeMap<String, Slot> =
         (0..=MAX_SLOTS).map(|n| (n.to_string(), account(named("a")))).collect();
     assert!(check(&|step| step.slots = many.clone()).is_err(), "too many");
+    for path in
+        ["a.".repeat(MAX_PATH_SEGMENTS) + "a", ".".into(), String::new(), "a".repeat(MAX_PATH_BYTES + 1)]
+    {
+        let slots = BTreeMap::from([(path, account(named("a")))]);
+        assert!(check(&|step| step.slots = slots.clone()).is_err_and(|why| why.contains("a path has")));
+    }
     let card =
         writ_inspect::show::ShownText::new(&prepared(Action::Plan(of(vec![step()]))), "").expect("short");
     for line in [
@@ -206,6 +212,23 @@ fn slots_are_checked_when_the_plan_is_made_and_shown_on_its_card() {
     ] {
         assert!(card.text().contains(line), "{line}\n{}", card.text());
     }
+}
+
+/// Slots excuse values that are found later, so nothing from outside may have chosen the slots.
+#[test]
+fn a_plan_with_slots_is_refused_once_something_external_was_read() {
+    let ask = |steps: Vec<PlanStep>, taint| {
+        let plan = Prepared { label: Label::new(taint), ..prepared(Action::Plan(of(steps))) };
+        match wide(shipped()).decide(plan) {
+            Ok(_) => "passes".to_owned(),
+            Err(DoorStop::Ask(_)) => "asks".to_owned(),
+            Err(DoorStop::Deny(denial)) => denial.rule,
+        }
+    };
+    let fixed = PlanStep { slots: BTreeMap::new(), ..step() };
+    assert_eq!(ask(vec![step()], Taint::Owner), "asks");
+    assert_eq!(ask(vec![fixed], Taint::External), "asks");
+    assert_eq!(ask(vec![step()], Taint::External), "slots");
 }
 
 #[test]
