@@ -28,8 +28,9 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{
-    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported, MemoryLines,
-    MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories, ShownMemory,
+    AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryHits, MemoryImported,
+    MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, MemoryUndoing, NewFact,
+    PendingMemories, ShownMemory,
 };
 use writ_types::api::model::{ModelList, ModelName, PriceList};
 use writ_types::api::project::{
@@ -381,9 +382,9 @@ methods! {
     /// Lists the memories and questions that wait for the owner.
     MemoryPending = "memory.pending", NoParams => PendingMemories, Read;
     /// Takes the owner's word about a memory.
-    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges, Terminal;
-    /// Undoes the last changes of memories.
-    MemoryUndo = "memory.undo", NoParams => MemoryChanges, Terminal;
+    MemoryConfirm = "memory.confirm", MemoryAnswer => AnsweredMemory, Terminal;
+    /// Undoes changes of memories: those of a name, or the last.
+    MemoryUndo = "memory.undo", MemoryUndoing => MemoryChanges, Terminal;
     /// Returns a part of all memories, for an export.
     MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
     /// Stores memories of a bundle.

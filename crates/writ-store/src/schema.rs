@@ -60,6 +60,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 18, name: "message files", sql: include_str!("schema/0018_message_files.sql") },
     Migration { number: 19, name: "erased sessions", sql: include_str!("schema/0019_erased_sessions.sql") },
     Migration { number: 20, name: "memory", sql: include_str!("schema/0020_memory.sql") },
+    Migration { number: 24, name: "memory rows", sql: include_str!("schema/0024_memory_rows.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
