@@ -24,6 +24,9 @@ mod harness;
 #[path = "suite/jobs.rs"]
 mod jobs;
 
+#[path = "suite/memory.rs"]
+mod memory;
+
 #[path = "suite/models.rs"]
 mod models;
 

@@ -1,7 +1,7 @@
 //! Prints the figures of `docs/memory.md`: how often the right memory is found, and how fast.
 //!
 //! ```sh
-//! cargo run --release -p writ-memory --example retrieval -- --model FOLDER      # recall over 600 questions
+//! cargo run --release -p writ-memory --example retrieval -- --model FOLDER      # recall over 1,200 questions
 //! cargo run --release -p writ-memory --example retrieval -- --speed 100000      # time of a search
 //! ```
 
@@ -19,14 +19,15 @@ use std::time::Instant;
 
 use ed25519_dalek::SigningKey;
 use writ_memory::codes::{CodeIndex, SharedIndex, code_of};
-use writ_memory::consolidation::{PlanLimits, Planner};
+use writ_memory::consolidation::{PlanLimits, Planner, SettledRows};
 use writ_memory::embedder::Embedding;
+use writ_memory::links::names_in;
 use writ_memory::local::LocalModel;
 use writ_memory::search::{BeyondWindow, MemorySearch, nearest_rows, search_memories};
 use writ_memory::window::find_window;
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::config::StoreConfig;
-use writ_store::memory::{MemoryOp, MemoryTraits, NewVector, Secrets};
+use writ_store::memory::{MemoryOp, MemoryScope, MemoryTraits, NewVector, Secrets};
 use writ_store::reads::MemoryReads as _;
 use writ_store::store::Store;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
@@ -181,7 +182,8 @@ fn memory(n: u64, text: String, at: i64) -> Op {
     };
     let at = Timestamp::from_millis(at);
     let id = MemoryId::from_parts(at, u128::from(n));
-    Op::Remember(Box::new(NewMemory { id, item, at, traits: MemoryTraits::default() }))
+    let traits = MemoryTraits { entities: names_in(&item.text), ..MemoryTraits::default() };
+    Op::Remember(Box::new(NewMemory { id, item, at, traits }))
 }
 
 /// Dialogues of 24 people over a year: each subject twice a person, at two times, and small talk between.
@@ -191,7 +193,7 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
         for (m, (statement, literal, paraphrase)) in SUBJECTS.iter().enumerate() {
             let number = n * SUBJECTS.len() + m;
             let said = |text: &str| text.replace("{p}", person);
-            // Every fourth was also said by the same person long ago, in other words; the newer one is wanted by its time.
+            // Every fourth was also said by the same person long ago; the newer one is wanted by its time.
             let days = 40 + i64::try_from(number * 7 % 320).expect("small");
             for (d, distractor) in
                 DISTRACTORS.iter().enumerate().filter(|(d, _)| (d + number).is_multiple_of(4))
@@ -206,9 +208,9 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
             }
             memories.push((said(statement), at));
             let row = i64::try_from(memories.len()).expect("small");
-            let is_literal = number.is_multiple_of(2);
-            let question = said(if is_literal { literal } else { paraphrase });
-            cases.push(Case { row, question, window, literal: is_literal });
+            for (question, is_literal) in [(literal, true), (paraphrase, false)] {
+                cases.push(Case { row, question: said(question), window, literal: is_literal });
+            }
         }
     }
     (memories, cases)
@@ -234,28 +236,41 @@ async fn measure_recall(model: Option<&LocalModel>) {
         store_vectors(&store, vectors).await;
     }
     let index = embedded.as_ref().map(|(index, _)| index);
-    println!("| ranking | time | recall@5 | recall@10 |\n| --- | --- | ---: | ---: |");
+    println!("| ranking | time | questions | recall@5 | recall@10 |\n| --- | --- | --- | ---: | ---: |");
     for with_time in [false, true] {
         for ranking in ["words", "vectors", "fused"] {
             // Without a model only the words can be ranked.
             if ranking != "words" && index.is_none() {
                 continue;
             }
-            let (mut at_5, mut at_10) = (0, 0);
+            let mut places = Vec::new();
             for case in &cases {
                 let question = match case.window.filter(|_| with_time) {
                     Some(window) => format!("{} {window}", case.question),
                     None => case.question.clone(),
                 };
                 let rows = ranked(&store, ranking, index, model, &question).await;
-                at_5 += usize::from(rows.iter().take(5).any(|row| *row == case.row));
-                at_10 += usize::from(rows.iter().take(10).any(|row| *row == case.row));
+                places.push((case, rows.iter().position(|row| *row == case.row)));
             }
-            let share = |hits: usize| hits as f64 * 100.0 / cases.len() as f64;
             let time = if with_time { "named" } else { "not named" };
-            println!("| {ranking} | {time} | {:.1} % | {:.1} % |", share(at_5), share(at_10));
+            print_recall(&format!("{ranking} | {time} | all"), &places, |_| true);
+            print_recall(&format!("{ranking} | {time} | in other words"), &places, |case| !case.literal);
+            print_recall(&format!("{ranking} | {time} | about last week"), &places, |case| {
+                case.window.is_some()
+            });
         }
     }
+}
+
+/// Prints the share of questions of which the memory is among the first five, and the first ten.
+fn print_recall(title: &str, places: &[(&Case, Option<usize>)], counts: impl Fn(&Case) -> bool) {
+    let places: Vec<Option<usize>> =
+        places.iter().filter(|(case, _)| counts(case)).map(|(_, place)| *place).collect();
+    let share = |most: usize| {
+        let hits = places.iter().filter(|place| place.is_some_and(|place| place < most)).count();
+        hits as f64 * 100.0 / places.len() as f64
+    };
+    println!("| {title} ({}) | {:.1} % | {:.1} % |", places.len(), share(5), share(10));
 }
 
 async fn store_memories(store: &Store, memories: &[(String, i64)]) {
@@ -437,7 +452,8 @@ async fn count_true_neighbours(
     index: &Arc<SharedIndex>,
     query: &Embedding,
 ) -> usize {
-    let near = nearest_rows(store, index, query, None).await.expect("searches");
+    let scope = MemoryScope { session: None, secrets: Secrets::Told, span: None };
+    let near = nearest_rows(store, index, query, (scope, None)).await.expect("searches");
     // All others are compared exactly.
     let mut exact = Vec::new();
     let mut row = 0;
@@ -456,7 +472,8 @@ async fn count_true_neighbours(
 async fn measure_consolidation(store: &Store) {
     let began = Instant::now();
     let limits = PlanLimits { stale_after: std::time::Duration::from_secs(60 * 86_400), promote_uses: 5 };
-    let (mut planner, mut row) = (Planner::new(limits, Timestamp::from_millis(NOW)), 0);
+    let (mut planner, mut row) =
+        (Planner::new(limits, SettledRows::default(), Timestamp::from_millis(NOW)), 0);
     loop {
         let memories = store.memories_after(row, 2_000).await.expect("reads");
         let Some(last) = memories.last() else { break };

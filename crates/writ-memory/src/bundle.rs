@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 use writ_store::memory::{
-    MAX_CAUSES, MAX_ENTITIES, MAX_ENTITY_BYTES, Memory, MemorySource, MemoryStatus, MemoryTraits,
+    MAX_CAUSES, MAX_ENTITIES, MAX_ENTITY_BYTES, MAX_MEMORY_BYTES, MAX_USES, Memory, MemorySource,
+    MemoryStatus, MemoryTraits,
 };
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
 use writ_types::id::{MemoryId, SessionId};
@@ -14,9 +15,6 @@ use writ_types::unit::Timestamp;
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
-
-/// The longest text of one memory, in bytes.
-pub const MAX_MEMORY_BYTES: usize = 64 * 1024;
 
 /// The most memories of one bundle.
 pub const MAX_MEMORIES: usize = 1_000_000;
@@ -76,6 +74,9 @@ pub struct BundledMemory {
     /// The number of times that it was put into a context.
     #[serde(default)]
     pub uses: u64,
+    /// The last of these times, as RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<String>,
 }
 
 /// The reason why a line is no part of a bundle.
@@ -121,6 +122,7 @@ impl BundledMemory {
             entities: traits.entities.clone(),
             causes: traits.causes.clone(),
             uses: traits.uses,
+            used_at: traits.used_at.map(|at| at.to_string()),
         }
     }
 
@@ -130,6 +132,10 @@ impl BundledMemory {
             |text: &str| Timestamp::from_rfc_3339(text).map(drop).ok_or(format!("'{text}' is no time"));
         time(&self.at)?;
         self.happened.as_deref().map_or(Ok(()), time)?;
+        self.used_at.as_deref().map_or(Ok(()), time)?;
+        if self.uses > MAX_USES {
+            return Err(format!("a memory was used at most {MAX_USES} times"));
+        }
         if self.text.trim().is_empty() || self.text.len() > MAX_MEMORY_BYTES {
             return Err(format!("a text has from 1 to {MAX_MEMORY_BYTES} bytes"));
         }
@@ -166,7 +172,8 @@ impl BundledMemory {
             entities: self.entities,
             causes: self.causes,
             uses: self.uses,
-            ..MemoryTraits::default()
+            used_at: self.used_at.as_deref().and_then(Timestamp::from_rfc_3339),
+            edits: 0,
         };
         (self.id, item, at, traits)
     }

@@ -2,7 +2,7 @@
 //!
 //! A search has three passes. The first compares the signs of the query with those of every memory (one XOR and one
 //! count of bits for 64 dimensions) and leaves [`FIRST_PASS`] rows; the second adds up the query's numbers with the signs of
-//! those and leaves [`SECOND_PASS`]; the third, over the whole vectors of these few, is exact. Signs alone order
+//! those and orders them; the third, over the whole vectors of the best [`SECOND_PASS`], is exact. Signs alone order
 //! vectors of some hundred dimensions well (Charikar, 2002: equal signs estimate the angle).
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -12,7 +12,8 @@ use crate::embedder::Embedding;
 /// The rows that the first pass leaves. `docs/memory.md` has the share of the true neighbours that it holds.
 pub const FIRST_PASS: usize = 4_096;
 
-/// The rows that the second pass leaves for the exact one: their vectors are read from the disk.
+/// The rows that are compared exactly, of those that the second pass has ordered and the caller may read: their vectors come
+/// from the disk.
 pub const SECOND_PASS: usize = 384;
 
 /// The most rows of an index: with 384 dimensions 240 MB.
@@ -94,8 +95,26 @@ impl CodeIndex {
         }
     }
 
-    /// Returns the rows that are nearest to a query by the first two passes, nearest first; of `among` alone, which is
-    /// ascending, if it is given.
+    /// Removes the codes of rows, which are ascending.
+    pub fn remove(&mut self, rows: &[i64]) {
+        let places: Vec<usize> = rows.iter().filter_map(|row| self.rows.binary_search(row).ok()).collect();
+        let (Some(first), stride) = (places.first().copied(), self.stride) else { return };
+        // One pass closes all gaps: to remove row by row would move a long index once for each.
+        let (mut gaps, mut to) = (places.iter().peekable(), first);
+        for from in first..self.rows.len() {
+            if gaps.next_if_eq(&&from).is_some() {
+                continue;
+            }
+            self.rows[to] = self.rows[from];
+            self.words.copy_within(from * stride..(from + 1) * stride, to * stride);
+            to += 1;
+        }
+        self.rows.truncate(to);
+        self.words.truncate(to * stride);
+    }
+
+    /// Returns the rows that are nearest to a query by the first two passes, nearest first, at most about [`FIRST_PASS`]; of
+    /// `among` alone, which is ascending, if it is given.
     pub fn scan(&self, query: &Embedding, among: Option<&[i64]>) -> Vec<i64> {
         // Vectors of another model's dimension cannot be compared.
         if query.dimension() != self.dimension || self.is_empty() {
@@ -103,12 +122,11 @@ impl CodeIndex {
         }
         let places: Option<Vec<usize>> =
             among.map(|rows| rows.iter().filter_map(|row| self.rows.binary_search(row).ok()).collect());
-        let mut best = match places {
+        let best = match places {
             // A given set is small enough to skip the coarse pass.
             Some(places) => self.second_pass(query, places),
             None => self.second_pass(query, self.first_pass(query)),
         };
-        best.truncate(SECOND_PASS);
         best.into_iter().map(|(_, place)| self.rows[place]).collect()
     }
 
@@ -188,6 +206,16 @@ impl SharedIndex {
             index.put(row, code);
         }
     }
+
+    /// Removes codes, such as those of memories that are forgotten or put aside.
+    pub fn remove_all(&self, rows: impl IntoIterator<Item = i64>) {
+        let mut rows: Vec<i64> = rows.into_iter().collect();
+        rows.sort_unstable();
+        rows.dedup();
+        if !rows.is_empty() {
+            self.codes.write().unwrap_or_else(PoisonError::into_inner).remove(&rows);
+        }
+    }
 }
 
 fn words_of(code: &[u8]) -> Vec<u64> {
@@ -259,7 +287,7 @@ mod tests {
             let mut exact: Vec<(f32, i64)> =
                 vectors.iter().enumerate().map(|(row, v)| (query.cosine(v.numbers()), row as i64)).collect();
             exact.sort_unstable_by(|left, right| right.0.total_cmp(&left.0));
-            let near: BTreeSet<i64> = index.scan(&query, None).into_iter().collect();
+            let near: BTreeSet<i64> = index.scan(&query, None).into_iter().take(SECOND_PASS).collect();
             wanted += 10;
             found += exact[..10].iter().filter(|(_, row)| near.contains(row)).count();
         }
@@ -283,6 +311,10 @@ mod tests {
         assert_eq!(index.scan(&at(3), Some(&[1, 5, 7])), [1, 5]);
         index.put(1, &code_of(&at(3)));
         assert_eq!(index.scan(&at(3), None), [1, 3, 5]);
+        index.remove(&[2, 3, 9]);
+        assert_eq!((index.len(), index.scan(&at(3), None)), (2, vec![1, 5]));
+        index.put(3, &code_of(&at(3)));
+        assert_eq!(index.scan(&at(5), None), [5, 1, 3], "codes stay with their rows");
         let other = Embedding::from_numbers(vec![1.0; 16]).expect("a vector");
         assert_eq!(index.scan(&other, None), Vec::<i64>::new());
     }

@@ -1,10 +1,10 @@
 //! Consolidation: which memories are merged, put aside, and asked about.
 //!
 //! A plan alone, over the memories that are handed in one by one; the runtime carries it out. It deletes nothing, never
-//! touches what is pinned, and raises no trust: the owner is asked. What is external or secret is never
-//! proposed (SIL-096, SIL-392).
+//! touches what is pinned or what the owner has undone, and raises no trust: the owner is asked. What is external or secret is
+//! never proposed (SIL-096, SIL-392).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use writ_store::memory::{Memory, MemorySource, MemoryStatus};
@@ -14,7 +14,7 @@ use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
 use crate::config::MemoryConfig;
-use crate::words::TextWords;
+use crate::words::fold_whole;
 
 /// The importance from which a memory is not put aside for its age.
 const IMPORTANT: u16 = 800;
@@ -24,6 +24,9 @@ pub const MAX_CHANGED: usize = 2_000;
 
 /// The most questions that one plan asks.
 pub const MAX_QUESTIONS: usize = 20;
+
+/// The questions that wait at most: while so many do, none is asked.
+pub const MAX_OPEN_QUESTIONS: usize = 100;
 
 /// The limits of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +66,21 @@ pub struct ConsolidationPlan {
     pub stale: Vec<MemoryId>,
     /// Memories that the owner is asked to verify, with their uses.
     pub promote: Vec<(MemoryId, u64)>,
+    /// The rows of all that is put aside.
+    pub archived_rows: Vec<i64>,
     /// The memories that were looked at.
     pub seen: usize,
+}
+
+/// The memories that the owner has had a word about already, by row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettledRows {
+    /// Those of which a consolidation was undone: they stay as they are.
+    pub undone: BTreeSet<i64>,
+    /// Those that the owner was asked to verify, and has answered or not.
+    pub asked: BTreeSet<i64>,
+    /// The number of these questions that wait.
+    pub open_questions: usize,
 }
 
 /// Makes a plan while memories pass by.
@@ -72,6 +88,7 @@ pub struct ConsolidationPlan {
 pub struct Planner {
     limits: PlanLimits,
     now: Timestamp,
+    settled: SettledRows,
     plan: ConsolidationPlan,
     /// The memory that stays, for each identity and scope; with it the place of its merge.
     first: BTreeMap<(u64, u64), Representative>,
@@ -87,25 +104,30 @@ struct Representative {
 
 impl Planner {
     /// Begins a plan.
-    pub fn new(limits: PlanLimits, now: Timestamp) -> Self {
-        Self { limits, now, plan: ConsolidationPlan::default(), first: BTreeMap::new() }
+    pub fn new(limits: PlanLimits, settled: SettledRows, now: Timestamp) -> Self {
+        Self { limits, now, settled, plan: ConsolidationPlan::default(), first: BTreeMap::new() }
     }
 
     /// Takes a memory into account. Memories come in the order in which they were stored.
     pub fn add(&mut self, memory: &Memory) {
         self.plan.seen += 1;
+        let is_settled = memory.traits.pinned || self.settled.undone.contains(&memory.row);
         if memory.traits.status != MemoryStatus::Active {
             return;
         }
         // What is merged is already put aside, and must not be counted as old too.
-        if self.merge_equal(memory) {
+        if !is_settled && self.merge_equal(memory) {
             return;
         }
-        if is_stale(memory, self.limits.stale_after, self.now) {
+        if !is_settled && is_stale(memory, self.limits.stale_after, self.now) {
             if self.plan.stale.len() < MAX_CHANGED {
                 self.plan.stale.push(memory.id);
+                self.plan.archived_rows.push(memory.row);
             }
-        } else if is_promotable(memory) && memory.traits.uses >= self.limits.promote_uses {
+        } else if is_promotable(memory)
+            && memory.traits.uses >= self.limits.promote_uses
+            && !self.settled.asked.contains(&memory.row)
+        {
             self.plan.promote.push((memory.id, memory.traits.uses));
         }
     }
@@ -114,19 +136,21 @@ impl Planner {
     pub fn finish(mut self) -> ConsolidationPlan {
         // Equal uses are ordered by id, so that the same memories give the same plan.
         self.plan.promote.sort_by(|left, right| right.1.cmp(&left.1).then(left.0.cmp(&right.0)));
-        self.plan.promote.truncate(MAX_QUESTIONS);
+        // Each is asked about once, so that the next ones have their turn; and not all at once.
+        let room = MAX_OPEN_QUESTIONS.saturating_sub(self.settled.open_questions);
+        self.plan.promote.truncate(MAX_QUESTIONS.min(room));
         self.plan
     }
 
     /// Merges a memory with an equal one; returns true if it is put aside for that.
     fn merge_equal(&mut self, memory: &Memory) -> bool {
-        let identity = TextWords::of(&memory.item.text).identity();
-        if identity.is_empty() {
+        let (item, identity) = (&memory.item, fold_whole(&memory.item.text));
+        // What happened twice is two episodes, though the words are the same.
+        if item.memory_kind == MemoryKind::Episode || identity.is_empty() {
             return false;
         }
-        let item = &memory.item;
-        // Only what is alike in kind, scope and secrecy is one memory.
-        let scope = (item.memory_kind, item.session, item.secret);
+        // Only what is alike in kind, scope, secrecy and time is one memory.
+        let scope = (item.memory_kind, item.session, item.secret, memory.traits.happened);
         let key = hash_pair(&(identity, scope));
         let new = Representative { id: memory.id, trust: item.trust, taint: item.taint, merge: None };
         let Some(first) = self.first.get_mut(&key) else {
@@ -134,7 +158,7 @@ impl Planner {
             return false;
         };
         // One that the owner has confirmed stands alone: an equal text of others changes neither its words nor its label.
-        let joins = memory.item.trust <= first.trust && !memory.traits.pinned;
+        let joins = memory.item.trust <= first.trust;
         let merged: usize = self.plan.merges.iter().map(|merge| merge.from.len()).sum();
         if !joins || merged >= MAX_CHANGED {
             return false;
@@ -145,6 +169,7 @@ impl Planner {
         });
         let merge = &mut self.plan.merges[at];
         merge.from.push((memory.id, memory.traits.uses));
+        self.plan.archived_rows.push(memory.row);
         // The merged text stands for all of them, so it is trusted no more than the least of them.
         if first.trust == MemoryTrust::Working && item.taint > first.taint {
             first.taint = item.taint;
@@ -183,3 +208,6 @@ fn is_stale(memory: &Memory, after: Duration, now: Timestamp) -> bool {
 pub fn is_promotable(memory: &Memory) -> bool {
     memory.item.trust == MemoryTrust::Working && memory.item.taint != Taint::External && !memory.item.secret
 }
+
+#[cfg(test)]
+mod tests;

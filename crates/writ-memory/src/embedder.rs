@@ -12,6 +12,10 @@ pub const MAX_BATCH: usize = 64;
 /// The longest text that is embedded, in bytes; models read a few hundred words, and the rest adds nothing.
 pub const MAX_TEXT_BYTES: usize = 8 * 1024;
 
+/// The beginning of a text that is embedded where all of it is not accepted, in bytes: many models read 512 tokens, and a token
+/// of any script has two bytes or more.
+pub const SHORT_TEXT_BYTES: usize = 1024;
+
 /// The largest dimension of a vector: the largest models in use have 4,096.
 pub const MAX_DIMENSION: usize = 8_192;
 
@@ -39,9 +43,12 @@ pub type SharedEmbedder = Arc<dyn Embedder>;
 /// The reason why there are no vectors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
-    /// The embedder cannot be reached, or refused; the text says why.
+    /// The embedder cannot be reached, or answers no request; the text says why.
     #[error("the embedder did not answer: {0}")]
     Away(String),
+    /// This request is not answered: its text is not accepted, or may not be sent. Others may be.
+    #[error("the text was not embedded: {0}")]
+    Refused(String),
     /// The answer has another number of vectors than there were texts.
     #[error("the embedder sent {found} vectors for {sent} texts")]
     Count {

@@ -1,6 +1,6 @@
 //! What memories refer to: names, and their causes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use unicode_normalization::UnicodeNormalization as _;
 use writ_store::error::StoreError;
@@ -11,8 +11,11 @@ use writ_types::id::MemoryId;
 /// The greatest distance in the graph of names.
 pub const MAX_DEPTH: usize = 4;
 
-/// The most names, and the most memories, that one walk visits.
+/// The most names that one walk visits.
 pub const MAX_VISITED: usize = 500;
+
+/// The most names, or memories, that one walk looks up: each is a read of the database.
+pub const MAX_LOOKUPS: usize = 64;
 
 /// The memories of one name that a walk reads.
 const MEMORIES_OF_NAME: usize = 50;
@@ -129,21 +132,27 @@ pub struct ReachedName {
     pub over: Option<MemoryId>,
 }
 
-/// Walks from a name over the memories that refer to it to the other names of these, at most `depth` steps.
+/// Walks from names over the memories that refer to them to the other names of these, at most `depth` steps, until `most` names
+/// are reached or [`MAX_LOOKUPS`] names were looked up.
 ///
 /// # Errors
 ///
 /// If the memories cannot be read.
 pub async fn walk_names(
     reads: &impl MemoryReads,
-    start: &str,
+    starts: &[String],
     depth: usize,
+    most: usize,
 ) -> Result<Vec<ReachedName>, StoreError> {
-    let start = fold_name(start);
-    let mut seen = BTreeSet::from([start.clone()]);
-    let mut reached = vec![ReachedName { name: start, depth: 0, over: None }];
+    let (mut seen, mut reached) = (BTreeSet::new(), Vec::new());
+    let most = most.min(MAX_VISITED);
+    for start in starts.iter().map(|start| fold_name(start)).take(MAX_ENTITIES) {
+        if seen.insert(start.clone()) {
+            reached.push(ReachedName { name: start, depth: 0, over: None });
+        }
+    }
     let mut next = 0;
-    while let Some(from) = reached.get(next).cloned() {
+    while let Some(from) = reached.get(next).cloned().filter(|_| next < MAX_LOOKUPS && reached.len() < most) {
         next += 1;
         // Names at the last distance are listed, and not followed further.
         if from.depth >= depth.min(MAX_DEPTH) {
@@ -151,7 +160,7 @@ pub async fn walk_names(
         }
         for memory in reads.memories_about(&from.name, MEMORIES_OF_NAME).await? {
             for name in &memory.traits.entities {
-                if reached.len() < MAX_VISITED && seen.insert(name.clone()) {
+                if reached.len() < most && seen.insert(name.clone()) {
                     let depth = from.depth + 1;
                     reached.push(ReachedName { name: name.clone(), depth, over: Some(memory.id) });
                 }
@@ -161,20 +170,28 @@ pub async fn walk_names(
     Ok(reached)
 }
 
-/// Returns the causes of a memory, nearest first, and their causes; a circle ends where it began.
+/// Returns the causes of a memory, nearest first, and their causes, at most `most`; a circle ends where it began.
 ///
 /// # Errors
 ///
 /// If the memories cannot be read.
-pub async fn causes_of(reads: &impl MemoryReads, memory: &Memory) -> Result<Vec<Memory>, StoreError> {
+pub async fn causes_of(
+    reads: &impl MemoryReads,
+    memory: &Memory,
+    most: usize,
+) -> Result<Vec<Memory>, StoreError> {
     let mut seen = BTreeSet::from([memory.id]);
     let mut waiting: VecDeque<MemoryId> = memory.traits.causes.iter().copied().collect();
-    let mut chain = Vec::new();
+    let (mut chain, mut looked_up) = (Vec::new(), 0);
     while let Some(id) = waiting.pop_front() {
+        if chain.len() >= most || looked_up >= MAX_LOOKUPS {
+            break;
+        }
         // Memories can name each other as causes.
-        if chain.len() >= MAX_VISITED || !seen.insert(id) {
+        if !seen.insert(id) {
             continue;
         }
+        looked_up += 1;
         // A cause may have been forgotten since.
         if let Some(cause) = reads.memory(id).await? {
             waiting.extend(&cause.traits.causes);
@@ -182,18 +199,6 @@ pub async fn causes_of(reads: &impl MemoryReads, memory: &Memory) -> Result<Vec<
         }
     }
     Ok(chain)
-}
-
-/// Counts how often each name is referred to; the most frequent first.
-pub fn count_names(memories: &[Memory]) -> Vec<(String, usize)> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in memories.iter().flat_map(|memory| &memory.traits.entities) {
-        *counts.entry(name).or_default() += 1;
-    }
-    let mut counts: Vec<(String, usize)> =
-        counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
-    counts.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
-    counts
 }
 
 #[cfg(test)]

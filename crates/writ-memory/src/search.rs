@@ -1,17 +1,19 @@
 //! The whole search: words, meaning and time, fused, with the reasons for each hit.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_store::error::StoreError;
-use writ_store::memory::{Memory, Secrets};
+use writ_store::memory::{Memory, MemoryScope, Secrets};
 use writ_store::reads::MemoryReads;
 use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
-use crate::codes::SharedIndex;
+use crate::codes::{SECOND_PASS, SharedIndex};
 use crate::embedder::Embedding;
 use crate::fusion::{FusedRow, Rankings, Reason, fuse_rankings, standing_factor};
+use crate::links::{causes_of, names_in};
 use crate::window::TimeWindow;
 
 /// The candidates of each ranking.
@@ -22,6 +24,15 @@ const READ_ROWS: usize = 100;
 
 /// The most rows of a window of time: more is no narrowing.
 const MAX_WINDOW_ROWS: usize = 10_000;
+
+/// The rows of one name that count, the newest.
+const ROWS_OF_NAME: usize = 500;
+
+/// The best rows by words and meaning of which causes and effects are looked up.
+const FOLLOWED: usize = 4;
+
+/// The causes, and the effects, of one of them that are found.
+const CHAIN: usize = 3;
 
 /// The most codes that are scanned on the caller's thread: it takes a tenth of a millisecond.
 const SHORT_SCAN: usize = 10_000;
@@ -80,23 +91,24 @@ pub async fn search_memories(
     reads: &impl MemoryReads,
     search: &MemorySearch<'_>,
 ) -> Result<Vec<RankedMemory>, StoreError> {
+    let mut scope = MemoryScope { session: search.session, secrets: search.secrets, span: None };
     let in_window = match search.window {
-        Some(window) => Some(reads.memory_rows_within(window.start, window.end, MAX_WINDOW_ROWS).await?),
+        Some(window) => {
+            let of_window = MemoryScope { span: Some((window.start, window.end)), ..scope };
+            if search.beyond == BeyondWindow::LeftOut {
+                scope = of_window;
+            }
+            Some(reads.memory_rows_within(of_window, MAX_WINDOW_ROWS).await?)
+        }
         None => None,
     };
-    let among: Option<BTreeSet<i64>> = in_window
-        .as_ref()
-        .filter(|_| search.beyond == BeyondWindow::LeftOut)
-        .map(|rows| rows.iter().copied().collect());
-    // Where a window narrows the search, candidates beyond it must not take the places of those within.
-    let wanted = if among.is_some() { CANDIDATES * 20 } else { CANDIDATES };
-    let words = reads.word_candidates(search.text, wanted).await?.into_iter().map(|(row, _)| row);
-    let words = words.filter(|row| among.as_ref().is_none_or(|among| among.contains(row)));
-    let words: Vec<i64> = words.take(CANDIDATES).collect();
+    let words = reads.word_candidates(search.text, scope, CANDIDATES).await?;
+    let words: Vec<i64> = words.into_iter().map(|(row, _)| row).collect();
     let meaning = match search.meaning {
         Some((index, query)) => {
-            let among = among.as_ref().map(|rows| rows.iter().copied().collect());
-            nearest_rows(reads, index, query, among).await?
+            // A window that holds more is searched like any other scope.
+            let among = in_window.clone().filter(|rows| scope.span.is_some() && rows.len() < MAX_WINDOW_ROWS);
+            nearest_rows(reads, index, query, (scope, among)).await?
         }
         None => Vec::new(),
     };
@@ -106,11 +118,12 @@ pub async fn search_memories(
         let rows = rows.into_iter().filter(|row| found.is_empty() || found.contains(row)).take(READ_ROWS);
         (window.words.clone(), rows.collect())
     });
-    let fused = fuse_rankings(&Rankings { words, meaning, time });
-    read_hits(reads, fused, search).await
+    let mut rankings = Rankings { words, meaning, time, links: Vec::new() };
+    rankings.links = linked_rows(reads, &rankings, search.text, scope).await?;
+    read_hits(reads, fuse_rankings(&rankings), search).await
 }
 
-/// Returns the rows nearest to a meaning, exactly, of those that the index leaves.
+/// Returns the rows nearest to a meaning, exactly, of those of a scope that the index leaves; `among` alone, if it is given.
 ///
 /// # Errors
 ///
@@ -119,8 +132,12 @@ pub async fn nearest_rows(
     reads: &impl MemoryReads,
     index: &Arc<SharedIndex>,
     query: &Embedding,
-    among: Option<Vec<i64>>,
+    (scope, among): (MemoryScope, Option<Vec<i64>>),
 ) -> Result<Vec<(i64, f32)>, StoreError> {
+    let among = among.map(|mut rows| {
+        rows.sort_unstable();
+        rows
+    });
     let near = if among.is_some() || index.read().len() <= SHORT_SCAN {
         index.read().scan(query, among.as_deref())
     } else {
@@ -132,6 +149,8 @@ pub async fn nearest_rows(
     if near.is_empty() {
         return Ok(Vec::new());
     }
+    // Before the exact pass, so that memories of other sessions take no places.
+    let near = reads.readable_rows(&near, scope, SECOND_PASS).await?;
     let vectors = reads.vectors_of_rows(index.space(), &near).await?;
     let mut exact: Vec<(i64, f32)> =
         vectors.into_iter().map(|vector| (vector.row, query.cosine(&vector.numbers))).collect();
@@ -140,6 +159,69 @@ pub async fn nearest_rows(
     exact.sort_unstable_by(|left, right| right.1.total_cmp(&left.1).then(right.0.cmp(&left.0)));
     exact.truncate(CANDIDATES);
     Ok(exact)
+}
+
+/// Ranks rows by what links them with the query: the names in it, the rarest first, and causes and effects of what words and
+/// meaning have found. Rows that are linked alike share a place.
+async fn linked_rows(
+    reads: &impl MemoryReads,
+    found: &Rankings,
+    text: &str,
+    scope: MemoryScope,
+) -> Result<Vec<(i64, usize, Reason)>, StoreError> {
+    let mut named: BTreeMap<i64, (f64, Reason)> = BTreeMap::new();
+    for name in names_in(text) {
+        let rows = reads.memory_rows_about(&name, scope, ROWS_OF_NAME).await?;
+        // A name that few memories have says more.
+        let share = 1.0 / (rows.len() as f64 + 1.0);
+        for row in rows {
+            let sum = named.entry(row).or_insert((0.0, Reason::Entity(name.clone())));
+            sum.0 += share;
+        }
+    }
+    let mut named: Vec<(i64, f64, Reason)> =
+        named.into_iter().map(|(row, (share, reason))| (row, share, reason)).collect();
+    named.sort_by(|left, right| right.1.total_cmp(&left.1).then(right.0.cmp(&left.0)));
+    let (mut links, mut place, mut last) = (Vec::new(), 0, None);
+    for (n, (row, share, reason)) in named.into_iter().enumerate() {
+        if last.is_none_or(|last: f64| last.total_cmp(&share) != Ordering::Equal) {
+            place = n;
+        }
+        last = Some(share);
+        links.push((row, place, reason));
+    }
+    let mut seen: BTreeSet<i64> = links.iter().map(|(row, ..)| *row).collect();
+    for (n, (row, reason)) in chained_rows(reads, found, scope).await?.into_iter().enumerate() {
+        if seen.insert(row) {
+            links.push((row, n, reason));
+        }
+    }
+    Ok(links)
+}
+
+/// Returns the causes and effects of the best rows by words and meaning.
+async fn chained_rows(
+    reads: &impl MemoryReads,
+    found: &Rankings,
+    scope: MemoryScope,
+) -> Result<Vec<(i64, Reason)>, StoreError> {
+    let best = fuse_rankings(&Rankings {
+        words: found.words.iter().copied().take(FOLLOWED).collect(),
+        meaning: found.meaning.iter().copied().take(FOLLOWED).collect(),
+        ..Rankings::default()
+    });
+    let best: Vec<i64> = best.into_iter().map(|row| row.row).take(FOLLOWED).collect();
+    let mut chained = Vec::new();
+    for memory in reads.memories_at_rows(&best).await? {
+        let causes = causes_of(reads, &memory, CHAIN).await?;
+        chained.extend(causes.into_iter().map(|cause| (cause.row, Reason::Cause(memory.id))));
+        let effects = reads.effects_of(memory.id, CHAIN).await?;
+        chained.extend(effects.into_iter().map(|effect| (effect.row, Reason::Effect(memory.id))));
+    }
+    let rows: Vec<i64> = chained.iter().map(|(row, _)| *row).collect();
+    let readable: BTreeSet<i64> = reads.readable_rows(&rows, scope, rows.len()).await?.into_iter().collect();
+    chained.retain(|(row, _)| readable.contains(row));
+    Ok(chained)
 }
 
 async fn read_hits(
@@ -171,3 +253,6 @@ async fn read_hits(
     hits.truncate(search.limit);
     Ok(hits)
 }
+
+#[cfg(test)]
+mod tests;

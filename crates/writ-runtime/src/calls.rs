@@ -225,7 +225,7 @@ async fn dispatch_call(
         Call::MemoryEdit(edit) => answer!(MemoryEdit, memory::edit_memory(services, edit)),
         Call::MemoryPending(NoParams {}) => answer!(MemoryPending, memory::pending_memories(services)),
         Call::MemoryConfirm(answer) => answer!(MemoryConfirm, memory::answer_memory(services, answer)),
-        Call::MemoryUndo(none) => answer!(MemoryUndo, memory::undo_memories(services, none)),
+        Call::MemoryUndo(undo) => answer!(MemoryUndo, memory::undo_memories(services, undo)),
         Call::MemoryExport(page) => answer!(MemoryExport, memory::export_memories(services, page)),
         Call::MemoryImport(import) => answer!(MemoryImport, memory::import_memories(services, import)),
         Call::MemoryStats(NoParams {}) => answer!(MemoryStats, memory::memory_figures(services)),

@@ -1,10 +1,11 @@
 //! The memory of the engine: the index of vectors that searches use, and the state of the embedder.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use writ_memory::codes::{CodeIndex, SharedIndex};
+use writ_memory::embedder::MAX_BATCH;
 use writ_store::memory::VectorSpace;
 use writ_store::reads::MemoryReads as _;
 use writ_types::unit::Timestamp;
@@ -30,6 +31,10 @@ pub(crate) struct Memories {
     serving: Mutex<Option<(VectorSpace, Arc<SharedIndex>)>>,
     /// The time until which the embedder is left alone, and why.
     away: Mutex<Option<(Timestamp, String)>>,
+    /// The model of the last vectors, and their dimension: a model can change it.
+    dimension: Mutex<Option<(String, u32)>>,
+    /// The texts of one request that the embedder takes, as far as is known.
+    batch_limit: AtomicUsize,
     /// The session under which vectors are requested.
     session: Mutex<Option<Arc<Session>>>,
 }
@@ -47,6 +52,8 @@ impl Memories {
             added: Arc::default(),
             serving: Mutex::default(),
             away: Mutex::default(),
+            dimension: Mutex::default(),
+            batch_limit: AtomicUsize::new(MAX_BATCH),
             session: Mutex::default(),
         }
     }
@@ -102,6 +109,34 @@ impl Memories {
     /// Notes that the embedder did not answer, or (`None`) that it did.
     pub(crate) fn note_embedder(&self, failed: Option<&str>, now: Timestamp) {
         *lock(&self.away) = failed.map(|why| (now.plus_duration(EMBEDDER_REST), why.to_owned()));
+    }
+
+    /// Returns the dimension of a model's last vectors, if it has answered since the start.
+    pub(crate) fn dimension_of(&self, model: &str) -> Option<u32> {
+        lock(&self.dimension).as_ref().filter(|(name, _)| name == model).map(|(_, dimension)| *dimension)
+    }
+
+    /// Notes the dimension of a model's vectors.
+    pub(crate) fn note_dimension(&self, model: &str, dimension: u32) {
+        *lock(&self.dimension) = Some((model.to_owned(), dimension));
+    }
+
+    /// Returns the number of texts of one request to the embedder.
+    pub(crate) fn batch_limit(&self) -> usize {
+        self.batch_limit.load(Ordering::Relaxed)
+    }
+
+    /// Lowers that number: some servers take ten texts, others a hundred.
+    pub(crate) fn limit_batch(&self, most: usize) {
+        self.batch_limit.fetch_min(most.max(1), Ordering::Relaxed);
+    }
+
+    /// Removes the codes of memories that are forgotten or put aside from the index, if it was read.
+    pub(crate) fn drop_codes(&self, rows: impl IntoIterator<Item = i64>) {
+        let serving = lock(&self.serving).clone();
+        if let Some((_, index)) = serving {
+            index.remove_all(rows);
+        }
     }
 
     /// Returns the session under which vectors are requested, if one is open.

@@ -28,9 +28,9 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
 };
 use writ_types::api::memory::{
-    MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits, MemoryImported,
-    MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, NewFact, PendingMemories,
-    ShownMemory,
+    AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits,
+    MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, MemoryUndoing,
+    NewFact, PendingMemories, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::project::{
@@ -389,11 +389,11 @@ methods! {
     /// Lists the memories and questions that wait for the owner.
     MemoryPending = "memory.pending", NoParams => PendingMemories, Read, Get ["/api/v1/memory/pending"];
     /// Takes the owner's word about a memory.
-    MemoryConfirm = "memory.confirm", MemoryAnswer => MemoryChanges,
+    MemoryConfirm = "memory.confirm", MemoryAnswer => AnsweredMemory,
         Change("what is external or secret is never verified, and `writ memory undo` takes it back"),
         Post ["/api/v1/memory/confirm"];
-    /// Undoes the last changes of memories.
-    MemoryUndo = "memory.undo", NoParams => MemoryChanges, Terminal;
+    /// Undoes changes of memories: those of a name, or the last.
+    MemoryUndo = "memory.undo", MemoryUndoing => MemoryChanges, Terminal;
     /// Returns a part of all memories, for an export.
     MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
     /// Stores memories of a bundle.

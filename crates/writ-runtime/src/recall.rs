@@ -1,6 +1,7 @@
 //! Searches the memory: by words always, by meaning where there are vectors and their model answers in time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use writ_memory::config::EmbedderKind;
@@ -66,6 +67,15 @@ pub(crate) async fn find_memories(
         && !text.trim().is_empty()
     {
         match embed_query(services, &space.model, text, question.secret).await? {
+            Ok(embedding) if u32::try_from(embedding.dimension()) != Ok(space.dimension) => {
+                // The job that gives vectors to memories makes new ones.
+                let dimension = u32::try_from(embedding.dimension()).unwrap_or(u32::MAX);
+                services.memories.note_dimension(&space.model, dimension);
+                services.memories.added.fetch_add(1, Ordering::Release);
+                notes.push(
+                    "searched by words alone: the model's vectors have another dimension now".to_owned(),
+                );
+            }
             Ok(embedding) => meaning = Some((index, embedding)),
             Err(error) => {
                 tracing::debug!(%error, "memories are searched by words alone");
@@ -111,14 +121,29 @@ async fn embed_query(
     }
     let texts = vec![bounded_text(text).to_owned()];
     let label = Label { secret, ..Label::new(Taint::Owner) };
-    let asking = embed_with(services, model, texts, label);
-    let answer = match tokio::time::timeout(QUERY_WAIT, asking).await {
-        Ok(answer) => answer?,
+    // A task of its own: the wait ends, and the call goes on to its end, so that it is counted and its reservation is
+    // released.
+    let (asking, name) = (Arc::clone(services), model.to_owned());
+    let call = services.life.turns.spawn(async move { embed_with(&asking, &name, texts, label).await });
+    let answer = match tokio::time::timeout(QUERY_WAIT, call).await {
+        Ok(Ok(answer)) => answer?,
+        Ok(Err(_)) => Err(EmbedError::Refused("the call has ended by a bug".to_owned())),
         Err(_) => Err(EmbedError::Away(format!("nothing came for {QUERY_WAIT:?}"))),
     };
     let checked = answer.and_then(|vectors| check_answer(1, vectors));
-    let failed = checked.as_ref().err().map(ToString::to_string);
-    services.memories.note_embedder(failed.as_deref(), services.journal.clock.now());
+    // A text that is not accepted says nothing about the next one, nor does a vector that is none.
+    match &checked {
+        Ok(_) => services.memories.note_embedder(None, services.journal.clock.now()),
+        Err(error @ EmbedError::Away(_)) => {
+            services.memories.note_embedder(Some(&error.to_string()), services.journal.clock.now());
+        }
+        Err(
+            EmbedError::Refused(_)
+            | EmbedError::Count { .. }
+            | EmbedError::Dimension(_)
+            | EmbedError::NotFinite,
+        ) => {}
+    }
     Ok(checked.and_then(|mut vectors| vectors.pop().ok_or(EmbedError::Count { sent: 1, found: 0 })))
 }
 

@@ -3,6 +3,7 @@
 mod changes;
 mod linked;
 mod listed;
+mod scope;
 mod terms;
 mod vectors;
 mod words;
@@ -22,14 +23,16 @@ pub(crate) use linked::{effects_of, memories_about};
 pub use listed::{MemoryStats, OpenQuestion};
 pub(crate) use listed::{
     last_changes, memories_after, memories_at_rows, memories_with_status, memory_stats, open_questions,
-    rows_within,
+    questions_about, rows_asked, rows_undone,
 };
+pub use scope::MemoryScope;
+pub(crate) use scope::{readable_rows, rows_about, rows_within};
 use terms::Query;
 pub use terms::Unsearchable;
 pub(crate) use terms::extra_terms;
 pub use vectors::{MAX_MODEL_BYTES, NewVector, StoredCode, StoredVector, VectorSpace};
 pub(crate) use vectors::{codes_after, spaces, unembedded, vectors_of_rows};
-pub(crate) use words::{count_with_word, word_candidates};
+pub(crate) use words::word_candidates;
 pub use writ_types::api::memory::{MemorySource, MemoryStatus, QuestionKind};
 
 /// Something that is remembered.
@@ -48,6 +51,12 @@ pub struct Memory {
     /// The number of its row, which indexes name it by.
     pub row: i64,
 }
+
+/// The longest text of a memory, in bytes: written as JSON it fits into one frame, even if every byte is escaped.
+pub const MAX_MEMORY_BYTES: usize = 256 * 1024;
+
+/// The most uses that are counted: far below the largest number of a row.
+pub const MAX_USES: u64 = 1_000_000_000_000;
 
 /// The most names that a memory refers to.
 pub const MAX_ENTITIES: usize = 16;
@@ -141,7 +150,7 @@ pub(crate) fn store_memory(
     if item.taint == Taint::External && item.trust != MemoryTrust::Working {
         return Err(StoreError::TaintedTrust);
     }
-    codec::check_size("memory", &item.text)?;
+    codec::check_bytes("memory", &item.text, MAX_MEMORY_BYTES)?;
     let traits = &memory.traits;
     check_traits(traits)?;
     let added = execute(
@@ -167,7 +176,7 @@ pub(crate) fn store_memory(
             traits.happened.map(Timestamp::as_millis),
             codec::to_json("entities", &traits.entities)?,
             codec::to_json("causes", &traits.causes)?,
-            int(traits.uses),
+            int(traits.uses.min(MAX_USES)),
             traits.used_at.map(Timestamp::as_millis),
         ],
     )?;
@@ -238,9 +247,6 @@ fn decode_traits(row: &Row<'_>) -> Result<MemoryTraits, StoreError> {
     })
 }
 
-/// The most candidates of a search by words, of which some may not be read by the caller.
-const MAX_CANDIDATES: usize = 2_000;
-
 pub(crate) fn search_memory(
     conn: &Connection,
     text: &str,
@@ -248,17 +254,11 @@ pub(crate) fn search_memory(
     secrets: Secrets,
     limit: usize,
 ) -> Result<Vec<MemoryHit>, StoreError> {
+    let scope = MemoryScope { session, secrets, span: None };
     let mut hits = Vec::new();
-    for (row, score) in word_candidates(conn, text, MAX_CANDIDATES)? {
-        if hits.len() >= limit {
-            break;
-        }
-        let Some(memory) = query_one(conn, "SELECT * FROM memory WHERE n = ?1", [row], decode_memory)? else {
-            continue;
-        };
-        if memory.is_readable(session, secrets) {
-            hits.push(MemoryHit { memory, score });
-        }
+    for (row, score) in word_candidates(conn, text, scope, limit)? {
+        let memory = query_one(conn, "SELECT * FROM memory WHERE n = ?1", [row], decode_memory)?;
+        hits.extend(memory.map(|memory| MemoryHit { memory, score }));
     }
     Ok(hits)
 }

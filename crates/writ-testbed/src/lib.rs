@@ -6,6 +6,8 @@ pub mod vault_server;
 
 pub mod search_server;
 
+pub mod embedding_server;
+
 pub mod raw_server;
 
 pub mod postgres_server;

@@ -73,8 +73,11 @@ pub(crate) enum MemoryCommand {
         #[arg(long)]
         no: bool,
     },
-    /// Undo the last changes: an edit, a confirmation, a consolidation
-    Undo,
+    /// Undo changes: an edit, a confirmation, a consolidation
+    Undo {
+        /// Their name, from "writ memory stats"; without it the last ones
+        changes: Option<String>,
+    },
     /// Write all memories as lines of JSON
     Export {
         /// File; without it the terminal

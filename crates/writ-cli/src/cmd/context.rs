@@ -103,6 +103,12 @@ pub(super) fn describe_view(view: &ContextView) -> Vec<String> {
     }
     lines.push("* never leaves; #N can be pinned with `writ context pin N`".to_owned());
     lines.extend(view.compactions.iter().map(describe_compaction));
+    if !view.recalled.is_empty() {
+        lines.push("the last message brought these memories:".to_owned());
+    }
+    lines.extend(view.recalled.iter().map(|memory| {
+        format!("  {}  {} ({})", memory.id, escape_line(&memory.begins), escape_line(&memory.why))
+    }));
     lines
 }
 

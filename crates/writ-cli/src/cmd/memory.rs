@@ -1,6 +1,9 @@
 //! `writ memory`: what is remembered.
 
 use std::collections::BTreeSet;
+use std::fs::{OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,8 +12,8 @@ use writ_memory::bundle::{BundledMemory, read_bundle};
 use writ_runtime::methods::{self as m, Method};
 use writ_types::api::NoParams;
 use writ_types::api::memory::{
-    MemoryAmendment, MemoryAnswer, MemoryFigures, MemoryLines, MemoryName, MemoryNames, MemoryPageQuery,
-    PendingMemories, ShownMemory,
+    AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryFigures, MemoryLines, MemoryName, MemoryNames,
+    MemoryOutcome, MemoryPageQuery, MemoryUndoing, PendingMemories, ShownMemory,
 };
 use writ_types::error::Exit;
 use writ_types::id::MemoryId;
@@ -97,11 +100,11 @@ async fn run_command(
         }
         MemoryCommand::Confirm { id, no } => {
             let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
-            let word = if *no { "put aside" } else { "confirmed" };
-            context.out.print_either(&changed, |_| vec![format!("{word}: {id}")])
+            context.out.print_either(&changed, describe_answer(*id))
         }
-        MemoryCommand::Undo => {
-            let undone = client.ask::<m::MemoryUndo>(&NoParams {}).await?;
+        MemoryCommand::Undo { changes } => {
+            let undo = MemoryUndoing { batch: changes.clone() };
+            let undone = client.ask::<m::MemoryUndo>(&undo).await?;
             context.out.print_either(&undone, |undone| {
                 vec![format!("undone: {} ({} changes)", undone.batch, undone.changes)]
             })
@@ -146,12 +149,22 @@ async fn export(context: &Context, client: &mut EngineClient, file: Option<&Path
     // The bundle's first line is its head, and no memory.
     let count = lines.len().saturating_sub(1);
     let (file, text) = (context.locate_path(file), format!("{}\n", lines.join("\n")));
-    std::fs::write(&file, text).map_err(|error| {
+    write_private(&file, text.as_bytes()).map_err(|error| {
         let text = format!("{}: {error}", file.display());
         Failure::new(Exit::Usage, "memory.export", text, "name a file that can be written")
     })?;
     let answer = json!({ "file": file, "memories": count });
     context.out.print_either(&answer, |_| vec![format!("{count} memories in {}", file.display())])
+}
+
+/// Writes a file that its owner alone may read, also where one was there that others may.
+fn write_private(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    // Devices and pipes have no rights that are ours to set.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    file.write_all(bytes)
 }
 
 async fn import(
@@ -249,6 +262,18 @@ fn describe_memory(memory: &ShownMemory) -> Vec<String> {
     lines
 }
 
+fn describe_answer(id: MemoryId) -> impl Fn(&AnsweredMemory) -> Vec<String> {
+    move |answered| {
+        let first = match answered.outcome {
+            MemoryOutcome::Confirmed => format!("confirmed: {id}"),
+            MemoryOutcome::PutAside => format!("put aside: {id}"),
+            MemoryOutcome::Stays => format!("answered: {id} stays as it was"),
+        };
+        let others = answered.others.iter().map(|other| format!("put aside, since it contradicts: {other}"));
+        std::iter::once(first).chain(others).collect()
+    }
+}
+
 fn describe_pending(pending: &PendingMemories) -> Vec<String> {
     if pending.pending.is_empty() && pending.questions.is_empty() {
         return vec!["nothing waits".to_owned()];
@@ -289,5 +314,6 @@ fn describe_figures(figures: &MemoryFigures) -> Vec<String> {
         ));
     }
     lines.push(format!("embedder: {}", figures.embedder_state));
+    lines.extend(figures.changes.iter().map(|row| format!("{:>8}  changes of {}", row.changes, row.batch)));
     lines
 }

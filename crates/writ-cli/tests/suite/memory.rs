@@ -59,7 +59,56 @@ fn contradictions_are_asked_about_and_the_owners_word_decides() {
     assert_eq!(found(&home, "staging host").len(), 2);
 }
 
-/// Rows: SIL-396 SIL-397
+/// An export of the home that imported one is the same, also with texts of many kilobytes and of marks that JSON escapes.
+///
+/// Rows: SIL-396
+#[test]
+fn an_export_and_an_import_give_an_equal_set() {
+    let (home, other) = (Home::ready(), Home::ready());
+    let rain = add(&home, "It rained in Hamburg yesterday");
+    home.json(&["memory", "add", "The cellar flooded", "--cause", &rain, "--pinned", "--importance", "900"]);
+    home.json(&["memory", "add", "Anna prefers tea", "--kind", "preference"]);
+    for n in 0..8 {
+        add(&home, &format!("number {n} {}", "\"\\".repeat(50_000)));
+    }
+    let file = home.dir.path().join("memories.jsonl");
+    let name = file.to_str().expect("a name");
+    std::fs::write(&file, "older").expect("writes");
+    home.json(&["memory", "export", name]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600, "also where a file was there");
+    let exported = std::fs::read_to_string(&file).expect("reads");
+    assert_eq!(exported.lines().count(), 12);
+    assert_eq!(other.json(&["memory", "import", name])["added"], 11);
+    let again = other.dir.path().join("again.jsonl");
+    other.json(&["memory", "export", again.to_str().expect("a name")]);
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&std::fs::read_to_string(&again).expect("reads")), sorted(&exported));
+}
+
+/// A file that was changed makes a memory that is there no more trusted.
+#[test]
+fn an_import_raises_no_trust() {
+    let home = Home::ready();
+    let tea = add(&home, "Anna drinks tea");
+    let file = home.dir.path().join("memories.jsonl");
+    let name = file.to_str().expect("a name");
+    home.json(&["memory", "export", name]);
+    let exported = std::fs::read_to_string(&file).expect("reads");
+    let external = exported.replace("\"verified\"", "\"working\"").replace("\"owner\"", "\"external\"");
+    std::fs::write(&file, external).expect("writes");
+    home.json(&["memory", "import", name, "--mode", "replace"]);
+    std::fs::write(&file, exported).expect("writes");
+    home.json(&["memory", "import", name, "--mode", "replace"]);
+    let shown = home.json(&["memory", "show", &tea]);
+    assert_eq!((&shown["trust"], &shown["taint"]), (&"working".into(), &"external".into()));
+}
+
+/// Rows: SIL-397
 #[test]
 fn a_bundle_is_exported_merged_and_replaces() {
     let home = Home::ready();

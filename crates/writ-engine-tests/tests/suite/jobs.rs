@@ -26,7 +26,7 @@ fn remembering(request: &ParsedRequest) -> Reply {
 }
 
 /// Returns a job as the engine lists it: rows of short jobs name their last run when the engine has ended.
-async fn job(handed: &TestEngine, name: &str) -> JobSummary {
+pub(crate) async fn job(handed: &TestEngine, name: &str) -> JobSummary {
     let listed: JobList = serde_json::from_value(handed.call("jobs.list", json!({})).await.expect("listed"))
         .expect("a list of jobs");
     listed.jobs.into_iter().find(|job| job.name == name).expect("is there")
@@ -36,7 +36,7 @@ async fn job(handed: &TestEngine, name: &str) -> JobSummary {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a job has run at this time.
-async fn until_run(handed: &TestEngine, name: &str, at: Timestamp) -> JobSummary {
+pub(crate) async fn until_run(handed: &TestEngine, name: &str, at: Timestamp) -> JobSummary {
     let ran = async {
         loop {
             let row = job(handed, name).await;

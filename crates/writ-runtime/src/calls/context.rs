@@ -129,6 +129,7 @@ pub(super) async fn show_context(services: &Services, name: SessionName) -> Resu
         evicted: next.assembled.evicted,
         pins,
         compactions: compactions.into_iter().map(summary_of).collect(),
+        recalled: next.session.state().context.recalled.clone(),
     })
 }
 

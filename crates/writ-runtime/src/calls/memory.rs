@@ -9,19 +9,20 @@ use writ_memory::links::{causes_of, names_in, walk_names};
 use writ_memory::search::BeyondWindow;
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::{
-    Memory, MemoryChange, MemoryOp, MemorySource, MemoryStatus, MemoryTraits, OpenQuestion, QuestionKind,
-    QuestionState, Secrets,
+    MAX_MEMORY_BYTES, Memory, MemoryChange, MemoryOp, MemorySource, MemoryStatus, MemoryTraits, OpenQuestion,
+    QuestionKind, QuestionState, Secrets,
 };
 use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryTrust, Remember};
-use writ_types::api::NoParams;
 use writ_types::api::memory::{
-    FoundMemory, LinkedMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryCount, MemoryFigures,
-    MemoryHits, MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery,
-    MemoryQuery, MemoryQuestionRow, NewFact, PendingMemories, ShownMemory, VectorCount,
+    AnsweredMemory, FoundMemory, LinkedMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryCount,
+    MemoryFigures, MemoryHits, MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryOutcome,
+    MemoryPage, MemoryPageQuery, MemoryQuery, MemoryQuestionRow, MemoryUndoing, NewFact, PendingMemories,
+    ShownMemory, VectorCount,
 };
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
+use writ_types::frame::MAX_FRAME_BYTES;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
@@ -34,6 +35,9 @@ use crate::services::Services;
 
 /// Memories of one part of an export: their texts fit into a frame many times.
 const EXPORTED_AT_ONCE: usize = 50;
+
+/// The bytes of their lines, a quarter of the largest frame: as texts of JSON they are up to twice as long.
+const EXPORTED_BYTES: usize = MAX_FRAME_BYTES / 4;
 
 /// Memories that one call imports or deletes.
 const IMPORTED_AT_ONCE: usize = 200;
@@ -83,6 +87,19 @@ pub(super) fn wrong(method: &str, why: &str) -> EngineError {
     EngineError::Params { method: method.to_owned(), why: why.to_owned() }
 }
 
+fn check_text(method: &str, text: &str) -> Result<(), EngineError> {
+    if text.trim().is_empty() {
+        return Err(wrong(method, "the text is empty"));
+    }
+    if text.len() > MAX_MEMORY_BYTES {
+        return Err(wrong(
+            method,
+            &format!("the text has more than {MAX_MEMORY_BYTES} bytes; store it in parts"),
+        ));
+    }
+    Ok(())
+}
+
 pub(super) async fn existing(services: &Services, method: &str, id: MemoryId) -> Result<Memory, EngineError> {
     let found = services.journal.store.memory(id).await?;
     found.ok_or_else(|| wrong(method, &format!("there is no memory {id}")))
@@ -103,16 +120,13 @@ pub(super) fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact
 pub(super) async fn show_memory(services: &Services, name: MemoryName) -> Result<ShownMemory, EngineError> {
     let (store, memory) = (&services.journal.store, existing(services, "memory.show", name.id).await?);
     let linked = |memory: Memory| LinkedMemory { id: memory.id, text: memory.item.text };
-    let causes = causes_of(store, &memory).await?.into_iter().take(SHOWN_LINKS).map(linked).collect();
+    let causes = causes_of(store, &memory, SHOWN_LINKS).await?.into_iter().map(linked).collect();
     let effects = store.effects_of(memory.id, SHOWN_LINKS).await?.into_iter().map(linked).collect();
-    let mut related = Vec::new();
-    for name in &memory.traits.entities {
-        let reached = walk_names(store, name, RELATED_DEPTH).await?.into_iter().map(|reached| reached.name);
-        related.extend(reached.filter(|name| !memory.traits.entities.contains(name)));
-    }
+    let names = &memory.traits.entities;
+    let reached = walk_names(store, names, RELATED_DEPTH, names.len() + SHOWN_LINKS).await?;
+    let mut related: Vec<String> =
+        reached.into_iter().map(|reached| reached.name).filter(|name| !names.contains(name)).collect();
     related.sort();
-    related.dedup();
-    related.truncate(SHOWN_LINKS);
     let Memory { id, item, at, entry, traits, .. } = memory;
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     Ok(ShownMemory {
@@ -141,9 +155,7 @@ pub(super) async fn show_memory(services: &Services, name: MemoryName) -> Result
 
 /// Stores a memory of the owner, which is verified from the start.
 pub(super) async fn add_memory(services: &Arc<Services>, add: NewFact) -> Result<MemoryName, EngineError> {
-    if add.text.trim().is_empty() {
-        return Err(wrong("memory.add", "the text is empty"));
-    }
+    check_text("memory.add", &add.text)?;
     if add.importance > 1000 {
         return Err(wrong("memory.add", "an importance is from 0 to 1000"));
     }
@@ -179,6 +191,7 @@ pub(super) async fn forget_memory(
     let fact = remembered(forget.id, &memory.item, true);
     let ops = vec![services.journal.own_entry(fact), Op::Forget { memory: forget.id }];
     services.journal.store.commit(Batch::synced(ops)).await?;
+    services.memories.drop_codes([memory.row]);
     Ok(forget)
 }
 
@@ -190,14 +203,16 @@ pub(super) async fn drop_memories(
     if drop.ids.len() > IMPORTED_AT_ONCE {
         return Err(wrong("memory.drop", &format!("at most {IMPORTED_AT_ONCE} memories at once")));
     }
-    let (mut ops, mut ids) = (Vec::new(), Vec::new());
+    let (mut ops, mut ids, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for id in drop.ids {
         let Some(memory) = services.journal.store.memory(id).await? else { continue };
         ops.push(services.journal.own_entry(remembered(id, &memory.item, true)));
         ops.push(Op::Forget { memory: id });
         ids.push(id);
+        rows.push(memory.row);
     }
     services.journal.store.commit(Batch::synced(ops)).await?;
+    services.memories.drop_codes(rows);
     Ok(MemoryNames { ids })
 }
 
@@ -210,9 +225,7 @@ pub(super) async fn edit_memory(
     let mut changes = Vec::new();
     let mut item = memory.item;
     if let Some(text) = edit.text {
-        if text.trim().is_empty() {
-            return Err(wrong("memory.edit", "the text is empty"));
-        }
+        check_text("memory.edit", &text)?;
         if item.taint == Taint::External {
             let why = "it is not your text; forget it, and add what you know in your own words";
             return Err(wrong("memory.edit", why));
@@ -229,7 +242,7 @@ pub(super) async fn edit_memory(
     if changes.is_empty() {
         return Err(wrong("memory.edit", "there is nothing to change"));
     }
-    let batch = format!("edit-{}", now.as_millis());
+    let batch = batch_name(services, "edit", now);
     let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
     let mut ops = vec![services.journal.own_entry(remembered(edit.id, &item, false))];
     ops.extend(changes.into_iter().map(|change| changed(edit.id, change, &batch, now)));
@@ -258,56 +271,103 @@ pub(super) async fn pending_memories(services: &Services) -> Result<PendingMemor
     Ok(PendingMemories { pending, questions })
 }
 
-/// Takes the owner's word about a memory: it is so, and what contradicts it is put aside; or it is put aside itself.
+/// Takes the owner's word about a memory: it is so, and what contradicts it is put aside; or it is put aside itself, if it waits or
+/// contradicts another.
 pub(super) async fn answer_memory(
     services: &Services,
     answer: MemoryAnswer,
-) -> Result<MemoryChanges, EngineError> {
+) -> Result<AnsweredMemory, EngineError> {
     let (store, now) = (&services.journal.store, services.journal.clock.now());
     let memory = existing(services, "memory.confirm", answer.id).await?;
-    let batch = format!("confirm-{}", now.as_millis());
-    let (mut ops, mut item) = (Vec::new(), memory.item.clone());
-    let state = if answer.confirm { QuestionState::Confirmed } else { QuestionState::Dismissed };
-    if answer.confirm {
-        // The owner confirms the text that was shown, and an external text may say more than was read (SIL-096).
-        if !is_promotable(&memory) && item.trust == MemoryTrust::Working {
-            let why = "what is external or secret is never verified; add what you know in your own words: writ memory add";
-            return Err(wrong("memory.confirm", why));
-        }
-        if memory.traits.status != MemoryStatus::Active {
-            ops.push(changed(answer.id, MemoryChange::Status(MemoryStatus::Active), &batch, now));
-        }
-        if item.trust == MemoryTrust::Working {
-            item.trust = MemoryTrust::Verified;
-            ops.push(changed(answer.id, MemoryChange::Trust(MemoryTrust::Verified), &batch, now));
-        }
-        for question in store.memory_questions(MAX_LISTED).await? {
-            let pair = [Some(question.memory.id), question.other.as_ref().map(|other| other.id)];
-            if question.kind == QuestionKind::Contradiction && pair.contains(&Some(answer.id)) {
-                let other = pair.into_iter().flatten().find(|id| *id != answer.id);
-                let archive = MemoryChange::Status(MemoryStatus::Archived);
-                ops.extend(other.map(|other| changed(other, archive, &batch, now)));
-            }
-        }
-    } else if memory.traits.status == MemoryStatus::Pending {
-        ops.push(changed(answer.id, MemoryChange::Status(MemoryStatus::Archived), &batch, now));
+    let questions = store.memory_questions_about(answer.id, MAX_LISTED).await?;
+    let (outcome, archived, changes) = if answer.confirm {
+        let archived = contradicting(&memory, questions);
+        (MemoryOutcome::Confirmed, archived, confirmed(&memory)?)
+    } else {
+        let outcome = denied(&memory, &questions)?;
+        let archived = if outcome == MemoryOutcome::PutAside { vec![memory.clone()] } else { Vec::new() };
+        (outcome, archived, Vec::new())
+    };
+    let batch = batch_name(services, "confirm", now);
+    let mut item = memory.item.clone();
+    if changes.contains(&MemoryChange::Trust(MemoryTrust::Verified)) {
+        item.trust = MemoryTrust::Verified;
     }
-    let changes = u64::try_from(ops.len()).unwrap_or(u64::MAX);
+    let mut ops: Vec<Op> =
+        changes.into_iter().map(|change| changed(answer.id, change, &batch, now)).collect();
+    let archive = MemoryChange::Status(MemoryStatus::Archived);
+    ops.extend(archived.iter().map(|memory| changed(memory.id, archive.clone(), &batch, now)));
+    let count = u64::try_from(ops.len()).unwrap_or(u64::MAX);
+    let state = if answer.confirm { QuestionState::Confirmed } else { QuestionState::Dismissed };
     ops.push(services.journal.own_entry(remembered(answer.id, &item, false)));
     ops.push(Op::Memory(MemoryOp::Answer { memory: answer.id, state }));
     store.commit(Batch::synced(ops)).await?;
+    services.memories.drop_codes(archived.iter().map(|memory| memory.row));
     services.memories.added.fetch_add(1, Ordering::Release);
-    Ok(MemoryChanges { batch, changes })
+    let others = archived.into_iter().map(|memory| memory.id).filter(|id| *id != answer.id).collect();
+    Ok(AnsweredMemory { batch, changes: count, outcome, others })
 }
 
-/// Undoes the last changes of memories that were not undone.
-pub(super) async fn undo_memories(services: &Services, _: NoParams) -> Result<MemoryChanges, EngineError> {
+/// Returns the changes of a memory that the owner confirms.
+fn confirmed(memory: &Memory) -> Result<Vec<MemoryChange>, EngineError> {
+    // The owner confirms the text that was shown, and an external text may say more than was read (SIL-096).
+    if !is_promotable(memory) && memory.item.trust == MemoryTrust::Working {
+        let why = "what is external or secret is never verified; add what you know in your own words: writ memory add";
+        return Err(wrong("memory.confirm", why));
+    }
+    let is_active = memory.traits.status == MemoryStatus::Active;
+    let status = (!is_active).then_some(MemoryChange::Status(MemoryStatus::Active));
+    let is_verified = memory.item.trust != MemoryTrust::Working;
+    let trust = (!is_verified).then_some(MemoryChange::Trust(MemoryTrust::Verified));
+    Ok(status.into_iter().chain(trust).collect())
+}
+
+/// Returns the other memories of open contradictions.
+fn contradicting(memory: &Memory, questions: Vec<OpenQuestion>) -> Vec<Memory> {
+    let contradictions =
+        questions.into_iter().filter(|question| question.kind == QuestionKind::Contradiction);
+    let others = contradictions.flat_map(|question| std::iter::once(question.memory).chain(question.other));
+    others.filter(|other| other.id != memory.id && other.traits.status != MemoryStatus::Archived).collect()
+}
+
+/// Returns the effect of the owner's no.
+fn denied(memory: &Memory, questions: &[OpenQuestion]) -> Result<MemoryOutcome, EngineError> {
+    let contradicts = questions.iter().any(|question| question.kind == QuestionKind::Contradiction);
+    match memory.traits.status {
+        MemoryStatus::Pending => Ok(MemoryOutcome::PutAside),
+        MemoryStatus::Active if contradicts => Ok(MemoryOutcome::PutAside),
+        MemoryStatus::Active | MemoryStatus::Archived if !questions.is_empty() => Ok(MemoryOutcome::Stays),
+        MemoryStatus::Active | MemoryStatus::Archived => {
+            let why = "nothing about this memory waits for your word; writ memory forget deletes it";
+            Err(wrong("memory.confirm", why))
+        }
+    }
+}
+
+/// Returns a name for changes that no others have.
+fn batch_name(services: &Services, kind: &str, now: Timestamp) -> String {
+    format!("{kind}-{}", services.journal.ids.memory(now))
+}
+
+/// Undoes changes of memories that were not undone: those of a name, or the last.
+pub(super) async fn undo_memories(
+    services: &Services,
+    undo: MemoryUndoing,
+) -> Result<MemoryChanges, EngineError> {
     let store = &services.journal.store;
-    let last = store.memory_changes(1).await?.into_iter().next();
-    let last = last.ok_or_else(|| wrong("memory.undo", "there is no change of memories to undo"))?;
-    store.commit(Batch::synced(vec![Op::Memory(MemoryOp::Undo { batch: last.batch.clone() })])).await?;
+    let changes = store.memory_changes(MAX_LISTED).await?;
+    let found = match &undo.batch {
+        Some(batch) => changes.into_iter().find(|change| change.batch == *batch),
+        None => changes.into_iter().next(),
+    };
+    let missing = || match &undo.batch {
+        Some(batch) => format!("there are no changes {batch} to undo; writ memory stats lists them"),
+        None => "there is no change of memories to undo".to_owned(),
+    };
+    let found = found.ok_or_else(|| wrong("memory.undo", &missing()))?;
+    store.commit(Batch::synced(vec![Op::Memory(MemoryOp::Undo { batch: found.batch.clone() })])).await?;
     services.memories.added.fetch_add(1, Ordering::Release);
-    Ok(MemoryChanges { batch: last.batch, changes: last.changes })
+    Ok(MemoryChanges { batch: found.batch, changes: found.changes })
 }
 
 /// Returns a part of all memories as lines of a bundle; the first part begins with the header.
@@ -316,18 +376,26 @@ pub(super) async fn export_memories(
     page: MemoryPageQuery,
 ) -> Result<MemoryPage, EngineError> {
     let memories = services.journal.store.memories_after(page.after, EXPORTED_AT_ONCE).await?;
-    let mut lines = Vec::new();
+    let (mut lines, mut bytes, mut next) = (Vec::new(), 0, None);
     if page.after == 0 {
         lines.push(header_line());
     }
     for memory in &memories {
         let line = serde_json::to_string(&BundledMemory::of(memory));
-        lines.push(line.map_err(|error| EngineError::Bundle(error.to_string()))?);
+        let line = line.map_err(|error| EngineError::Bundle(error.to_string()))?;
+        bytes += line.len();
+        // The next page begins with the one for which there is no room.
+        if next.is_some() && bytes > EXPORTED_BYTES {
+            break;
+        }
+        lines.push(line);
+        next = Some(memory.row);
     }
-    Ok(MemoryPage { lines, next: memories.last().map(|memory| memory.row) })
+    Ok(MemoryPage { lines, next })
 }
 
-/// Stores memories of a bundle, all or none of the call. Their labels come with them, and none becomes more trusted.
+/// Stores memories of a bundle, all or none of the call. Their labels come with them, and none that is there becomes more trusted:
+/// a file may have been changed by others.
 pub(super) async fn import_memories(
     services: &Services,
     import: MemoryLines,
@@ -338,7 +406,7 @@ pub(super) async fn import_memories(
     let text = std::iter::once(header_line()).chain(import.lines).collect::<Vec<_>>().join("\n");
     let bundle = read_bundle(&text).map_err(|error| EngineError::Bundle(error.to_string()))?;
     let (store, now) = (&services.journal.store, services.journal.clock.now());
-    let (mut ops, mut result) = (Vec::new(), MemoryImported::default());
+    let (mut ops, mut rows, mut result) = (Vec::new(), Vec::new(), MemoryImported::default());
     for bundled in bundle {
         let (id, mut item, at, traits) = bundled.into_parts(now);
         item.text = services.journal.redactor.mask_text(&item.text).into_owned();
@@ -347,9 +415,13 @@ pub(super) async fn import_memories(
                 result.unchanged += 1;
                 continue;
             }
-            Some(_) => {
+            Some(there) => {
                 result.replaced += 1;
+                item.trust = item.trust.min(there.item.trust);
+                item.taint = item.taint.max(there.item.taint);
+                item.secret |= there.item.secret;
                 ops.push(Op::Forget { memory: id });
+                rows.push(there.row);
             }
             None => result.added += 1,
         }
@@ -357,6 +429,7 @@ pub(super) async fn import_memories(
         ops.push(Op::Remember(Box::new(NewMemory { id, item, at, traits })));
     }
     store.commit(Batch::synced(ops)).await?;
+    services.memories.drop_codes(rows);
     services.memories.added.fetch_add(1, Ordering::Release);
     Ok(result)
 }

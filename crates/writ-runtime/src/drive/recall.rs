@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use writ_agent::event::MemoryItem;
+use writ_inspect::show::escape_line;
 use writ_memory::search::{BeyondWindow, RankedMemory};
 use writ_store::batch::{Batch, Op};
 use writ_store::memory::MemoryOp;
 use writ_types::action::ActionKind;
+use writ_types::api::context::RecallReason;
 use writ_types::taint::{Label, Source};
 
 use crate::error::EngineError;
@@ -17,6 +19,12 @@ use crate::{model, trace};
 
 /// The longest text of one memory in a context, in characters: eight of them have some thousand tokens.
 const MAX_CHARS: usize = 2_000;
+
+/// The most memories of which a session holds the reasons for its owner.
+const MAX_REASONS: usize = 50;
+
+/// The most characters of the beginning of such a memory.
+const MAX_BEGINNING: usize = 160;
 
 /// Returns the memories that fit a text best; none in a session that may not recall.
 ///
@@ -48,7 +56,18 @@ pub(super) async fn recall(
         let used = Op::Memory(MemoryOp::Used { rows, at });
         services.journal.store.commit(Batch::relaxed(vec![used])).await?;
     }
-    Ok(hits.into_iter().map(item_of).collect())
+    let items: Vec<MemoryItem> = hits.into_iter().map(item_of).collect();
+    session.state().context.recalled = items.iter().take(MAX_REASONS).map(reason_of).collect();
+    Ok(items)
+}
+
+fn reason_of(item: &MemoryItem) -> RecallReason {
+    let line = item.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    RecallReason {
+        id: item.id,
+        begins: escape_line(&line.chars().take(MAX_BEGINNING).collect::<String>()),
+        why: escape_line(&item.why),
+    }
 }
 
 fn item_of(hit: RankedMemory) -> MemoryItem {

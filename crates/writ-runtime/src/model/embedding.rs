@@ -7,7 +7,7 @@ use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
 use writ_models::ModelRole;
 use writ_models::embedding::PlannedEmbedding;
-use writ_models::error::ModelError;
+use writ_models::error::{Failure, ModelError};
 use writ_models::provider::Route;
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::Mode;
@@ -42,12 +42,12 @@ pub(crate) async fn embed_texts(
         return Ok(Err(EmbedError::Away("no model is configured".to_owned())));
     };
     if label.clearance() > route.provider.clearance {
-        return Ok(Err(EmbedError::Away("the provider is not cleared for this text".to_owned())));
+        return Ok(Err(EmbedError::Refused("the provider is not cleared for this text".to_owned())));
     }
     let (now, place) = (services.journal.clock.now(), embedding_place(services).await?);
     let planned = match models.plan_embedding(route, texts, now) {
         Ok(planned) => planned,
-        Err(error) => return Ok(Err(EmbedError::Away(error.report().outside))),
+        Err(error) => return Ok(Err(EmbedError::Refused(error.report().outside))),
     };
     let prepared = prepared_embedding(&place, &planned, label);
     let standing = RequestContext {
@@ -66,10 +66,12 @@ pub(crate) async fn embed_texts(
             if denial.reason == DenyReason::Budget && denial.rule == rule {
                 end_session(services, &place.session).await?;
             }
-            return Ok(Err(EmbedError::Away(denial.text.clone())));
+            return Ok(Err(EmbedError::Refused(denial.text.clone())));
         }
         Passage::Ask(_) | Passage::Simulated(_) => {
-            return Ok(Err(EmbedError::Away("the rules want to be asked before each model call".to_owned())));
+            return Ok(Err(EmbedError::Refused(
+                "the rules want to be asked before each model call".to_owned(),
+            )));
         }
     };
     let attempt = permit.attempt();
@@ -97,8 +99,18 @@ pub(crate) async fn embed_texts(
     ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
     place.commit(ops).await?;
     Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
-        EmbedError::Away(services.journal.redactor.mask_report(error.report()).outside)
+        let why = services.journal.redactor.mask_report(error.report()).outside;
+        if is_about_text(&error.failure) { EmbedError::Refused(why) } else { EmbedError::Away(why) }
     }))
+}
+
+/// Statuses that say that this request is not accepted; others, such as 404 for a model that is not there, are true of all.
+const NOT_ACCEPTED: [u16; 4] = [400, 413, 414, 422];
+
+/// Returns true if a failure is about the texts of the request, so that others may be embedded.
+fn is_about_text(failure: &Failure) -> bool {
+    matches!(failure, Failure::Filtered { .. } | Failure::ContextLength { .. })
+        || matches!(failure, Failure::Rejected { status, .. } if NOT_ACCEPTED.contains(status))
 }
 
 fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Label) -> Prepared {

@@ -11,6 +11,7 @@ use writ_inspect::show::escape_line;
 use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::keys::Authority;
+use writ_types::api::context::RecallReason;
 use writ_types::id::AskId;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -95,11 +96,13 @@ impl SessionBudget {
     }
 }
 
-/// The owner's choices about the context of a session.
+/// The owner's choices about the context of a session, and what its last message brought into it.
 #[derive(Debug, Default)]
 pub(crate) struct SessionContext {
     /// Rows of the history that stay in it.
     pub(crate) pins: BTreeSet<u64>,
+    /// The memories that its last message brought.
+    pub(crate) recalled: Vec<RecallReason>,
 }
 
 /// The notices that a session shows once.

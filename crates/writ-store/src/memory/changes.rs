@@ -8,8 +8,11 @@ use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
 use super::vectors::{NewVector, drop_vectors, open_space, put_vectors, serve_space, skip_rows};
-use super::{Memory, MemoryStatus, QuestionKind, check_traits, extra_terms, read_memory};
-use crate::codec::{self, execute, int, query, to_name};
+use super::{
+    MAX_MEMORY_BYTES, MAX_USES, Memory, MemoryStatus, QuestionKind, check_traits, decode_memory, extra_terms,
+    read_memory,
+};
+use crate::codec::{self, execute, int, query, query_one, to_name};
 use crate::error::{Conflict, StoreError};
 
 /// The most changes that are stored with the state before them; older ones can no longer be undone.
@@ -164,34 +167,63 @@ pub(crate) fn apply_memory_op(conn: &Connection, op: &MemoryOp) -> Result<(), St
     }
 }
 
-/// The state of a memory that can change.
-#[derive(Serialize, Deserialize)]
+/// The fields of a memory as they were before a change; only those that it has changed are named, so that an undo leaves the
+/// others as they are by then.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct FormerState {
-    text: String,
-    status: MemoryStatus,
-    trust: MemoryTrust,
-    taint: Taint,
-    importance: u16,
-    pinned: bool,
-    uses: u64,
-    entities: Vec<String>,
-    causes: Vec<MemoryId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<MemoryStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trust: Option<MemoryTrust>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taint: Option<Taint>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    importance: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned: Option<bool>,
+    /// The uses that were added, which are taken away again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added_uses: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entities: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    causes: Option<Vec<MemoryId>>,
 }
 
 impl FormerState {
-    fn of(memory: &Memory) -> Self {
+    /// Returns the fields that a change is about, as they are now.
+    fn before(memory: &Memory, change: &MemoryChange) -> Self {
         let (item, traits) = (&memory.item, &memory.traits);
-        Self {
-            text: item.text.clone(),
-            status: traits.status,
-            trust: item.trust,
-            taint: item.taint,
-            importance: traits.importance,
-            pinned: traits.pinned,
-            uses: traits.uses,
-            entities: traits.entities.clone(),
-            causes: traits.causes.clone(),
+        let none = Self::default();
+        match change {
+            MemoryChange::Text { .. } => {
+                Self { text: Some(item.text.clone()), entities: Some(traits.entities.clone()), ..none }
+            }
+            MemoryChange::Status(_) => Self { status: Some(traits.status), ..none },
+            MemoryChange::Trust(_) => Self { trust: Some(item.trust), ..none },
+            MemoryChange::Taint(_) => Self { taint: Some(item.taint), ..none },
+            MemoryChange::Importance(_) => Self { importance: Some(traits.importance), ..none },
+            MemoryChange::Pinned(_) => Self { pinned: Some(traits.pinned), ..none },
+            MemoryChange::AddUses(uses) => Self { added_uses: Some(*uses), ..none },
+            MemoryChange::Causes(_) => Self { causes: Some(traits.causes.clone()), ..none },
         }
+    }
+
+    /// Brings a memory back to these fields.
+    fn restore(self, memory: &mut Memory) {
+        let (item, traits) = (&mut memory.item, &mut memory.traits);
+        item.text = self.text.unwrap_or_else(|| std::mem::take(&mut item.text));
+        item.trust = self.trust.unwrap_or(item.trust);
+        item.taint = self.taint.unwrap_or(item.taint);
+        traits.status = self.status.unwrap_or(traits.status);
+        traits.importance = self.importance.unwrap_or(traits.importance);
+        traits.pinned = self.pinned.unwrap_or(traits.pinned);
+        traits.uses = traits.uses.saturating_sub(self.added_uses.unwrap_or(0));
+        traits.entities = self.entities.unwrap_or_else(|| std::mem::take(&mut traits.entities));
+        traits.causes = self.causes.unwrap_or_else(|| std::mem::take(&mut traits.causes));
     }
 }
 
@@ -209,14 +241,13 @@ fn change_memory(
 ) -> Result<(), StoreError> {
     codec::check_bytes("name of changes", batch, MAX_BATCH_BYTES)?;
     let mut memory = existing_memory(conn, id)?;
-    let before = codec::to_json("state of a memory", &FormerState::of(&memory))?;
+    let before = codec::to_json("state of a memory", &FormerState::before(&memory, change))?;
     let sql = "INSERT INTO memory_change (batch, n, at, before) VALUES (?1, ?2, ?3, ?4)";
     execute(conn, sql, params![batch, memory.row, at.as_millis(), before])?;
     let sql = "DELETE FROM memory_change WHERE id <= (SELECT max(id) FROM memory_change) - ?1";
     execute(conn, sql, [MAX_CHANGES])?;
     match change {
         MemoryChange::Text { text, entities } => {
-            codec::check_size("memory", text)?;
             memory.item.text.clone_from(text);
             memory.traits.entities.clone_from(entities);
         }
@@ -226,41 +257,40 @@ fn change_memory(
         MemoryChange::Taint(taint) => memory.item.taint = memory.item.taint.max(*taint),
         MemoryChange::Importance(importance) => memory.traits.importance = *importance,
         MemoryChange::Pinned(pinned) => memory.traits.pinned = *pinned,
-        MemoryChange::AddUses(uses) => memory.traits.uses = memory.traits.uses.saturating_add(*uses),
+        MemoryChange::AddUses(uses) => {
+            memory.traits.uses = memory.traits.uses.saturating_add(*uses).min(MAX_USES);
+        }
         MemoryChange::Causes(causes) => memory.traits.causes.clone_from(causes),
     }
-    write_state(conn, memory.row, &FormerState::of(&memory))
+    write_state(conn, &memory)
 }
 
 /// Writes only what differs, since changes of a text or a status make its vector stale.
-fn write_state(conn: &Connection, row: i64, state: &FormerState) -> Result<(), StoreError> {
-    if state.taint == Taint::External && state.trust != MemoryTrust::Working {
+fn write_state(conn: &Connection, memory: &Memory) -> Result<(), StoreError> {
+    let Memory { item, traits, row, .. } = memory;
+    if item.taint == Taint::External && item.trust != MemoryTrust::Working {
         return Err(StoreError::TaintedTrust);
     }
-    let traits = super::MemoryTraits {
-        importance: state.importance,
-        entities: state.entities.clone(),
-        causes: state.causes.clone(),
-        ..super::MemoryTraits::default()
-    };
-    check_traits(&traits)?;
+    codec::check_bytes("memory", &item.text, MAX_MEMORY_BYTES)?;
+    check_traits(traits)?;
     let sql =
         "UPDATE memory SET trust = ?2, taint = ?3, importance = ?4, pinned = ?5, uses = ?6 WHERE n = ?1";
-    let (trust, uses) = (to_name("trust", &state.trust)?, int(state.uses));
-    execute(conn, sql, params![row, trust, state.taint.as_str(), state.importance, state.pinned, uses])?;
+    let (trust, uses) = (to_name("trust", &item.trust)?, int(traits.uses));
+    execute(conn, sql, params![row, trust, item.taint.as_str(), traits.importance, traits.pinned, uses])?;
     let sql = "UPDATE memory SET entity_refs = ?2, causal_refs = ?3
                WHERE n = ?1 AND (entity_refs <> ?2 OR causal_refs <> ?3)";
-    let entities = codec::to_json("entities", &state.entities)?;
-    execute(conn, sql, params![row, entities, codec::to_json("causes", &state.causes)?])?;
+    let entities = codec::to_json("entities", &traits.entities)?;
+    execute(conn, sql, params![row, entities, codec::to_json("causes", &traits.causes)?])?;
     let sql = "UPDATE memory SET status = ?2 WHERE n = ?1 AND status <> ?2";
-    execute(conn, sql, params![row, to_name("memory status", &state.status)?])?;
+    execute(conn, sql, params![row, to_name("memory status", &traits.status)?])?;
     let sql = "UPDATE memory SET text = ?2, terms = ?3, edits = edits + 1 WHERE n = ?1 AND text <> ?2";
-    execute(conn, sql, params![row, state.text, extra_terms(&state.text)]).map(drop)
+    execute(conn, sql, params![row, item.text, extra_terms(&item.text)]).map(drop)
 }
 
 fn note_uses(conn: &Connection, rows: &[i64], at: Timestamp) -> Result<(), StoreError> {
-    let sql = "UPDATE memory SET uses = uses + 1, used_at = max(coalesce(used_at, ?2), ?2) WHERE n = ?1";
-    rows.iter().try_for_each(|row| execute(conn, sql, params![row, at.as_millis()]).map(drop))
+    let sql =
+        "UPDATE memory SET uses = min(uses + 1, ?3), used_at = max(coalesce(used_at, ?2), ?2) WHERE n = ?1";
+    rows.iter().try_for_each(|row| execute(conn, sql, params![row, at.as_millis(), int(MAX_USES)]).map(drop))
 }
 
 fn ask(conn: &Connection, question: &MemoryQuestion) -> Result<(), StoreError> {
@@ -292,7 +322,11 @@ fn undo_batch(conn: &Connection, batch: &str) -> Result<(), StoreError> {
         return Err(Conflict::Missing { what: "changes of memories", id: batch.to_owned() }.into());
     }
     for (row, state) in states {
-        write_state(conn, row, &state)?;
+        let memory = query_one(conn, "SELECT * FROM memory WHERE n = ?1", [row], decode_memory)?;
+        // Changes of a memory are deleted with it, so it is there.
+        let Some(mut memory) = memory else { continue };
+        state.restore(&mut memory);
+        write_state(conn, &memory)?;
     }
     execute(conn, "UPDATE memory_change SET undone = 1 WHERE batch = ?1", [batch]).map(drop)
 }

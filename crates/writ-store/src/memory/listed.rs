@@ -1,6 +1,7 @@
 //! Lists and counts of memories.
 
 use rusqlite::{Connection, params};
+use writ_types::id::MemoryId;
 use writ_types::unit::Timestamp;
 
 use super::{ChangeBatch, Memory, MemoryStatus, QuestionKind, decode_memory};
@@ -59,27 +60,46 @@ pub(crate) fn memories_with_status(
     query(conn, sql, params![to_name("memory status", &status)?, codec::limit(limit)], decode_memory)
 }
 
-pub(crate) fn rows_within(
-    conn: &Connection,
-    start: Timestamp,
-    end: Timestamp,
-    limit: usize,
-) -> Result<Vec<i64>, StoreError> {
-    // What happened at another time than it was remembered at belongs to that time.
-    let sql = "SELECT n, at AS moment FROM memory
-                   WHERE at >= ?1 AND at < ?2 AND happened IS NULL AND status = 'active'
-               UNION ALL
-               SELECT n, happened FROM memory
-                   WHERE happened >= ?1 AND happened < ?2 AND status = 'active'
-               ORDER BY moment DESC, n DESC LIMIT ?3";
-    let span = params![start.as_millis(), end.as_millis(), codec::limit(limit)];
-    query(conn, sql, span, |row| Ok(row.get("n")?))
-}
-
 pub(crate) fn open_questions(conn: &Connection, limit: usize) -> Result<Vec<OpenQuestion>, StoreError> {
     let sql = "SELECT * FROM memory_question WHERE state = 'open' ORDER BY id LIMIT ?1";
+    read_questions(conn, sql, params![codec::limit(limit)])
+}
+
+/// Returns the open questions about one memory, in either place, oldest first.
+pub(crate) fn questions_about(
+    conn: &Connection,
+    memory: MemoryId,
+    limit: usize,
+) -> Result<Vec<OpenQuestion>, StoreError> {
+    let sql = "SELECT q.* FROM memory_question q JOIN memory m ON m.n = q.n OR m.n = q.other
+               WHERE m.id = ?1 AND q.state = 'open' ORDER BY q.id LIMIT ?2";
+    read_questions(conn, sql, params![memory.to_string(), codec::limit(limit)])
+}
+
+/// Returns the rows that the owner was asked about with a kind of question, answered or not, ascending, and how many of these
+/// questions are open.
+pub(crate) fn rows_asked(conn: &Connection, kind: QuestionKind) -> Result<(Vec<i64>, usize), StoreError> {
+    let sql = "SELECT n, state = 'open' AS open FROM memory_question WHERE kind = ?1 ORDER BY n";
+    let asked: Vec<(i64, bool)> = query(conn, sql, [to_name("kind of a question", &kind)?], |row| {
+        Ok((row.get("n")?, row.get("open")?))
+    })?;
+    let open = asked.iter().filter(|(_, open)| *open).count();
+    Ok((asked.into_iter().map(|(row, _)| row).collect(), open))
+}
+
+/// Returns the rows of which a change was undone that a batch with such a beginning of its name had made, ascending.
+pub(crate) fn rows_undone(conn: &Connection, beginning: &str) -> Result<Vec<i64>, StoreError> {
+    let sql = "SELECT DISTINCT n FROM memory_change WHERE undone = 1 AND substr(batch, 1, length(?1)) = ?1 ORDER BY n";
+    query(conn, sql, [beginning], |row| Ok(row.get("n")?))
+}
+
+fn read_questions(
+    conn: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<OpenQuestion>, StoreError> {
     let at_row = |row: i64| query_one(conn, "SELECT * FROM memory WHERE n = ?1", [row], decode_memory);
-    let questions = query(conn, sql, [codec::limit(limit)], |row| {
+    let questions = query(conn, sql, params, |row| {
         let Some(memory) = at_row(row.get("n")?)? else { return Ok(None) };
         Ok(Some(OpenQuestion {
             id: row.get("id")?,

@@ -269,6 +269,124 @@ fn syntax_of_the_index_is_only_words() {
     assert_eq!(found(&home, &"x".repeat(1_000_000), None), Vec::<String>::new());
 }
 
+fn space(home: &TestHome) -> VectorSpace {
+    home.store.blocking().vector_spaces().expect("reads").pop().expect("a space")
+}
+
+fn put(rows: &[i64], done_to: i64) -> Op {
+    let vector = |row: &i64| NewVector { row: *row, edits: 0, code: vec![0], numbers: vec![1.0; 8] };
+    let vectors = rows.iter().map(vector).collect();
+    Op::Memory(MemoryOp::PutVectors { space: 1, vectors, done_to, skipped: Vec::new() })
+}
+
+fn open_space() -> Op {
+    Op::Memory(MemoryOp::OpenSpace { model: "m".to_owned(), dimension: 8 })
+}
+
+fn unembedded_rows(home: &TestHome, limit: usize) -> (Vec<i64>, i64) {
+    let (memories, done_to) = home.store.blocking().unembedded(1, limit).expect("reads");
+    (memories.into_iter().map(|memory| memory.row).collect(), done_to)
+}
+
+/// The number of the last memory is used again when it was forgotten.
+#[test]
+fn a_memory_with_the_number_of_a_forgotten_one_gets_a_vector() {
+    let home = TestHome::new();
+    home.commit(vec![open_space(), remember(1, "one", None), remember(2, "two", None)]);
+    home.commit(vec![put(&[1, 2], 2)]);
+    assert_eq!(unembedded_rows(&home, 10), (vec![], 2));
+    home.commit(vec![Op::Forget { memory: memory(2, "", None).id }, remember(3, "three", None)]);
+    assert_eq!(unembedded_rows(&home, 10), (vec![2], 2));
+    home.commit(vec![put(&[2], 2)]);
+    assert_eq!(unembedded_rows(&home, 10), (vec![], 2));
+}
+
+/// A model that has another dimension for a while finds its vectors again, and only what is missing is embedded.
+#[test]
+fn a_space_that_is_opened_again_lacks_only_what_came_meanwhile() {
+    let home = TestHome::new();
+    home.commit((1..=5).map(|n| remember(n, &format!("fact {n}"), None)).collect());
+    home.commit(vec![open_space(), put(&[1, 2, 4], 5)]);
+    assert_eq!(
+        unembedded_rows(&home, 10),
+        (vec![], 5),
+        "three and five were looked at, and cannot be embedded"
+    );
+    home.commit(vec![open_space()]);
+    assert_eq!((space(&home).id, space(&home).done_to), (1, 0));
+    assert_eq!(unembedded_rows(&home, 1), (vec![3], 3));
+    assert_eq!(unembedded_rows(&home, 10), (vec![3, 5], 5));
+    assert_eq!(home.store.blocking().codes_after(1, 0, 10).expect("reads").len(), 3, "the others stay");
+}
+
+/// A change that another one has followed is taken back alone.
+#[test]
+fn an_undo_restores_the_field_that_was_changed() {
+    let home = TestHome::new();
+    home.commit(vec![remember(1, "the host is heron", None)]);
+    let id = memory(1, "", None).id;
+    let change = |batch: &str, change| {
+        Op::Memory(MemoryOp::Change { memory: id, change, batch: batch.to_owned(), at: at(5) })
+    };
+    let text = MemoryChange::Text { text: "the host is egret".to_owned(), entities: Vec::new() };
+    home.commit(vec![
+        change("merge", MemoryChange::AddUses(7)),
+        change("merge", MemoryChange::Status(MemoryStatus::Archived)),
+        change("edit", text),
+        change("edit", MemoryChange::Importance(900)),
+        Op::Memory(MemoryOp::Used { rows: vec![1], at: at(6) }),
+    ]);
+    let row = || home.store.blocking().memory(id).expect("reads").expect("there");
+    home.commit(vec![Op::Memory(MemoryOp::Undo { batch: "merge".to_owned() })]);
+    let undone = row();
+    assert_eq!(
+        (undone.traits.status, undone.traits.uses),
+        (MemoryStatus::Active, 1),
+        "the use since then counts"
+    );
+    assert_eq!((undone.item.text.as_str(), undone.traits.importance), ("the host is egret", 900));
+    assert_eq!(home.store.blocking().memory_rows_undone("mer").expect("reads"), [1]);
+    assert_eq!(home.store.blocking().memory_rows_undone("edit").expect("reads"), Vec::<i64>::new());
+    home.commit(vec![Op::Memory(MemoryOp::Undo { batch: "edit".to_owned() })]);
+    assert_eq!((row().item.text.as_str(), row().traits.importance), ("the host is heron", 500));
+    assert!(home.try_commit(vec![Op::Memory(MemoryOp::Undo { batch: "edit".to_owned() })]).is_err());
+}
+
+#[test]
+fn uses_and_texts_are_bounded() {
+    let home = TestHome::new();
+    let mut used = memory(1, "used", None);
+    used.traits.uses = u64::MAX;
+    home.commit(vec![Op::Remember(Box::new(used)), Op::Memory(MemoryOp::Used { rows: vec![1], at: at(1) })]);
+    let row = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
+    assert_eq!(row.traits.uses, MAX_USES);
+    let long = "x".repeat(MAX_MEMORY_BYTES + 1);
+    assert!(matches!(home.try_commit(vec![remember(2, &long, None)]), Err(StoreError::TooLarge { .. })));
+    home.commit(vec![remember(2, &long[1..], None)]);
+}
+
+/// Rows: SIL-389
+#[test]
+fn references_are_columns_with_an_index() {
+    let home = TestHome::new();
+    let conn = Connection::open(home.path()).expect("opens");
+    let sql: String = conn
+        .query_row("SELECT sql FROM sqlite_master WHERE name = 'memory'", [], |row| row.get(0))
+        .expect("there");
+    assert!(sql.contains("entity_refs") && sql.contains("causal_refs"), "{sql}");
+    for (sql, index) in [
+        ("SELECT n FROM memory_entity WHERE entity = 'anna' ORDER BY n DESC", "PRIMARY KEY (entity=?)"),
+        ("SELECT n FROM memory_cause WHERE cause = 'x' ORDER BY n", "PRIMARY KEY (cause=?)"),
+        ("DELETE FROM memory_entity WHERE n = 1", "memory_entity_n (n=?)"),
+        ("DELETE FROM memory_cause WHERE n = 1", "memory_cause_n (n=?)"),
+    ] {
+        let plan: String = conn
+            .query_row(&format!("EXPLAIN QUERY PLAN {sql}"), [], |row| row.get("detail"))
+            .expect("a plan");
+        assert!(plan.contains(index), "{sql}: {plan}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_query_is_an_error(text in "\\PC{0,60}|[\"*^(){}:+\\-a-zA-Z \0]{0,60}") {

@@ -12,6 +12,9 @@ pub const MAX_MODEL_BYTES: usize = 256;
 /// The number that the keys of two spaces lie apart: more rows than any table will have.
 const KEYS_OF_SPACE: i64 = 1 << 40;
 
+/// The memories of one read that are looked at for those without a vector.
+const LOOKED_AT_ONCE: usize = 2_000;
+
 /// The vectors of one model of one dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorSpace {
@@ -76,7 +79,9 @@ pub(crate) fn spaces(conn: &Connection) -> Result<Vec<VectorSpace>, StoreError> 
 
 pub(super) fn open_space(conn: &Connection, model: &str, dimension: u32) -> Result<(), StoreError> {
     codec::check_bytes("name of a model", model, MAX_MODEL_BYTES)?;
-    let sql = "INSERT OR IGNORE INTO memory_space (model, dimension) VALUES (?1, ?2)";
+    // Vectors of before stay; memories that have changed or were added meanwhile are found by looking at all again.
+    let sql = "INSERT INTO memory_space (model, dimension) VALUES (?1, ?2)
+               ON CONFLICT (model, dimension) DO UPDATE SET done_to = 0";
     execute(conn, sql, params![model, dimension]).map(drop)
 }
 
@@ -188,9 +193,14 @@ pub(crate) fn unembedded(
     if !changed.is_empty() {
         return Ok((changed, done_to));
     }
-    let sql = "SELECT * FROM memory WHERE n > ?1 ORDER BY n LIMIT ?2";
-    let mut next = query(conn, sql, params![done_to, codec::limit(limit)], decode_memory)?;
-    let done_to = next.last().map_or(done_to, |memory| memory.row);
-    next.retain(|memory| memory.traits.status == super::MemoryStatus::Active);
+    let sql = "SELECT max(n) FROM (SELECT n FROM memory WHERE n > ?1 ORDER BY n LIMIT ?2)";
+    let part = params![done_to, codec::limit(LOOKED_AT_ONCE)];
+    let last = query_one(conn, sql, part, |row| Ok(row.get::<_, Option<i64>>(0)?))?.flatten();
+    let Some(last) = last else { return Ok((Vec::new(), done_to)) };
+    let sql = "SELECT * FROM memory m WHERE n > ?1 AND n <= ?2 AND status = 'active'
+                   AND NOT EXISTS (SELECT 1 FROM memory_code WHERE key = ?3 + m.n) ORDER BY n LIMIT ?4";
+    let part = params![done_to, last, key_of(space, 0), codec::limit(limit)];
+    let next = query(conn, sql, part, decode_memory)?;
+    let done_to = if next.len() < limit { last } else { next.last().map_or(last, |memory| memory.row) };
     Ok((next, done_to))
 }

@@ -3,10 +3,11 @@
 //! A word that half of all memories have costs a pass over half a million rows and tells nothing. Words are therefore
 //! counted first, up to a bound, and the rarest are looked for until enough rows are in sight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
+use super::scope::{IN_SCOPE, MemoryScope, readable_rows};
 use super::terms::Query;
 use crate::codec;
 use crate::error::StoreError;
@@ -20,13 +21,17 @@ const ENOUGH_ROWS: usize = 4_000;
 /// The most common words that are looked for together, where all are common.
 const COMMON_WORDS: usize = 3;
 
+/// The rows of common words of which those in scope are taken: what others may not read costs no more than this.
+const MAX_SCANNED: usize = 30_000;
+
 /// The two indexes: words, and pieces of words.
 const INDEXES: [&str; 2] = ["memory_fts", "memory_terms"];
 
-/// Returns rows with their score by BM25, larger is better; best first.
+/// Returns rows of a scope with their score by BM25, larger is better; best first.
 pub(crate) fn word_candidates(
     conn: &Connection,
     text: &str,
+    scope: MemoryScope,
     limit: usize,
 ) -> Result<Vec<(i64, f64)>, StoreError> {
     let terms = Query::parse(text).terms;
@@ -41,20 +46,16 @@ pub(crate) fn word_candidates(
         }
         counted.sort_unstable();
         // Of what both indexes find the scores are added.
-        for (row, score) in rows_of_terms(conn, index, &counted)? {
+        for (row, score) in rows_of_terms(conn, index, &counted, scope)? {
             *found.entry(row).or_default() += score;
         }
     }
     let mut found: Vec<(i64, f64)> = found.into_iter().collect();
     found.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
-    found.truncate(limit);
+    let rows: Vec<i64> = found.iter().map(|(row, _)| *row).collect();
+    let readable: BTreeSet<i64> = readable_rows(conn, &rows, scope, limit)?.into_iter().collect();
+    found.retain(|(row, _)| readable.contains(row));
     Ok(found)
-}
-
-/// Returns how many rows have a word, at most `most`.
-pub(crate) fn count_with_word(conn: &Connection, word: &str, most: usize) -> Result<usize, StoreError> {
-    let Some(term) = Query::parse(word).terms.into_iter().next() else { return Ok(0) };
-    count_rows(conn, INDEXES[0], &term, most)
 }
 
 fn count_rows(conn: &Connection, index: &str, term: &str, most: usize) -> Result<usize, StoreError> {
@@ -69,10 +70,11 @@ fn rows_of_terms(
     conn: &Connection,
     index: &str,
     counted: &[(usize, &str)],
+    scope: MemoryScope,
 ) -> Result<Vec<(i64, f64)>, StoreError> {
     let Some((fewest, _)) = counted.first() else { return Ok(Vec::new()) };
     if *fewest >= MAX_COUNTED {
-        return newest_rows(conn, index, counted);
+        return newest_rows(conn, index, counted, scope);
     }
     let mut sum = 0_usize;
     let chosen = counted.iter().take_while(|(count, _)| {
@@ -92,12 +94,20 @@ fn newest_rows(
     conn: &Connection,
     index: &str,
     counted: &[(usize, &str)],
+    scope: MemoryScope,
 ) -> Result<Vec<(i64, f64)>, StoreError> {
     let terms: Vec<&str> = counted.iter().take(COMMON_WORDS).map(|(_, term)| *term).collect();
-    let sql =
-        format!("SELECT rowid FROM {index} WHERE {index} MATCH ?1 ORDER BY rowid DESC LIMIT {MAX_COUNTED}");
+    let sql = format!(
+        "SELECT m.n FROM
+             (SELECT rowid AS n FROM {index} WHERE {index} MATCH ?5 ORDER BY rowid DESC LIMIT {MAX_SCANNED}) f
+             CROSS JOIN memory m ON m.n = f.n
+         WHERE {IN_SCOPE} ORDER BY f.n DESC LIMIT {MAX_COUNTED}"
+    );
+    let (session, secret, start, end) = scope.values();
     for words in (1..=terms.len()).rev() {
-        let rows: Vec<i64> = codec::query(conn, &sql, [terms[..words].join(" AND ")], |row| Ok(row.get(0)?))?;
+        let expression = terms[..words].join(" AND ");
+        let values = params![session, secret, start, end, expression];
+        let rows: Vec<i64> = codec::query(conn, &sql, values, |row| Ok(row.get(0)?))?;
         if !rows.is_empty() {
             // A hair less for each older one, so that the newest are first.
             return Ok(rows.into_iter().enumerate().map(|(n, row)| (row, 1.0 - n as f64 * 1e-6)).collect());

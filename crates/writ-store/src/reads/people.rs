@@ -12,8 +12,8 @@ use crate::batch::{Op, pending_usage};
 use crate::error::StoreError;
 use crate::keys::{self, IssuedKey, OrderRow};
 use crate::memory::{
-    self, ChangeBatch, Memory, MemoryHit, MemoryStats, MemoryStatus, OpenQuestion, Secrets, StoredCode,
-    StoredVector, VectorSpace,
+    self, ChangeBatch, Memory, MemoryHit, MemoryScope, MemoryStats, MemoryStatus, OpenQuestion, QuestionKind,
+    Secrets, StoredCode, StoredVector, VectorSpace,
 };
 use crate::readers::BlockingReads;
 use crate::settings;
@@ -62,13 +62,14 @@ reads! {
         fn memories_of_kind(kind: MemoryKind, secrets: Secrets, limit: usize) -> Vec<Memory> =
             |db| memory::memories_of_kind(&db.conn, kind, secrets, limit);
 
-        /// Returns rows that have words of a text, best first, with BM25. Common words are left out where rarer ones
-        /// find enough.
-        fn word_candidates(text: &str, limit: usize) -> Vec<(i64, f64)> =
-            |db| memory::word_candidates(&db.conn, &text, limit);
+        /// Returns rows of a scope that have words of a text, best first, with BM25. Common words are left out where rarer
+        /// ones find enough.
+        fn word_candidates(text: &str, scope: MemoryScope, limit: usize) -> Vec<(i64, f64)> =
+            |db| memory::word_candidates(&db.conn, &text, scope, limit);
 
-        /// Returns how many memories have a word, at most `most`.
-        fn count_with_word(word: &str, most: usize) -> usize = |db| memory::count_with_word(&db.conn, &word, most);
+        /// Returns the first of these rows that are in a scope, in their order.
+        fn readable_rows(rows: &[i64], scope: MemoryScope, limit: usize) -> Vec<i64> =
+            |db| memory::readable_rows(&db.conn, &rows, scope, limit);
 
         /// Returns the memories of these rows that are there, in the order of the rows.
         fn memories_at_rows(rows: &[i64]) -> Vec<Memory> = |db| memory::memories_at_rows(&db.conn, &rows);
@@ -80,9 +81,13 @@ reads! {
         fn memories_with_status(status: MemoryStatus, limit: usize) -> Vec<Memory> =
             |db| memory::memories_with_status(&db.conn, status, limit);
 
-        /// Returns the rows of active memories that are of a span of time or happened in it, newest first.
-        fn memory_rows_within(start: Timestamp, end: Timestamp, limit: usize) -> Vec<i64> =
-            |db| memory::rows_within(&db.conn, start, end, limit);
+        /// Returns the rows of a scope, newest first.
+        fn memory_rows_within(scope: MemoryScope, limit: usize) -> Vec<i64> =
+            |db| memory::rows_within(&db.conn, scope, limit);
+
+        /// Returns the rows of a scope that refer to a name, newest first.
+        fn memory_rows_about(name: &str, scope: MemoryScope, limit: usize) -> Vec<i64> =
+            |db| memory::rows_about(&db.conn, &name, scope, limit);
 
         /// Returns the memories that refer to a name, newest first.
         fn memories_about(entity: &str, limit: usize) -> Vec<Memory> =
@@ -108,6 +113,18 @@ reads! {
 
         /// Returns the questions about memories that wait for the owner, oldest first.
         fn memory_questions(limit: usize) -> Vec<OpenQuestion> = |db| memory::open_questions(&db.conn, limit);
+
+        /// Returns the open questions about one memory, oldest first.
+        fn memory_questions_about(memory: MemoryId, limit: usize) -> Vec<OpenQuestion> =
+            |db| memory::questions_about(&db.conn, memory, limit);
+
+        /// Returns the rows that the owner was asked about with a kind of question, answered or not, ascending, and how many
+        /// of these questions are open.
+        fn memory_rows_asked(kind: QuestionKind) -> (Vec<i64>, usize) = |db| memory::rows_asked(&db.conn, kind);
+
+        /// Returns the rows of which the owner has undone a change that a batch with such a beginning of its name had made,
+        /// ascending.
+        fn memory_rows_undone(beginning: &str) -> Vec<i64> = |db| memory::rows_undone(&db.conn, &beginning);
 
         /// Returns the changes that can be undone, the last first.
         fn memory_changes(limit: usize) -> Vec<ChangeBatch> = |db| memory::last_changes(&db.conn, limit);

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::id::SessionId;
+use crate::id::{MemoryId, SessionId};
 use crate::taint::Taint;
 use crate::unit::{MicroUsd, Tokens};
 
@@ -41,6 +41,20 @@ pub struct ContextView {
     pub pins: Vec<u64>,
     /// The compactions, newest first; at most 20.
     pub compactions: Vec<CompactionSummary>,
+    /// The memories that the last message brought, best first, since the engine was started; at most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recalled: Vec<RecallReason>,
+}
+
+/// A memory that a message has brought into the context, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecallReason {
+    /// The memory.
+    pub id: MemoryId,
+    /// How it begins, on one line.
+    pub begins: String,
+    /// The reasons, such as `words (2.), meaning (0.61), about anna`.
+    pub why: String,
 }
 
 /// One item of a context.

@@ -31,8 +31,6 @@ pub enum MemorySource {
     /// An agent.
     #[default]
     Agent,
-    /// A bundle that was imported.
-    Import,
 }
 
 /// The kind of a question about a memory.
@@ -212,6 +210,40 @@ pub struct MemoryAnswer {
     pub id: MemoryId,
     /// True: it is so, and what contradicts it is not; false: it is put aside.
     pub confirm: bool,
+}
+
+/// The effect of the owner's word about a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryOutcome {
+    /// It is so.
+    Confirmed,
+    /// It is not so, and was put aside.
+    PutAside,
+    /// It stays as it was; the questions about it are answered.
+    Stays,
+}
+
+/// The changes that the owner's word about a memory has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnsweredMemory {
+    /// The name of the changes.
+    pub batch: String,
+    /// Their number.
+    pub changes: u64,
+    /// The effect on the memory.
+    pub outcome: MemoryOutcome,
+    /// The memories that contradicted it and were put aside.
+    pub others: Vec<MemoryId>,
+}
+
+/// Names the changes to undo.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryUndoing {
+    /// The name of the changes; `None`: the last ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
 }
 
 /// The changes that were made, or undone.

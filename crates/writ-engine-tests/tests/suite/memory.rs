@@ -1,0 +1,386 @@
+//! The memory of an engine with a scripted embedding server: its vectors, its consolidation, and the owner's word.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use writ_memory::config::EmbedderKind;
+use writ_models::Models;
+use writ_models::config::{ModelRole, ModelsConfig, ProviderKind, ProviderTable};
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::memory::{MemorySource, MemoryTraits};
+use writ_testbed::embedding_server::{EmbeddingServer, TextAnswer};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
+use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::error::Exit;
+use writ_types::id::MemoryId;
+use writ_types::taint::Taint;
+
+use crate::harness::{BEGIN, NoSecrets, TestEngine};
+use crate::jobs::{job, until_run};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The longest wait for what comes by itself: a test fails then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine with an embedding server, and a chat model that follows its script.
+struct EmbeddingEngine {
+    handed: TestEngine,
+    embedder: EmbeddingServer,
+    chat: ModelServer,
+    // The servers run on it; dropped last.
+    _runtime: Runtime,
+}
+
+fn table(base_url: String) -> ProviderTable {
+    ProviderTable { kind: Some(ProviderKind::OpenAi), base_url: Some(base_url), ..ProviderTable::default() }
+}
+
+impl EmbeddingEngine {
+    fn start(
+        script: impl FnMut(&str) -> TextAnswer + Send + 'static,
+        chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    ) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let embedder = runtime.block_on(EmbeddingServer::start(script)).expect("serves");
+        let chat = runtime.block_on(ModelServer::start(chat)).expect("serves");
+        let mut config = ModelsConfig::default();
+        config.models.default = Some("chat/scripted".to_owned());
+        config.models.roles.insert(ModelRole::Embedding, "embed/words".to_owned());
+        config.providers.insert("chat".to_owned(), table(chat.base_url()));
+        config.providers.insert("embed".to_owned(), table(embedder.base_url()));
+        let handed = TestEngine::with(
+            |parts| {
+                let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
+                parts.models = Some(models.expect("models"));
+                parts.config.memory.config.embedder = EmbedderKind::Model;
+            },
+            |_| |_: &ParsedRequest| Reply::text("It is not asked."),
+        );
+        Self { handed, embedder, chat, _runtime: runtime }
+    }
+
+    /// Lets the job that makes vectors run once; returns how it ended.
+    async fn embed(&self) -> String {
+        self.handed.clock.go_on(MINUTE);
+        until_run(&self.handed, "memory.embed", self.handed.clock.now()).await.last_result
+    }
+
+    /// The model's dimension, the number of vectors, and their use, of each space.
+    async fn spaces(&self) -> Vec<(u64, u64, bool)> {
+        let stats = self.handed.call("memory.stats", json!({})).await.expect("counts");
+        let row = |row: &Value| {
+            (
+                row["dimension"].as_u64().expect("a number"),
+                row["count"].as_u64().expect("a number"),
+                row["serving"] == true,
+            )
+        };
+        stats["vectors"].as_array().expect("a list").iter().map(row).collect()
+    }
+}
+
+async fn add(handed: &TestEngine, text: &str) -> String {
+    let added = handed.call("memory.add", json!({ "text": text })).await.expect("stored");
+    added["id"].as_str().expect("an id").to_owned()
+}
+
+async fn search(handed: &TestEngine, query: &str) -> Value {
+    handed.call("memory.search", json!({ "query": query })).await.expect("searches")
+}
+
+async fn found(handed: &TestEngine, query: &str) -> Vec<String> {
+    let hits = search(handed, query).await;
+    let text = |hit: &Value| hit["text"].as_str().expect("a text").to_owned();
+    hits["hits"].as_array().expect("hits").iter().map(text).collect()
+}
+
+fn silent(_: &ParsedRequest) -> Reply {
+    Reply::text("Done.")
+}
+
+/// Texts that a server refuses, that it has no number for, and that are too long for its model, in one request with others: each
+/// other one has its vector at once, and nothing is asked again.
+#[test]
+fn a_text_that_cannot_be_embedded_costs_no_other_its_vector_and_is_asked_for_once() {
+    let script = |text: &str| match text {
+        text if text.contains("poison") => TextAnswer::Status(400, "the input is invalid".to_owned()),
+        text if text.contains("nan") => TextAnswer::NotANumber(32),
+        text if text.len() > 2_000 => TextAnswer::Status(500, "input is too large to process".to_owned()),
+        _ => TextAnswer::Vector(32),
+    };
+    let engine = EmbeddingEngine::start(script, silent);
+    engine.handed.runtime.block_on(async {
+        for n in 0..8 {
+            add(&engine.handed, &format!("The drawer {n} holds a different thing each")).await;
+        }
+        add(&engine.handed, "poison is in the red bottle").await;
+        add(&engine.handed, "her nan knits socks").await;
+        add(&engine.handed, &format!("A long report {}", "word ".repeat(800))).await;
+        assert_eq!(engine.embed().await, "ok");
+        assert_eq!(engine.spaces().await, [(32, 9, true)], "all but two");
+        let asked = engine.embedder.requests().len();
+        assert_eq!(engine.embed().await, "ok");
+        assert_eq!(engine.embedder.requests().len(), asked, "nothing is paid twice");
+        assert_eq!(found(&engine.handed, "poison bottle").await[0], "poison is in the red bottle");
+    });
+    engine.handed.end();
+}
+
+/// Some servers take ten texts at once; the number is learnt.
+#[test]
+fn a_server_that_takes_few_texts_is_sent_few() {
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(32), silent);
+    engine.handed.runtime.block_on(async {
+        engine.embedder.limit_texts(10);
+        for part in 0..2 {
+            for n in 0..24 {
+                add(&engine.handed, &format!("In box {part} there is the thing of number {n}")).await;
+            }
+            let before = engine.embedder.requests().len();
+            assert_eq!(engine.embed().await, "ok");
+            assert_eq!(engine.spaces().await, [(32, 24 * (part + 1), true)]);
+            let requests = engine.embedder.requests().split_off(before);
+            let refused = requests.iter().filter(|texts| texts.len() > 10).count();
+            assert_eq!(refused == 0, part == 1, "{refused} requests were refused in part {part}");
+        }
+    });
+    engine.handed.end();
+}
+
+/// A model that changes its dimension: the old vectors serve until the new ones are there. One that changes to and fro costs one
+/// request of texts a run, and comes to rest in the dimension that stays.
+///
+/// Rows: SIL-393 (in part: a changed memory has a new vector)
+#[test]
+fn a_model_that_changes_its_dimension_is_followed_and_not_paid_in_circles() {
+    let dimension = Arc::new(AtomicUsize::new(16));
+    let current = Arc::clone(&dimension);
+    let engine = EmbeddingEngine::start(move |_| TextAnswer::Vector(current.load(Ordering::SeqCst)), silent);
+    engine.handed.runtime.block_on(async {
+        let cat = add(&engine.handed, "Tom has a cat").await;
+        add(&engine.handed, "The fence is green").await;
+        assert_eq!(engine.embed().await, "ok");
+        assert_eq!(engine.spaces().await, [(16, 2, true)]);
+        assert_eq!(found(&engine.handed, "kitten").await, ["Tom has a cat"], "no word is the same");
+        engine
+            .handed
+            .call("memory.edit", json!({ "id": cat, "text": "Tom has a car" }))
+            .await
+            .expect("edited");
+        assert_eq!(engine.embed().await, "ok");
+        assert_eq!(found(&engine.handed, "automobile").await, ["Tom has a car"]);
+        assert_eq!(found(&engine.handed, "kitten").await, Vec::<String>::new(), "the old vector is gone");
+        dimension.store(24, Ordering::SeqCst);
+        add(&engine.handed, "The door is blue").await;
+        for _ in 0..3 {
+            engine.embed().await;
+        }
+        assert_eq!(engine.spaces().await, [(24, 3, true)]);
+        // To and fro, with something new each time.
+        for n in 0..10 {
+            dimension.store(if n % 2 == 0 { 16 } else { 24 }, Ordering::SeqCst);
+            add(&engine.handed, &format!("The shelf {n} is full")).await;
+            let before = engine.embedder.requests().len();
+            engine.embed().await;
+            let asked = engine.embedder.requests().len() - before;
+            assert!(asked <= 3, "{asked} requests in run {n}");
+        }
+        dimension.store(16, Ordering::SeqCst);
+        for _ in 0..4 {
+            engine.embed().await;
+        }
+        assert_eq!(engine.spaces().await, [(16, 13, true)]);
+        let before = engine.embedder.requests().len();
+        engine.embed().await;
+        assert_eq!(engine.embedder.requests().len(), before);
+    });
+    engine.handed.end();
+}
+
+/// The embedder is away: words find alone, and say so. A text without a vector is no embedder that is away.
+#[test]
+fn an_embedder_that_is_away_is_left_alone_and_a_single_bad_text_is_not_that() {
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Status(503, "busy".to_owned()), silent);
+    engine.handed.runtime.block_on(async {
+        add(&engine.handed, "Tom has a cat").await;
+        assert!(engine.embed().await.starts_with("memory.embedder"), "{}", engine.embed().await);
+        assert_eq!(found(&engine.handed, "cat").await, ["Tom has a cat"]);
+        engine.embedder.set_script(|text| {
+            if text.contains("nan") { TextAnswer::NotANumber(16) } else { TextAnswer::Vector(16) }
+        });
+        assert_eq!(engine.embed().await, "ok");
+        let bad = search(&engine.handed, "nan").await;
+        assert!(bad["note"].as_str().is_some_and(|note| note.contains("by words alone")), "{bad}");
+        let next = search(&engine.handed, "kitten").await;
+        assert_eq!((&next["hits"][0]["text"], &next["note"]), (&json!("Tom has a cat"), &Value::Null));
+        engine.embedder.set_script(|_| TextAnswer::Status(503, "busy".to_owned()));
+        assert_eq!(search(&engine.handed, "kitten").await["hits"], json!([]));
+        engine.embedder.set_script(|_| TextAnswer::Vector(16));
+        let before = engine.embedder.requests().len();
+        assert_eq!(search(&engine.handed, "kitten").await["hits"], json!([]), "it is left alone for a while");
+        assert_eq!(engine.embedder.requests().len(), before);
+        engine.handed.clock.go_on(MINUTE);
+        assert_eq!(found(&engine.handed, "kitten").await, ["Tom has a cat"]);
+    });
+    engine.handed.end();
+}
+
+/// A call of which the answer comes too late for its search is counted all the same.
+#[test]
+fn a_search_waits_a_little_and_the_call_is_counted_in_the_end() {
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(16), silent);
+    engine.handed.runtime.block_on(async {
+        add(&engine.handed, "Tom has a cat").await;
+        assert_eq!(engine.embed().await, "ok");
+        let calls = || engine.handed.facts("model_called").len();
+        let before = calls();
+        engine.embedder.hold();
+        assert_eq!(found(&engine.handed, "the cat").await, ["Tom has a cat"]);
+        assert_eq!(calls(), before);
+        engine.embedder.go_on();
+        let counted = async {
+            while calls() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, counted).await.expect("the call is in the ledger");
+    });
+    engine.handed.end();
+}
+
+/// A message brings the memory that means the same in other words, and it is counted as used.
+#[test]
+fn a_message_recalls_by_meaning() {
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(64), silent);
+    engine.handed.runtime.block_on(async {
+        let cat = add(&engine.handed, "Tom has a cat").await;
+        assert_eq!(engine.embed().await, "ok");
+        let (session, exit, _) = engine.handed.send(None, "one", "kitten").await;
+        assert_eq!(exit, Exit::Done);
+        let sent = format!("{:?}", engine.chat.recorded_requests());
+        assert!(sent.contains("Tom has a cat"), "{sent}");
+        let shown = engine.handed.call("memory.show", json!({ "id": cat })).await.expect("shown");
+        assert_eq!(shown["uses"], 1);
+        let context = engine.handed.call("context.show", json!({ "session": session })).await.expect("shown");
+        let recalled = &context["recalled"][0];
+        assert_eq!((&recalled["id"], &recalled["begins"]), (&json!(cat), &json!("Tom has a cat")));
+        assert!(recalled["why"].as_str().is_some_and(|why| why.starts_with("meaning (")), "{recalled}");
+    });
+    engine.handed.end();
+}
+
+fn working(n: u128, text: &str, taint: Taint) -> (MemoryId, Op) {
+    let id = MemoryId::from_parts(BEGIN, n);
+    let item = Remember {
+        text: text.to_owned(),
+        memory_kind: MemoryKind::Fact,
+        trust: MemoryTrust::Working,
+        taint,
+        secret: false,
+        session: None,
+    };
+    let traits = MemoryTraits { uses: 9, source: MemorySource::Agent, ..MemoryTraits::default() };
+    (id, Op::Remember(Box::new(NewMemory { id, item, at: BEGIN, traits })))
+}
+
+/// Rows: SIL-390 SIL-392
+#[test]
+fn consolidation_merges_asks_and_does_not_do_again_what_was_undone() {
+    let handed = TestEngine::new("", |_| silent);
+    handed.runtime.block_on(async {
+        let (used, used_op) = working(1, "the owner's bicycle is red", Taint::Owner);
+        let (read, read_op) = working(2, "a page says that the shop is closed", Taint::External);
+        handed.store.commit(Batch::synced(vec![used_op, read_op])).await.expect("stored");
+        add(&handed, "Anna lives in Rome").await;
+        add(&handed, "Anna lives in  Rome.").await;
+        // The first run was at the start, if there was one then: the next is half an hour later.
+        handed.clock.go_on(29 * MINUTE);
+        let late = handed.clock.now();
+        until_run(&handed, "asks.expire", late).await;
+        assert_ne!(job(&handed, "memory.consolidate").await.last_run, Some(late.to_string()));
+        handed.clock.go_on(MINUTE);
+        until_run(&handed, "memory.consolidate", handed.clock.now()).await;
+        assert_eq!(found(&handed, "Anna").await.len(), 1);
+        let pending = handed.call("memory.pending", json!({})).await.expect("listed");
+        let asked: Vec<&Value> = pending["questions"].as_array().expect("a list").iter().collect();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert_eq!((&asked[0]["kind"], &asked[0]["id"]), (&json!("promote"), &json!(used)));
+        let trust = || async {
+            let shown = handed.call("memory.show", json!({ "id": used })).await.expect("shown");
+            shown["trust"].clone()
+        };
+        assert_eq!(trust().await, "working");
+        let before = handed.facts("remembered").len();
+        let answer = json!({ "id": used, "confirm": true });
+        let confirmed = handed.call("memory.confirm", answer).await.expect("confirmed");
+        assert_eq!((&confirmed["outcome"], trust().await), (&json!("confirmed"), json!("verified")));
+        assert_eq!(handed.facts("remembered").len(), before + 1, "it is in the ledger");
+        let refused = handed.call("memory.confirm", json!({ "id": read, "confirm": true })).await;
+        assert!(refused.is_err(), "what others have written stays unverified");
+        let shown = handed.call("memory.show", json!({ "id": read })).await.expect("shown");
+        assert_eq!((&shown["trust"], &shown["taint"]), (&json!("working"), &json!("external")));
+        // The merge is not the last change any more, so it is named.
+        let stats = handed.call("memory.stats", json!({})).await.expect("counts");
+        let batches: Vec<&str> = stats["changes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|row| row["batch"].as_str())
+            .collect();
+        let merge = batches.iter().find(|batch| batch.starts_with("consolidation-")).expect("there");
+        handed.call("memory.undo", json!({ "batch": merge })).await.expect("undone");
+        assert_eq!(found(&handed, "Anna").await.len(), 2);
+        assert_eq!(trust().await, "verified", "other changes stay");
+        handed.clock.go_on(30 * MINUTE);
+        until_run(&handed, "memory.consolidate", handed.clock.now()).await;
+        assert_eq!(found(&handed, "Anna").await.len(), 2, "the owner's word stands");
+        assert!(handed.call("memory.undo", json!({ "batch": merge })).await.is_err());
+    });
+    handed.end();
+}
+
+/// A no about one of two that contradict puts it aside; where nothing waits, the answer says so.
+#[test]
+fn a_no_puts_aside_what_contradicts() {
+    let handed = TestEngine::new("", |_| silent);
+    handed.runtime.block_on(async {
+        let old = add(&handed, "The staging host is called heron").await;
+        let new = add(&handed, "The staging host is called egret").await;
+        let no = |id: &str| json!({ "id": id, "confirm": false });
+        let answered = handed.call("memory.confirm", no(&new)).await.expect("answered");
+        assert_eq!((&answered["outcome"], &answered["changes"]), (&json!("put_aside"), &json!(1)));
+        assert_eq!(found(&handed, "staging host").await, ["The staging host is called heron"]);
+        let refused = handed.call("memory.confirm", no(&old)).await.expect_err("nothing waits");
+        assert!(refused.outside.contains("nothing about this memory waits"), "{refused:?}");
+        assert_eq!(found(&handed, "staging host").await, ["The staging host is called heron"]);
+        handed.call("memory.undo", json!({})).await.expect("undone");
+        assert_eq!(found(&handed, "staging host").await.len(), 2);
+    });
+    handed.end();
+}
+
+/// Rows: SIL-395 (in part: an inferred preference is not used before the owner has confirmed it)
+#[test]
+fn a_preference_that_an_agent_infers_waits_for_the_owner() {
+    let script = |request: &ParsedRequest| match request.results().next() {
+        None => Reply::call("memory_store", json!({ "text": "The owner prefers tea", "kind": "preference" })),
+        Some(_) => Reply::text("Done."),
+    };
+    let handed = TestEngine::new("", |_| script);
+    handed.runtime.block_on(async {
+        assert_eq!(handed.say(None, "I had tea again").await.0, Exit::Done);
+        assert_eq!(found(&handed, "tea").await, Vec::<String>::new());
+        let pending = handed.call("memory.pending", json!({})).await.expect("listed");
+        assert_eq!(pending["questions"][0]["kind"], "preference");
+        let id = pending["pending"][0]["id"].clone();
+        handed.call("memory.confirm", json!({ "id": id, "confirm": true })).await.expect("confirmed");
+        assert_eq!(found(&handed, "tea").await, ["The owner prefers tea"]);
+        let pending = handed.call("memory.pending", json!({})).await.expect("listed");
+        assert_eq!(pending, json!({ "pending": [], "questions": [] }));
+    });
+    handed.end();
+}
