@@ -221,7 +221,7 @@ impl Sessions {
             },
             gates: gates_of(&row.metadata),
             budget,
-            context: SessionContext { pins: pins.unwrap_or_default() },
+            context: SessionContext { pins: pins.unwrap_or_default(), ..SessionContext::default() },
             ..SessionState::default()
         };
         let session = Arc::new(Session::new(id, terms, state));

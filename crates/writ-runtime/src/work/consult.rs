@@ -16,7 +16,8 @@ use writ_store::work::{ItemMove, WorkOp};
 use writ_types::api::work::StepState;
 use writ_types::taint::Taint;
 
-use super::{ItemCourse, attempt, end_stuck, move_on, stop_waiting};
+use super::moves::stop_waiting;
+use super::{ItemCourse, attempt, end_stuck, move_on};
 use crate::error::EngineError;
 use crate::planner::answer::{question_of, trace_of};
 use crate::planner::{PlannerMessage, PlannerRequest, request_ops};

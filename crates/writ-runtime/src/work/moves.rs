@@ -5,6 +5,7 @@ use std::sync::Arc;
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_store::error::StoreError;
 use writ_store::jobs::JobOp;
 use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _, WorkReads as _};
 use writ_store::work::{ItemMove, WorkOp};
@@ -150,6 +151,22 @@ async fn end_messages(services: &Services, course: &ItemCourse) -> Result<Vec<Op
         ops.push(Op::Work(WorkOp::EndTurn { message, exit: Exit::Interrupted.code(), said, at }));
     }
     Ok(ops)
+}
+
+/// Takes the messages back that wait for an item that does not go on, each in a commit of its own.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(super) async fn stop_waiting(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    for pair in end_messages(services, course).await?.chunks(2) {
+        match services.journal.store.commit(Batch::relaxed(pair.to_vec())).await {
+            // It was leased in between: its turn ends without our help.
+            Ok(_) | Err(StoreError::Conflict(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 const fn event_name(event: WorkEvent) -> &'static str {

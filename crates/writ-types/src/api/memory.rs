@@ -225,7 +225,7 @@ pub enum MemoryOutcome {
 }
 
 /// The changes that the owner's word about a memory has made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AnsweredMemory {
     /// The name of the changes.
     pub batch: String,
