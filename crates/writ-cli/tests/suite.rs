@@ -28,9 +28,6 @@ mod threats;
 #[path = "suite/crash.rs"]
 mod crash;
 
-#[path = "suite/crash_work.rs"]
-mod crash_work;
-
 #[path = "suite/races.rs"]
 mod races;
 

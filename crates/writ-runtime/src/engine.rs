@@ -307,11 +307,7 @@ impl Engine {
         let has_files = !FileRef::files_in(&inbound.text).is_empty();
         let text_taint = if has_files { Taint::External } else { along.text_taint };
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
-        let session = self.services.sessions.open_one(inbound.get_value().session).await?;
-        // A message there would be answered under the key of the plan, which was approved for its steps alone.
-        if let Some(work) = session.terms.work {
-            return Err(WorkError::Session(work.item).into());
-        }
+        let session = self.find_addressed(inbound.get_value().session).await?;
         let (inbound, seen) = self.services.keys.under_order((&session, consumer), inbound).await?;
         let record = record(&self.services, (&session, consumer), &inbound, text_taint).await?;
         let text = inbound.get_value().text.clone();
@@ -364,6 +360,16 @@ impl Engine {
             self.services.life.wake.notify_one();
         }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
+    }
+
+    /// Returns the session that a message is for.
+    async fn find_addressed(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        let session = self.services.sessions.open_one(id).await?;
+        // A message there would be answered under the key of the plan, which was approved for its steps alone.
+        match session.terms.work {
+            Some(work) => Err(WorkError::Session(work.item).into()),
+            None => Ok(session),
+        }
     }
 
     /// Returns the consumer of an agent that people may write to now.

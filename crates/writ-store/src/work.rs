@@ -20,7 +20,7 @@ use attempts::{begin, end_turn, go_on, hold, judge, rest};
 pub use replan::NewCourse;
 pub use stored::{DeadAttempt, WholeItem, WorkLine};
 pub(crate) use stored::{
-    Evidence, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
+    EvidenceRange, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
     read_item, read_steps, whole_item,
 };
 

@@ -5,7 +5,7 @@ use writ_types::work::Check;
 use super::is_in_tests;
 
 /// A family of programs that run tests.
-struct Runner {
+struct TestRunner {
     /// Their names, without a version at the end.
     programs: &'static [&'static str],
     /// Files without which they do not run at all. In the folder of a new project they are the work itself.
@@ -16,8 +16,8 @@ struct Runner {
     starts_others: bool,
 }
 
-const RUNNERS: [Runner; 8] = [
-    Runner {
+const RUNNERS: [TestRunner; 8] = [
+    TestRunner {
         programs: &[
             "python", "pypy", "pytest", "py.test", "nose2", "tox", "nox", "coverage", "uv", "poetry", "hatch",
         ],
@@ -37,13 +37,13 @@ const RUNNERS: [Runner; 8] = [
         ],
         starts_others: false,
     },
-    Runner {
+    TestRunner {
         programs: &["npm", "npx", "yarn", "pnpm", "bun", "deno"],
         manifests: &["package.json", "deno.json", "deno.jsonc"],
         settings: &[".npmrc", ".yarnrc*", ".pnpmfile.cjs", "bunfig.toml"],
         starts_others: true,
     },
-    Runner {
+    TestRunner {
         programs: &["node", "jest", "vitest", "mocha", "ava", "karma", "playwright", "tsc", "tsx"],
         manifests: &[],
         settings: &[
@@ -61,26 +61,25 @@ const RUNNERS: [Runner; 8] = [
         ],
         starts_others: false,
     },
-    Runner {
+    TestRunner {
         programs: &["cargo"],
         manifests: &["Cargo.toml"],
         settings: &["build.rs", ".cargo/", ".config/", "rust-toolchain", "rust-toolchain.toml"],
         starts_others: false,
     },
-    Runner {
+    TestRunner {
         programs: &["go", "gotestsum"],
         manifests: &["go.mod"],
         settings: &["go.work", "vendor/"],
         starts_others: false,
     },
-    Runner {
-        // The last name is used only where none of the others is there.
+    TestRunner {
         programs: &["make", "gmake"],
         manifests: &["Makefile"],
         settings: &["GNUmakefile", "makefile", "*.mk"],
         starts_others: true,
     },
-    Runner {
+    TestRunner {
         programs: &[
             "mvn", "gradle", "gradlew", "ant", "ctest", "cmake", "ninja", "meson", "just", "task", "rake",
             "bundle",
@@ -110,7 +109,7 @@ const RUNNERS: [Runner; 8] = [
         ],
         starts_others: true,
     },
-    Runner {
+    TestRunner {
         programs: &["php", "phpunit", "composer", "rspec", "ruby", "dotnet", "swift", "mix"],
         manifests: &["composer.json", "Package.swift", "mix.exs"],
         settings: &[
@@ -125,7 +124,7 @@ const RUNNERS: [Runner; 8] = [
     },
 ];
 
-/// Programs that run whatever they are told to.
+/// Programs that run any command.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env"];
 
 /// Modules of Python that a file of the same name would be imported in place of: its standard library (`sys.stdlib_module_names`
@@ -157,12 +156,11 @@ fn plain_name(word: &str) -> &str {
 }
 
 /// Returns the families of programs that take part in a check.
-fn runners_of(check: &Check) -> Vec<&'static Runner> {
+fn runners_of(check: &Check) -> Vec<&'static TestRunner> {
     let words = || check.run.iter().map(|word| plain_name(word));
-    let takes_part = |runner: &&Runner| words().any(|word| runner.programs.contains(&word));
-    let named: Vec<&Runner> = RUNNERS.iter().filter(takes_part).collect();
+    let takes_part = |runner: &&TestRunner| words().any(|word| runner.programs.contains(&word));
+    let named: Vec<&TestRunner> = RUNNERS.iter().filter(takes_part).collect();
     let first = check.run.first().map(String::as_str).unwrap_or_default();
-    // A program of the work itself, such as `./check.sh`.
     let is_own = first.contains('/') && !first.starts_with('/');
     let is_open = is_own
         || words().any(|word| SHELLS.contains(&word))
@@ -172,7 +170,7 @@ fn runners_of(check: &Check) -> Vec<&'static Runner> {
 
 /// Returns true if a file that was there decides what a check's programs do.
 pub(super) fn steers(check: &Check, path: &str) -> bool {
-    let is_file_of = |runner: &&Runner| {
+    let is_file_of = |runner: &&TestRunner| {
         runner.manifests.iter().chain(runner.settings).any(|pattern| is_named(path, pattern))
             || runner.programs.contains(&"jest") && is_named(path, "package.json") && !is_bare_node(check)
     };

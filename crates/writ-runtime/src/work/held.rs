@@ -1,7 +1,7 @@
 //! Attempts that wait for something outside: a person's answer, or a limit that is none of the item's.
 //!
 //! The turn of such an attempt has ended, and nothing was tried in vain. The attempt is held, and goes on with another turn
-//! that is told what came of it, so that an item does not use its attempts up within seconds while a card is open.
+//! that reads what came of it, so that an item does not use its attempts up within seconds while a card is open.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ const MAX_HOLDS: u32 = 32;
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The longest of these waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
-/// The most questions of one turn of which the outcome is told.
+/// The most questions of one turn of which the outcome is described.
 const MAX_ASKS: usize = 20;
 /// The most messages of the history that are looked through for the outcomes.
 const MAX_NOTES: usize = 100;
 /// The most characters of all outcomes together.
 const MAX_OUTCOME_CHARS: usize = 8_000;
 
-/// What an attempt waits for.
+/// The thing that an attempt waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// Answers to the questions of its turn.
@@ -204,7 +204,7 @@ async fn is_waiting(
     Ok(false)
 }
 
-/// Lets a held attempt go on with a turn that is told what came of it.
+/// Lets a held attempt go on with a turn that reads what came of it.
 ///
 /// # Errors
 ///

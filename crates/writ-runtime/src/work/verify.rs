@@ -84,8 +84,10 @@ pub(super) async fn check_step(
     let mut notices = list_edited_checks(&planned_writes(course, step), &plan.checks, &changes.changes);
     notices.extend(gates_between(&place, course, attempt).await?);
     let verdict = verdict_of(plan, attempt, &judgements, &notices);
-    // What a crash has cut off is no repetition of what was tried before.
-    let cut_off = was_cut_off(services, course, attempt).await?.then_some(attempt.n);
+    // What a crash or the end of the budget has cut off is no repetition of what was tried before.
+    let is_cut_off =
+        attempt.exit == Some(Exit::Budget.code()) || was_cut_off(services, course, attempt).await?;
+    let cut_off = is_cut_off.then_some(attempt.n);
     let end = AttemptEnd { verdict, trace: trace_of(&changes, &judgements, &notices, (attempt, cut_off))? };
     let state = judged(course, step, end);
     let shown =

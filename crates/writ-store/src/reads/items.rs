@@ -7,7 +7,9 @@ use writ_types::id::{ItemId, MessageId, SessionId};
 use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
-use crate::work::{self, DeadAttempt, Evidence, WholeItem, WorkAttempt, WorkItem, WorkLine, WorkStepRow};
+use crate::work::{
+    self, DeadAttempt, EvidenceRange, WholeItem, WorkAttempt, WorkItem, WorkLine, WorkStepRow,
+};
 
 reads! {
     /// Reads of work items.
@@ -32,10 +34,10 @@ reads! {
         fn children_of(goal: ItemId) -> Vec<ItemId> = brief |db| work::children_of(&db.conn, goal);
 
         /// Returns an item with its steps and attempts, of one moment; evidence is that of the last two attempts at each step.
-        fn whole_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, Evidence::Newest);
+        fn whole_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, EvidenceRange::Newest);
 
         /// The same, with the evidence of as many attempts as people are shown.
-        fn shown_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, Evidence::Shown);
+        fn shown_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, EvidenceRange::Shown);
 
         /// Returns the messages of an item's attempts that run and that were set aside without a turn, with the reasons.
         fn dead_attempts(item: ItemId) -> Vec<DeadAttempt> = brief |db| work::dead_attempts(&db.conn, item);

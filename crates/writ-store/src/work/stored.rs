@@ -161,14 +161,14 @@ pub(crate) fn read_steps(conn: &Connection, item: ItemId) -> Result<Vec<WorkStep
 
 /// The evidence that is read with the attempts of an item: it is large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub(crate) enum EvidenceRange {
     /// That of the newest attempts at each step, for the next one.
     Newest,
     /// As much as people are shown.
     Shown,
 }
 
-impl Evidence {
+impl EvidenceRange {
     /// The number of attempts at each step, and over all steps, of which the evidence is read.
     const fn most(self) -> (usize, usize) {
         match self {
@@ -181,7 +181,7 @@ impl Evidence {
 fn read_attempts(
     conn: &Connection,
     item: ItemId,
-    evidence: Evidence,
+    evidence: EvidenceRange,
 ) -> Result<Vec<WorkAttempt>, StoreError> {
     let sql = "SELECT item, step, n, message, state, began_at, ended_at, exit, said, verdict, trace, is_held, holds,
                CASE WHEN row_number() OVER (PARTITION BY step ORDER BY n DESC) <= ?3
@@ -204,7 +204,7 @@ pub type WholeItem = (WorkItem, Vec<WorkStepRow>, Vec<WorkAttempt>);
 pub(crate) fn whole_item(
     conn: &Connection,
     id: ItemId,
-    evidence: Evidence,
+    evidence: EvidenceRange,
 ) -> Result<Option<WholeItem>, StoreError> {
     // One snapshot, so that steps and attempts belong to the version of the item.
     codec::snapshot(conn, |conn| {
