@@ -148,7 +148,7 @@ pub(crate) struct ModelTrial {
     /// Host and port.
     pub(crate) host: String,
     /// One for each kind of request that was sent.
-    pub(crate) checks: Vec<ModelCheck>,
+    pub(crate) checks: Vec<TrialCheck>,
     /// Tokens that were sent, by the provider's count.
     pub(crate) input_tokens: u64,
     /// Tokens of the answers.
@@ -159,7 +159,7 @@ pub(crate) struct ModelTrial {
 
 /// The result of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ModelCheck {
+pub(crate) struct TrialCheck {
     /// The kind.
     pub(crate) check: String,
     /// `works`, `limited` or `fails`.
@@ -198,7 +198,7 @@ fn test_model(context: &Context, model: Option<&str>) -> Result<(), Failure> {
     exit.map_or(Ok(()), |exit| Err(Failure::Code(exit.code())))
 }
 
-fn describe_check(check: &ModelCheck) -> Vec<String> {
+fn describe_check(check: &TrialCheck) -> Vec<String> {
     let mark = match check.verdict.as_str() {
         "works" => "ok  ",
         "limited" => "warn",

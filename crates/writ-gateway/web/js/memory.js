@@ -84,8 +84,14 @@ export class Memory {
 
   // --- The list ---
 
-  /** Shows the newest memories, or those that fit the words. */
-  async show() {
+  /** Whether a memory is being changed: what is typed there is not replaced by an answer about the list. */
+  get #editing() {
+    return byId("memory-list").querySelector(".memory-edit") !== null;
+  }
+
+  /** Shows the newest memories, or those that fit the words; `anew` also where one is being changed. */
+  async show(anew = false) {
+    if (this.#editing && !anew) return;
     const reading = ++this.#readings;
     const words = byId("memory-text").value.trim();
     let found;
@@ -95,7 +101,7 @@ export class Memory {
       byId("memory-note").textContent = said(error);
       return;
     }
-    if (reading !== this.#readings) return;
+    if (reading !== this.#readings || (this.#editing && !anew)) return;
     byId("memory-size").textContent = plural(found.hits.length, "memory", "memories");
     byId("memory-note").textContent = found.note ?? (found.hits.length > 0 ? "" : words === "" ? "Nothing is remembered yet." : "Nothing fits these words.");
     byId("memory-list").replaceChildren(...found.hits.map((memory) => this.#row(memory)));
@@ -117,13 +123,13 @@ export class Memory {
     const box = el("textarea", { rows: 3, maxLength: 8_000, value: memory.text, "aria-label": "Text of the memory" });
     const problem = el("p", { className: "note", role: "status" });
     const form = el("form", { className: "memory-edit" }, box,
-      el("div", { className: "actions" }, el("button", { type: "button", className: "quiet small", onclick: () => this.show() }, "Back"), el("button", { type: "submit", className: "secondary small" }, "Save")), problem);
+      el("div", { className: "actions" }, el("button", { type: "button", className: "quiet small", onclick: () => this.show(true) }, "Back"), el("button", { type: "submit", className: "secondary small" }, "Save")), problem);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       try {
         await request("/api/v1/memory/edit", { method: "POST", body: { id: memory.id, text: box.value.trim() } });
         announce("The memory is changed");
-        await this.show();
+        await this.show(true);
       } catch (error) {
         problem.textContent = said(error);
       }
