@@ -312,9 +312,9 @@ fn picture(session_number: u128) -> MessageFile {
 #[test]
 fn a_copy_has_the_summary_the_files_and_the_pins_of_its_messages() {
     let home = TestHome::new().with_session(1).with_session(2);
-    let said_in = |turn_number: u64, n: i64| match said(1, n) {
-        Op::Chronicle(row) => Op::Chronicle(Box::new(NewChronicle { turn_number, ..*row })),
-        other => other,
+    let said_in = |turn_number: u64, n: i64| {
+        let Op::Chronicle(row) = said(1, n) else { panic!("a message") };
+        Op::Chronicle(Box::new(NewChronicle { turn_number, ..*row }))
     };
     home.commit(vec![said(2, 0), said_in(1, 1), said_in(1, 2), said_in(2, 3), said(2, 4), said_in(3, 5)]);
     let rows: Vec<u64> = home
