@@ -113,6 +113,7 @@ fn used(session_number: u128, tokens: u64, millis: i64) -> Op {
 }
 
 /// Rows: SCL-041
+/// Rows: SF-171 (in part: what was used is there after a restart, which is no kill)
 #[test]
 fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     const DAY: i64 = 86_400_000;
@@ -308,6 +309,8 @@ fn only_a_deleted_session_is_erased() {
 }
 
 /// All words must be in one message; deleted sessions are not looked through.
+///
+/// Rows: WIN-199 (in part: a past message is found, and none of a deleted session; without an index)
 #[test]
 fn a_search_finds_messages_by_all_their_words() {
     let home = TestHome::new().with_session(1).with_session(2);
