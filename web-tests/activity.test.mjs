@@ -35,7 +35,10 @@ async function settled(expected) {
   }, expected);
 }
 
-/** Rows: SIL-318 SIL-338 */
+/**
+ * Rows: SIL-338
+ * Rows: SIL-318 (in part: Stream and Activity)
+ */
 test("the timeline is the ledger, newest first", async () => {
   await page.locator("[data-surface-link=activity]").click();
   await page.locator(".entry").first().waitFor();

@@ -49,7 +49,10 @@ async function review(page) {
 
 const responses = (frames) => frames.filter((frame) => frame.type === "approval_response");
 
-/** Rows: SIL-237 SIL-321 SIL-324 */
+/**
+ * Rows: SIL-237 SIL-324
+ * Rows: SIL-321 (in part: the order on a card)
+ */
 test("a medium risk takes a tap and a confirmation", async () => {
   const page = await me.open();
   const frames = sent(page);
@@ -165,7 +168,10 @@ test("one card can be answered at a time; the next one follows", async () => {
   assert.equal(await page.locator("#stack li").count(), 1);
 });
 
-/** Rows: SIL-322 SIL-332 */
+/**
+ * Rows: SIL-322
+ * Rows: SIL-332 (in part: a card)
+ */
 test("a card fits a phone, however long its text is", async () => {
   await me.close();
   me = await visitor(browser, writ, { viewport: PHONE, hasTouch: true, isMobile: true });

@@ -417,7 +417,7 @@ mod tests {
         assert!(error.to_string().contains("max_tools"), "{error}");
     }
 
-    /// Rows: SIL-262 SIL-072 (a share that is missing)
+    /// Rows: SIL-262 SIL-072 (in part: a share that is missing)
     #[test]
     fn shares_outside_their_range_are_refused() {
         let sum = |json| {
@@ -435,7 +435,7 @@ mod tests {
         assert!(profile(r#"{"chronicle_pct":0.1,"memory_pct":0.25}"#).is_err());
     }
 
-    /// Rows: SIL-071 (an unknown name falls back) SIL-072 (the shares of history of three profiles)
+    /// Rows: SIL-071 (in part: an unknown name falls back)
     /// Rows: SIL-073 (in part: the sum of the shares of every built-in profile)
     #[test]
     fn every_built_in_profile_is_valid_and_an_unknown_name_falls_back() {

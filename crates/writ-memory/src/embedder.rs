@@ -159,6 +159,7 @@ pub fn bounded_text(text: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// Rows: WIN-206 (in part: vectors of another number or dimension are an error)
     #[test]
     fn answers_that_are_no_vectors_are_refused_whole() {
         let good = vec![3.0; 8];

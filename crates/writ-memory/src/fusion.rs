@@ -135,6 +135,7 @@ pub fn standing_factor(memory: &Memory, now: Timestamp) -> f64 {
 mod tests {
     use super::*;
 
+    /// Rows: WIN-202 (in part: two rankings are fused by reciprocal rank)
     #[test]
     fn a_row_of_two_rankings_stands_before_the_best_of_one() {
         let rankings =

@@ -125,7 +125,7 @@ mod tests {
         WorkStep { id: id.to_owned(), after: texts(after), writes: texts(writes), ..WorkStep::default() }
     }
 
-    /// In part: SIL-179 (the order; running them is the harness's).
+    /// Rows: SIL-179 (in part: the order, and that a cycle has none; running them is the harness's)
     #[test]
     fn a_diamond_is_ordered_by_its_edges_and_a_cycle_is_named() {
         let diamond = [

@@ -42,7 +42,7 @@ impl ScorerBreaker {
 mod tests {
     use super::*;
 
-    /// Rows: SIL-081
+    /// Rows: SIL-081 (in part: the number of failures and the time)
     #[test]
     fn a_scorer_that_fails_three_times_is_not_asked_for_five_minutes() {
         let at = |secs: i64| Timestamp::from_millis(secs * 1_000);

@@ -124,6 +124,29 @@ mod tests {
 
     use super::*;
 
+    /// Each file of the folder is one migration, in the order of the numbers of four digits.
+    ///
+    /// Rows: SIL-099
+    #[test]
+    fn files_are_numbered_from_one_without_a_gap_and_a_number_counts_once() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/schema");
+        let entries = std::fs::read_dir(&folder).expect("reads").map(|entry| entry.expect("reads").path());
+        let mut files: Vec<std::path::PathBuf> = entries.collect();
+        files.sort();
+        assert_eq!(files.len(), MIGRATIONS.len());
+        for (n, (file, migration)) in (1_u32..).zip(files.iter().zip(MIGRATIONS)) {
+            let name = file.file_name().expect("a name").to_string_lossy();
+            assert!(name.starts_with(&format!("{n:04}_")) && name.ends_with(".sql"), "{name}");
+            assert_eq!(migration.number, n, "{name}");
+            assert_eq!(std::fs::read_to_string(file).expect("reads"), migration.sql, "{name}");
+        }
+        let twice = ["CREATE TABLE a (x INTEGER) STRICT", "CREATE TABLE b (x INTEGER) STRICT"]
+            .map(|sql| Migration { number: 1, name: "twice", sql });
+        let mut conn = Connection::open_in_memory().expect("opens");
+        let error = migrate(&mut conn, &twice).expect_err("refused");
+        assert_eq!(error, StoreError::ChangedMigration { number: 1, name: "twice".into() });
+    }
+
     /// Rows: SIL-100 SIL-102
     /// Rows: WIN-201 (in part: a second run changes nothing)
     #[test]

@@ -467,6 +467,7 @@ mod tests {
         assert!(serde_json::from_str::<Role>("\"root\"").is_err());
     }
 
+    /// Rows: SIL-088 (in part: characters are counted and not bytes; four of them are taken for a token)
     #[test]
     fn estimates_count_characters() {
         assert_eq!(estimate_tokens("äöüß"), Tokens::new(1));

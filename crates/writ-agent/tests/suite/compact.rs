@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use writ_agent::config::{AgentConfig, ContextConfig, Share};
+use writ_agent::config::{AgentConfig, ContextConfig, Profile, Share};
 use writ_agent::context::compact::{
     CompactionReason, describe_groups, describe_message, exchanges, messages_of_exchanges, note_of_messages,
     pinned_tokens, plan_compaction, quote_message,
@@ -110,6 +110,7 @@ fn what_only_acknowledges_is_dropped_where_room_is_scarce() {
 }
 
 /// Rows: SIL-070
+/// Rows: SIL-078 (in part: what is completed leaves the workspace first, and nothing more)
 #[test]
 fn what_is_done_leaves_the_workspace_first() {
     let item = |id: &str, done| WorkspaceItem {
@@ -128,6 +129,7 @@ fn what_is_done_leaves_the_workspace_first() {
     assert!(texts.contains("plan a") && texts.contains("plan d") && !texts.contains("plan b"), "{texts}");
 }
 
+/// Rows: SIL-080 (in part: what is pinned stays)
 #[test]
 fn what_is_carried_over_and_pinned_survives_any_pressure() {
     let carried = vec![
@@ -316,7 +318,7 @@ fn budgets_shrink_where_a_model_counts_more_than_is_estimated() {
     assert!(narrow.context.validate_context().is_ok(), "{narrow:?}");
 }
 
-/// Rows: SIL-072 (in part: the limits of all zones of every built-in profile)
+/// Rows: SIL-072
 #[test]
 fn the_shares_of_every_profile_are_those_that_are_documented() {
     let config = ContextConfig::default();
@@ -334,5 +336,11 @@ fn the_shares_of_every_profile_are_those_that_are_documented() {
     ];
     for (name, zones) in expected {
         assert_eq!(shares(name), zones, "{name}");
+    }
+    for missing in ["chronicle_pct", "memory_pct", "workspace_pct"] {
+        let mut own = json!({ "chronicle_pct": 0.4, "memory_pct": 0.2, "workspace_pct": 0.2 });
+        assert!(serde_json::from_value::<Profile>(own.clone()).is_ok());
+        own.as_object_mut().expect("a table").remove(missing);
+        assert!(serde_json::from_value::<Profile>(own).is_err(), "{missing}");
     }
 }

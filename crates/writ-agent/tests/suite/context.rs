@@ -54,7 +54,8 @@ fn with_history(history: Vec<ChatMessage>) -> ContextSeed {
     ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() }
 }
 
-/// Rows: SIL-037 SIL-038 (the machine's part) SIL-166 (in part: what is shown to a model)
+/// Rows: SIL-037 SIL-038 (in part: the machine's part) SIL-166 (in part: what is shown to a model)
+/// Rows: SIL-067 (in part: under pressure it is what it was)
 #[test]
 fn the_system_zone_and_the_owner_profile_are_pinned_and_survive_pressure() {
     let history = (0..200).map(|n| said(Role::User, &format!("{n} {}", tokens(100)))).collect();
@@ -67,6 +68,10 @@ fn the_system_zone_and_the_owner_profile_are_pinned_and_survive_pressure() {
     assert!(
         system.contains("You are an agent.") && system.contains("Be careful.") && system.contains("/work")
     );
+    let roomy =
+        assemble_context(&budget(100_000), &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    assert_eq!(roomy.evicted, 0);
+    assert_eq!((&roomy.request.system, &roomy.request.tools), (system, &assembled.request.tools));
     let pinned: Vec<(Zone, &str)> = assembled
         .items
         .iter()
@@ -223,8 +228,8 @@ fn eviction_starts_above_the_threshold_and_not_at_it() {
 }
 
 /// Rows: SIL-027 SIL-068 SIL-069
-/// Rows: SIL-097
-/// Rows: SIL-078 (history and memory; there are no work items in the context)
+/// Rows: SIL-097 (in part: the order, and that the last go; a share is no upper bound while there is room)
+/// Rows: SIL-078 (in part: history and memory)
 #[test]
 fn the_oldest_history_and_the_least_relevant_memory_leave_first() {
     let profile = Profile::of_percent(40, 20, 0);
@@ -328,7 +333,7 @@ fn a_long_conversation_with_large_results_stays_in_budget() {
     }
 }
 
-/// Rows: SIL-067
+/// Rows: SIL-067 (in part: it is the same in every request)
 #[test]
 fn a_request_begins_like_the_one_before_it() {
     let seed = with_history(vec![said(Role::User, "earlier"), said(Role::Assistant, "yes")]);
@@ -363,6 +368,7 @@ fn the_rehydration_note_stands_exactly_once_and_only_after_a_restart_with_histor
     assert_eq!(count(true, Vec::new()), 0, "the first start ever");
 }
 
+/// Rows: WIN-349 (in part: one giant memory does not flood the prompt)
 #[test]
 fn external_memory_is_marked_as_data_and_one_giant_memory_does_not_flood() {
     let hits = [memory(1, &"x".repeat(100_000), Taint::External), memory(2, "Rex is a dog.", Taint::Owner)];
@@ -452,7 +458,9 @@ fn a_subscriptions_title_says_nothing_in_the_harness_name() {
     assert!(text.contains(&format!("{marked}{quoted}\n\u{27e6}end of external data")), "{text}");
 }
 
-/// Rows: SIL-070 (subscriptions leave after history and memory, before this turn) SIL-083 (in part: the zone)
+/// Rows: SIL-070 (in part: subscriptions leave after history and memory, before this turn)
+/// Rows: SIL-083 (in part: the zone)
+/// Rows: WIN-347 (in part: subscriptions stand before the message)
 #[test]
 fn subscriptions_stand_between_memory_and_the_turn_and_keep_their_label() {
     let item = |id: &str, text: &str| WorkspaceItem {

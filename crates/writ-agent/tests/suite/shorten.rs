@@ -143,6 +143,9 @@ fn what_was_evicted_is_noted_with_the_beginnings_of_what_the_person_wrote() {
     assert!(assembled.total_tokens() <= config.eviction_threshold(), "the note is within the budget");
 }
 
+/// The provider reports an overflow once, twice, and for ever.
+///
+/// Rows: WIN-350
 #[test]
 fn a_request_that_is_too_long_is_sent_again_without_old_results_and_then_compacted() {
     let mut driver = Driver::calling(long(30, 1_000), AgentConfig::default());
@@ -164,6 +167,19 @@ fn a_request_that_is_too_long_is_sent_again_without_old_results_and_then_compact
     let finish = driver.finish();
     assert_eq!((finish.status, finish.exit, finish.model_calls), (TurnStatus::Done, Exit::Done, 3));
     assert_eq!(driver.delivered(), [("There it is.", None)]);
+
+    let mut driver = Driver::calling(long(30, 1_000), AgentConfig::default());
+    driver.feed(too_long(20_000));
+    driver.reply(StopReason::EndTurn, "At once.", Vec::new());
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.model_calls), (TurnStatus::Done, 2));
+
+    let mut driver = Driver::calling(long(30, 1_000), AgentConfig::default());
+    for room in [20_000, 2_048, 2_048] {
+        driver.feed(too_long(room));
+    }
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit, finish.model_calls), (TurnStatus::Failed, Exit::Model, 3));
 }
 
 /// A room that is named and not smaller than the request, or not named: then it is compacted to half at once.

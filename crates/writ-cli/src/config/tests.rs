@@ -184,7 +184,7 @@ fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
     );
 }
 
-/// Rows: SIL-253
+/// Rows: SIL-253 SCL-151
 #[test]
 fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
     let fixture = Fixture::new("[budget]\nmax_tokens_per_day = 5\n", "");
@@ -194,6 +194,11 @@ fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
         fixture.load(&[("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "lots")]).expect_err("refused"),
         ["WRIT_BUDGET__MAX_TOKENS_PER_DAY: 'budget.max_tokens_per_day' must be a whole number of at least 1"]
     );
+    let fixture = Fixture::new("[timeouts]\ndefault_ms = 60000\n", "");
+    let config = fixture.load(&[("WRIT_TIMEOUTS__DEFAULT_MS", "5000")]).expect("valid");
+    assert_eq!(config.timeouts.default_ms, 5_000);
+    let refused = fixture.load(&[("WRIT_TIMEOUTS__DEFAULT_MS", "abc")]).expect_err("refused");
+    assert!(refused[0].starts_with("WRIT_TIMEOUTS__DEFAULT_MS: "), "{refused:?}");
 }
 
 #[test]

@@ -179,7 +179,8 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     }
 }
 
-/// Rows: SIL-041 (a turn, not yet a work item) SIL-165 SCL-192
+/// Rows: SIL-041 (in part: a turn, not yet a work item)
+/// Rows: SIL-165 SCL-192
 #[test]
 fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() {
     let bench = Bench::new(
@@ -221,7 +222,10 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
     assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval waited for the start");
 }
 
-/// A stored turn names the rows of its history and does not repeat them.
+/// A stored turn names the rows of its history and does not repeat them. History lies in the one database (design 3.15), not in
+/// a file for each session; the kills come at every commit, before the model is asked and after it.
+///
+/// Rows: SCL-040 SCL-166
 #[test]
 fn a_turn_that_is_taken_up_again_knows_its_history() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
@@ -272,7 +276,7 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
 
 /// History lies in the one database (design 3.15), not in a file for each session.
 ///
-/// Rows: SIL-035 (history survives a kill) SIL-297 SCL-040 SCL-166 (killed between two turns)
+/// Rows: SIL-035 SIL-297 SCL-040 SCL-166 (in part: killed between two turns)
 /// Rows: SIL-207 (in part: what was accepted survives a kill)
 #[test]
 fn a_killed_engine_leaves_what_was_said() {

@@ -19,7 +19,7 @@ fn only_session(bench: &Bench) -> String {
     rows[0]["session"].as_str().expect("an id").to_owned()
 }
 
-/// In part: SCL-123 (an unknown session is an error)
+/// Rows: SCL-123
 #[test]
 fn a_conversation_is_named_found_copied_deleted_and_brought_back() {
     let bench = Bench::new("openai", calls(Vec::new(), "The heron is on port 8080."));
@@ -62,6 +62,7 @@ fn a_conversation_is_named_found_copied_deleted_and_brought_back() {
     assert_eq!(listed(&bench, &[]).len(), 2);
     let unknown = bench.home.run(&["chat", "-m", "x", "--session", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]);
     assert_eq!(code(&unknown), 2, "{}", text(&unknown));
+    assert_eq!(listed(&bench, &[]).len(), 2, "no new one begins in its place");
 }
 
 /// What is erased is in no entry, no search and no cassette, and the ledger verifies as before.
@@ -114,7 +115,8 @@ fn a_cheap_model_names_a_conversation_and_is_paid_for() {
     assert!(!small.contains("\"tools\""), "it is offered no tools: {small}");
 }
 
-/// In part: SCL-122 (the system text, the model and the tools of the named agent; an unknown one lists those that are known)
+/// Rows: SCL-122
+/// Rows: SCL-035 (in part: the model of a named agent)
 #[test]
 fn a_named_agent_answers_with_its_own_model_text_and_tools() {
     let bench =
@@ -228,6 +230,8 @@ fn needs_userns_a_cassette_plays_its_model_again() {
 }
 
 /// Questions and their answers are counted, and a habit without a doubt is an offer with its evidence.
+///
+/// Rows: SIL-327 (in part: the median time and what was declined) SIL-330 (in part: the cadence is measured)
 #[test]
 fn needs_userns_the_cadence_of_questions_is_measured_and_a_habit_is_an_offer() {
     let mut n = 0;

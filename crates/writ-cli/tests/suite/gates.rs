@@ -112,6 +112,7 @@ fn needs_userns_a_script_judges_texts_and_output_that_is_no_verdict_blocks() {
 /// Every turn is judged, also where no model answers; none is asked to judge.
 ///
 /// Rows: SIL-129
+/// Rows: SIL-295 (in part: turns where no model answers)
 #[test]
 fn needs_userns_gates_judge_every_turn_where_no_model_answers() {
     let bench = Bench::new("openai", |_: &ParsedRequest| Reply::status(400));

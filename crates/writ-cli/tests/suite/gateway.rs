@@ -257,7 +257,8 @@ impl Socket {
     }
 }
 
-/// Rows: SIL-226 SIL-235 SIL-238 SCL-087 SCL-169 (the count) SF-468 (its mode)
+/// Rows: SIL-235 SIL-238 SCL-087
+/// Rows: SIL-226 (in part: both on a port that is free) SCL-169 (in part: the count) SF-468 (in part: its mode)
 #[test]
 fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
     let web = Web::new();
@@ -405,8 +406,8 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
 
 /// Case 24: an address that others can reach needs a token.
 ///
-/// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 (in part: what is refused)
-/// Rows: SIL-014 (a port of the command line in use) SF-466 (no port where it is off)
+/// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 SCL-147 (in part: what is refused)
+/// Rows: SIL-014 (in part: a port of the command line in use) SF-466 (in part: no port where it is off)
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
     let home = Home::ready();
@@ -470,7 +471,9 @@ fn a_port_that_another_program_has_keeps_no_turn_from_its_end() {
     assert!(said.contains(&format!("http://localhost:{}/", web.port)), "{said}");
 }
 
-/// Rows: SIL-015 SIL-016 SIL-228 SIL-229 SCL-091 SIL-014 (on a port that is free)
+/// Rows: SIL-016 SCL-091
+/// Rows: SIL-014 SIL-015 (in part: on a port that is free)
+/// Rows: SIL-228 (in part: not what logs hold) SIL-229 (in part: no wrong token in the first message)
 #[test]
 fn a_socket_proves_who_it_is_in_three_ways() {
     let web = Web::new();
@@ -652,7 +655,8 @@ fn what_is_too_large_is_refused_and_the_session_goes_on() {
     assert_eq!(small.api("POST", &path, &body(2_049)).status, 413, "another value is honoured");
 }
 
-/// Rows: SCL-086 SCL-148
+/// Rows: SCL-086
+/// Rows: SCL-148 (in part: another time counts)
 #[test]
 fn a_socket_that_gives_no_sign_of_life_is_closed() {
     let web = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__IDLE_TIMEOUT_SECS", "1")]);
@@ -1392,7 +1396,7 @@ fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
     assert_eq!(back.until("message")["text"], "Late.", "the turn went on without its client");
 }
 
-/// Rows: SIL-246 SIL-086 (its gauge)
+/// Rows: SIL-086 SIL-246
 #[test]
 fn needs_userns_open_subscriptions_are_counted() {
     let turns: [&[(&str, Value)]; 4] = [
@@ -1419,16 +1423,18 @@ fn needs_userns_open_subscriptions_are_counted() {
     };
     assert_eq!(open(), "0");
     // Two begin; one is ended, once; the other has had its two turns.
-    for expected in ["2", "1", "1", "0"] {
+    for (expected, shown) in [("2", false), ("1", true), ("1", true), ("0", false)] {
         let done = web.bench.chat("go on", &[]);
         assert_eq!(code(&done), 0, "{}", text(&done));
         assert_eq!(open(), expected);
+        let request = web.bench.requests().pop().expect("a request");
+        assert_eq!(request.contains("[Subscription s1]"), shown, "{expected}: {request}");
     }
 }
 
 /// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247
-/// Rows: SIL-303 (in part: the series that there are)
-/// Rows: SIL-103 (its metric)
+/// Rows: SIL-303 (in part: the series that there are) SIL-062 (in part: each call is counted)
+/// Rows: SIL-103 (in part: its metric)
 #[test]
 fn what_is_measured_is_told_to_prometheus() {
     let list = vec![

@@ -15,7 +15,9 @@ fn found(home: &Home, query: &str) -> Vec<String> {
     hits.iter().map(|hit| hit["text"].as_str().expect("a text").to_owned()).collect()
 }
 
-/// Rows: WIN-200 (in part: an old wording is not found after an update) WIN-205 (in part: search is by words without an embedder)
+/// Rows: WIN-200 (in part: an old wording is not found after an update)
+/// Rows: WIN-205 SIL-098 SIL-280 (in part: search is by words without an embedder)
+/// Rows: SIL-388 (in part: its causes and effects are shown)
 #[test]
 fn a_memory_is_edited_undone_and_shown_with_its_causes() {
     let home = Home::ready();

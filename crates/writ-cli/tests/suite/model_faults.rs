@@ -247,6 +247,7 @@ fn a_model_that_says_nothing_or_too_much_for_its_limit_says_so() {
 }
 
 /// Rows: SCL-020
+/// Rows: WIN-081 (in part: the list of all; no log line)
 #[test]
 fn when_the_first_provider_is_down_the_second_answers_and_the_ledger_shows_both() {
     let mut bench = Bench::new("gemini", |_: &ParsedRequest| Reply::text("From the second."));
@@ -279,6 +280,7 @@ fn when_the_first_provider_is_down_the_second_answers_and_the_ledger_shows_both(
 }
 
 /// Rows: SCL-020
+/// Rows: WIN-082 (in part: in a terminal)
 #[test]
 fn when_every_provider_fails_one_error_names_each_cause_and_the_session_goes_on() {
     let replies = vec![Reply::status(400), Reply::status(401), Reply::text("Better.")];

@@ -92,7 +92,8 @@ fn measured(bench: &Bench, series: &str) -> f64 {
 }
 
 /// Rows: SIL-252 SCL-199
-/// Rows: SIL-248 (a turn, its executor and its gates) SIL-249 (memory)
+/// Rows: SIL-248 (in part: a turn, its executor and its gates) SIL-249 (in part: memory)
+/// Rows: SIL-282 (in part: spans reach the collector that is named)
 #[test]
 fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
     let bench = busy();

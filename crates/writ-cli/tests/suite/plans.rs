@@ -93,6 +93,7 @@ fn bench() -> Bench {
 /// is refused a second time.
 ///
 /// Rows: SIL-165 SIL-002
+/// Rows: SIL-411
 #[test]
 fn needs_userns_a_plan_is_approved_once_and_its_steps_run_without_another_question() {
     let steps = json!([{ "tool": "shell_exec", "arguments": reaching("hello"), "times": 2 }]);

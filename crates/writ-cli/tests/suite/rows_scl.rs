@@ -56,7 +56,7 @@ fn the_system_text_is_the_owners_and_no_message_changes_it() {
 /// Ids are ULIDs (design 3.1), which sort by time; nothing else is taken for one.
 ///
 /// Rows: SCL-036
-/// Rows: SCL-123 (an unknown id opens none)
+/// Rows: SCL-123 (in part: an unknown id opens none)
 #[test]
 fn session_ids_are_unique_and_nothing_else_names_a_session() {
     const MANY: usize = 1_000;
@@ -308,6 +308,7 @@ fn needs_userns_no_line_smuggles_a_second_command() {
 /// Rows: SCL-189
 /// Rows: SCL-102
 /// Rows: SCL-143 SCL-144 (in part: no tool has a limit of its own below the default of all)
+/// Rows: SCL-135 (in part: a tool without a limit of its own)
 /// Rows: WIN-089 (in part: a command that hangs)
 #[test]
 fn needs_userns_each_time_limit_changes_what_it_names() {

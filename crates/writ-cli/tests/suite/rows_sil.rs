@@ -96,7 +96,8 @@ fn memory_search_ranks_what_it_finds_and_finding_nothing_is_no_error() {
     assert_eq!(outcomes, ["done", "done"]);
 }
 
-/// Rows: SIL-026 (by its words; without vectors and the trace's span)
+/// Rows: SIL-026 (in part: by its words; without vectors and the trace's span)
+/// Rows: WIN-348 (in part: what fits comes with a message, and nothing with one that fits nothing)
 #[test]
 fn a_memory_comes_by_itself_with_a_message_that_it_fits() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
@@ -113,7 +114,7 @@ fn a_memory_comes_by_itself_with_a_message_that_it_fits() {
 
 /// Rows: SIL-107
 /// Rows: WIN-089 (in part: output and exit code) SCL-113 (in part: its fields, as text)
-/// Rows: SCL-117 (the code reaches the model, and the turn goes on)
+/// Rows: SCL-117 (in part: the code reaches the model, and the turn goes on)
 #[test]
 fn needs_userns_shell_exec_gives_output_and_code_from_within_the_limits() {
     assert_eq!(roles("shell_exec"), [false, false, true, false]);

@@ -158,8 +158,7 @@ fn script(request: &ParsedRequest) -> Reply {
     Reply::text("Still here.\n")
 }
 
-/// Rows: SCL-121
-/// Rows: SCL-167 (the end of the input)
+/// Rows: SCL-121 (in part: no model fails) SCL-167 (in part: the end of the input)
 #[test]
 fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     let bench = Bench::new("openai", script);

@@ -108,7 +108,7 @@ fn script(request: &ParsedRequest) -> Reply {
     if asked.ends_with("marks") { Reply::text(MARKED) } else { Reply::text("Still here.") }
 }
 
-/// Rows: SCL-121
+/// Rows: SCL-121 (in part: no model fails)
 #[test]
 fn needs_tmux_needs_userns_a_person_reads_answers_and_goes_on() {
     let bench = Bench::new("openai", script);

@@ -77,6 +77,7 @@ async fn ended(joined: &mut Joined, turns: usize) -> Vec<(TurnId, Exit, String)>
     ended
 }
 
+/// Rows: SCL-030 (in part: two agents work at once in one engine)
 #[test]
 fn turns_of_two_agents_run_at_once_in_one_session_and_a_stop_reaches_the_one_it_names() {
     let gate = ReplyGate::new();

@@ -127,6 +127,7 @@ const TURNS: u64 = 2_000;
 /// stands in each of them as the server received it, every message is in the log, and the costs add up.
 ///
 /// Rows: WIN-353 (in part: a summary replaces the old messages) WIN-354
+/// Rows: SF-176 (in part: input, output and cost add up, without a cache)
 #[test]
 fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -227,8 +228,9 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 /// A scorer keeps a group word for word, what is pinned stays whatever it says, what left is remembered, and the owner is
 /// notified and can look. The prompt asks for what a summary is for.
 ///
-/// Rows: SIL-079 SIL-080 (in part: pinned items stay whatever the scorer says) SIL-082 (in part: what left is found again)
-/// Rows: WIN-352 (in part: what the prompt asks for)
+/// Rows: SIL-079 (in part: it is called once where the history is too large)
+/// Rows: SIL-080 (in part: what it keeps stays, and what is pinned stays whatever it says)
+/// Rows: SIL-082 (in part: what left is found again) WIN-352 (in part: the prompt names the bound)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -323,6 +325,7 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
 /// A scorer that talks in prose is asked once more; then the history stays as it is while there is room, and after that the
 /// harness notes what left. After three failures it is not asked for five minutes.
 ///
+/// Rows: SIL-081
 /// Rows: WIN-353 (in part: a summary that fails leaves the history as it was)
 #[test]
 fn a_scorer_that_fails_costs_nothing_but_its_calls() {

@@ -83,7 +83,7 @@ fn a_breaker_holds_over_a_restart() {
     });
 }
 
-/// Rows: SIL-401 (in part: an image reaches the model; another type is refused)
+/// Rows: SIL-401
 #[test]
 fn an_image_reaches_the_model_with_every_request_of_its_session_and_of_no_other() {
     let bench = TestEngine::new("", |_| {

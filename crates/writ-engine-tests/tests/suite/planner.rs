@@ -96,8 +96,12 @@ fn engine(seen: &Seen, planner: impl Fn(usize) -> Reply + Send + 'static) -> Tes
 /// The planner tries to run something and answers with prose first. It gets no tool but those that read, is asked once more with
 /// the error, and its plan is one card. The agent's history has the plan, and nothing of how it was found.
 ///
-/// Rows: SIL-215 SIL-221
-/// In part: SIL-204 SIL-206 SIL-225 (no third queue), SIL-048 SIL-052 SIL-222.
+/// Rows: SIL-221
+/// Rows: SIL-215 (in part: a turn that asks for a plan) SIL-031 (in part: the plan waits for an approval)
+/// Rows: SIL-050 (in part: its output is read as a plan) SIL-291 (in part: prose is asked for once more)
+/// Rows: SIL-052 (in part: what it has reads files and memory; a call of the shell is refused)
+/// Rows: SIL-204 SIL-225 (in part: agent and planner; the plan comes back as a card and not by a queue)
+/// Rows: SIL-220 (in part: a call that would write is refused)
 #[test]
 fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
     let seen = Seen::default();
@@ -140,7 +144,7 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
 
 /// A planner that never writes a plan costs two requests, and the fallback is a plan that says what was asked.
 ///
-/// In part: SIL-064 (of the planner).
+/// Rows: SIL-064 (in part: of the planner) SIL-291 (in part: garbage goes to the fallback)
 #[test]
 fn a_planner_that_writes_prose_twice_gives_the_fallback() {
     let seen = Seen::default();
@@ -157,7 +161,8 @@ fn a_planner_that_writes_prose_twice_gives_the_fallback() {
 
 /// A conversation that needs no plan costs one call of a model: no other agent runs.
 ///
-/// Rows: SIL-050
+/// Rows: SIL-050 SIL-215 (in part: a direct answer asks no planner)
+/// Rows: SIL-030 (in part: the first answer is the response; there is no decision of its own)
 #[test]
 fn a_conversation_without_a_plan_costs_one_call() {
     let engine = TestEngine::new("", |_| |_: &ParsedRequest| Reply::text("hello"));

@@ -289,15 +289,20 @@ fn play_bad(language: Language, story: Story, state: WorkState, name: &str) {
 
 /// «Refactor function X so that its tests pass» in Python, by a good model.
 ///
-/// Rows: SIL-003 SIL-193
+/// Rows: SIL-193
+/// Rows: SIL-003 (in part: an agent that says that all tests pass while they fail)
 /// Rows: SIL-175 (in part: an attempt is run, checked, and the next one knows why it failed)
+/// Rows: SIL-065 (in part: a plan for it is approved and run; the plan is proposed, without a proxy and a planner)
 #[test]
 fn needs_userns_needs_git_needs_python_good_and_wrong_models_mend_a_function() {
     play_good(PYTHON);
     play_wrong_twice(PYTHON);
 }
 
-/// Rows: SIL-177 (in part: an item that fails ends with a report) SIL-178 (in part: what the agent claims decides nothing)
+/// Rows: SIL-177
+/// Rows: SIL-003 SIL-178 (in part: what the agent says of tests that fail decides nothing)
+/// Rows: SIL-174 (in part: tokens beyond its budget stop further attempts)
+/// Rows: SIL-292 (in part: an attempt that fails is stored as failed)
 #[test]
 fn needs_userns_needs_git_needs_python_stuck_lying_and_spent_models_end_with_a_report() {
     play_bad(PYTHON, Story::Stuck, WorkState::Stuck, "stuck");
@@ -327,7 +332,9 @@ const TWO_STEPS: &str = "---\nid: two\ntype: task\ntitle: Two files\nsteps:\n  -
 
 /// A step is told its own instructions and nothing of another, and offered the tools that its plan names.
 ///
-/// Rows: SIL-060 SIL-057 (in part: one turn for each attempt) SIL-292 (in part: each step has its result)
+/// Rows: SIL-060 (in part: a step is told its own instructions alone, and offered its own tools)
+/// Rows: SIL-057 (in part: one turn for each attempt) SIL-292 (in part: each step has its result)
+/// Rows: SIL-191 (in part: a file that is there passes)
 #[test]
 fn needs_userns_an_executor_knows_its_own_step_alone() {
     let sent = Arc::new(Mutex::new(Vec::new()));
@@ -361,6 +368,7 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
 /// Nothing runs before the approval; a refusal ends the item, and what was refused is not run.
 ///
 /// Rows: SIL-409 (in part: a plan that is declined executes nothing)
+/// Rows: SIL-065 (in part: without an approval nothing is run)
 #[test]
 fn a_plan_that_is_refused_runs_nothing() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -492,7 +500,8 @@ const GOAL: &str = "---\nid: tidy\ntype: goal\ntitle: The file is there\nevery_m
 /// A goal's checks run by a row of the jobs; a failure starts one task, which needs no question of its own, and a pass none.
 ///
 /// Rows: SIL-182 (in part: a failing check starts one task under the goal's approval)
-/// Rows: SIL-181 (in part: passing checks start nothing)
+/// Rows: SIL-181 (in part: its checks are a row of the jobs, with their period)
+/// Rows: SIL-155 (in part: a task of a goal runs on the goal's approval) SIL-191 (in part: a missing file fails)
 #[test]
 fn needs_userns_a_goal_mends_what_its_checks_find_and_asks_once() {
     let engine = TestEngine::new("", |_| {
@@ -539,6 +548,8 @@ fn needs_userns_a_goal_mends_what_its_checks_find_and_asks_once() {
 }
 
 /// What an item has used is what its session has used, to the token.
+///
+/// Rows: SIL-174 (in part: the tokens of all calls of all attempts add up)
 #[test]
 fn needs_userns_the_spending_of_an_item_is_that_of_its_calls() {
     let engine = TestEngine::new("", |_| {

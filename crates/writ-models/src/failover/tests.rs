@@ -137,6 +137,7 @@ fn a_429_is_not_a_fault_of_the_model() {
 }
 
 /// Rows: SCL-020
+/// Rows: SF-350 (in part: another is asked first)
 #[test]
 fn three_failures_in_a_row_put_a_route_last_for_five_minutes() {
     let mut bench = Bench::new(&TWO);

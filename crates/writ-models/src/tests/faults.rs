@@ -214,8 +214,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
     }
 }
 
-/// Rows: SCL-013
-/// Rows: SCL-018 (in part: the time of a request)
+/// Rows: SCL-013 SCL-018 (in part: the time of a request)
 #[tokio::test]
 async fn silence_ends_after_the_request_timeout_and_not_before() {
     for kind in ALL {
@@ -374,7 +373,7 @@ async fn a_permit_for_another_call_is_refused() {
     assert!(bench.server.recorded_requests().is_empty());
 }
 
-/// Rows: SCL-023 (the fields of the log line)
+/// Rows: SCL-023
 #[tokio::test]
 async fn failures_are_logged_with_context_and_without_prompt_or_key() {
     for kind in ALL {

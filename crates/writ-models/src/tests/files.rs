@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use writ_testkit::model_server::{ParsedRequest, Reply, list_of_replies};
-use writ_types::chat::{AttachedFile, ChatMessage, FileRef, Part, Role};
+use writ_types::chat::{AttachedFile, ChatMessage, FileRef, MAX_FILE_BYTES, Part, Role};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::Tokens;
 
@@ -27,9 +27,11 @@ fn asked(name: &str, bytes: &[u8]) -> ChatMessage {
     message(Role::User, vec![Part::Text { text: "look at this".into() }, attached(name, bytes)])
 }
 
-/// The server checks each format as strictly as its provider, and its script sees the bytes.
+/// The server checks each format as strictly as its provider, and its script sees the bytes. What is no image, or too large, is no
+/// attachment of a request.
 ///
-/// Rows: SCL-012 SCL-016 (in part: the formats)
+/// Rows: SCL-012
+/// Rows: SCL-016 (in part: the data URL)
 #[tokio::test]
 async fn every_format_has_images_in_its_own_way() {
     for kind in ALL {
@@ -44,9 +46,30 @@ async fn every_format_has_images_in_its_own_way() {
         .await;
         let (reply, _) = bench.ask(request(vec![asked("a.png", PNG)])).await;
         assert_eq!(reply.expect("an answer").text, "look at this", "{kind:?}");
+        let sent = bench.server.recorded_requests().remove(0).body.to_string();
+        let content = STANDARD.encode(PNG);
+        match kind {
+            ProviderKind::Anthropic => {
+                for part in ["\"type\":\"base64\"", "\"media_type\":\"image/png\"", &content] {
+                    assert!(sent.contains(part), "{part}: {sent}");
+                }
+            }
+            ProviderKind::OpenAi => {
+                assert!(sent.contains(&format!("\"url\":\"data:image/png;base64,{content}\"")), "{sent}");
+            }
+            ProviderKind::OpenAiResponses
+            | ProviderKind::OpenRouter
+            | ProviderKind::Gemini
+            | ProviderKind::Ollama => {}
+        }
+    }
+    let huge = [PNG, vec![0; MAX_FILE_BYTES].as_slice()].concat();
+    for refused in [b"MZ this is no image".as_slice(), huge.as_slice()] {
+        assert!(FileRef::describe_file("a.png", refused).is_err());
     }
 }
 
+/// Rows: SIL-402 (in part: the file goes to a model that reads PDF)
 #[tokio::test]
 async fn pdf_files_are_sent_where_the_format_has_a_place_for_them() {
     for kind in ALL {

@@ -48,8 +48,8 @@ async fn usage_tells_cached_tokens_apart() {
     }
 }
 
-/// Rows: SCL-011 SCL-015
-/// Rows: WIN-076 (in part: calls in a stream) WIN-078 (in part: parallel calls)
+/// Rows: SCL-011 SCL-015 WIN-076
+/// Rows: WIN-078 (in part: parallel calls)
 #[tokio::test]
 async fn tool_calls_come_with_id_name_and_arguments() {
     for kind in ALL {
@@ -69,6 +69,18 @@ async fn tool_calls_come_with_id_name_and_arguments() {
         assert_eq!((search.name.as_str(), &search.arguments), ("search", &json!({})));
         assert!(!read.id.is_empty() && read.id != search.id);
         assert!(deltas.contains(&Delta::Call { id: read.id.clone(), name: "file_read".into() }));
+        if kind == ProviderKind::Anthropic {
+            let sent = bench.server.recorded_requests().remove(0);
+            assert_eq!((sent.path.as_str(), &sent.body["stream"]), ("/v1/messages", &json!(true)));
+            let tools = sent.body["tools"].as_array().expect("tools");
+            assert!(!tools.is_empty() && tools.iter().all(|tool| tool["input_schema"]["type"] == "object"));
+        }
+        // A stream that is cut in the middle of a call is no half call.
+        let cut = Reply::default()
+            .and_call("file_read", json!({ "path": "a" }))
+            .with_fault(ReplyFault::CutAfter(2));
+        let bench = Bench::new(kind, list_of_replies([cut])).await;
+        assert!(bench.ask(request(vec![user("look")])).await.0.is_err(), "{kind:?}");
     }
 }
 
@@ -198,7 +210,8 @@ async fn stop_reasons_are_unified_over_the_wire() {
     }
 }
 
-/// Rows: SCL-014 SCL-019 WIN-012 SCL-033 (max_tokens)
+/// Rows: SCL-014 SCL-019 WIN-012 (in part: the header)
+/// Rows: SCL-033 SCL-164 (in part: max_tokens, and no temperature)
 #[tokio::test]
 async fn the_request_on_the_wire_is_what_the_provider_documents() {
     for kind in ALL {

@@ -192,6 +192,7 @@ fn a_skill_counts_before_a_role_a_role_before_its_tier_and_a_tier_before_the_def
 }
 
 /// Rows: WIN-075 (in part: an unknown provider of a skill or a tier fails at the start)
+/// Rows: SF-342 (in part: another name of a tier is refused)
 #[test]
 fn tiers_skills_and_prices_are_checked_like_everything_else() {
     for (text, setting) in [
@@ -246,6 +247,7 @@ fn an_unknown_provider_fails_at_start_with_the_nearest_right_one() {
     assert!(matches!(error, ModelsConfigError::UnknownProvider { nearest: None, .. }), "{error}");
 }
 
+/// Rows: SIL-061 (in part: an unknown role is reported)
 #[test]
 fn bad_configuration_is_a_typed_error() {
     for text in [
@@ -311,7 +313,7 @@ fn a_base_url_may_be_copied_with_its_route() {
 
 /// Rows: SIL-012 WIN-012 WIN-050
 /// Rows: WIN-075 (in part: provider and model of a name) SCL-145 (in part: both providers)
-/// Rows: SCL-146 (in part: the model of the request)
+/// Rows: SCL-146 (in part: the model of the request) SIL-045 (in part: of proxy and planner)
 #[tokio::test]
 async fn each_role_reaches_its_own_server_with_its_own_key() {
     let first = ModelServer::start(list_of_replies([Reply::text("first")])).await.expect("a server");

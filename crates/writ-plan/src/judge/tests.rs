@@ -28,7 +28,8 @@ fn text(text: &str) -> String {
 
 /// The verdict about each predicate on both sides of its limit.
 ///
-/// In part: SIL-186 SIL-187 SIL-188 SIL-189 SIL-190 SIL-191 SIL-192 (the judge; running is the harness's).
+/// Rows: SIL-186 SIL-187 SIL-188 SIL-189 SIL-190 SIL-192
+/// Rows: SIL-191 (in part: the verdict, and that a path outside is refused; looking for the file is the harness's)
 #[test]
 fn each_predicate_passes_and_fails() {
     use Verdict::{Fail, Pass};
@@ -50,6 +51,7 @@ fn each_predicate_passes_and_fails() {
         (Predicate::OutputGt { limit: text("5") }, " 6.5 ", Pass),
         (Predicate::OutputGt { limit: text("5") }, "5.0", Fail),
         (Predicate::OutputGt { limit: text("5") }, "inf", Fail),
+        (Predicate::OutputGt { limit: text("5") }, "six", Fail),
         (Predicate::FileExists { path: text("there") }, "", Pass),
         (Predicate::FileExists { path: text("missing") }, "", Fail),
         (Predicate::NotEmpty, "x", Pass),
@@ -70,6 +72,13 @@ fn each_predicate_passes_and_fails() {
     ];
     for (predicate, stdout, expected) in cases {
         assert_eq!(verdict(predicate.clone(), &run(stdout)), expected, "{predicate:?} of {stdout:?}");
+    }
+    // What could not be judged is in no plan.
+    for expect in ["regex: \"(a\"", "file_exists: ../there"] {
+        let check = format!("  - name: c\n    run: \"true\"\n    expect: {{ {expect} }}");
+        let plan = format!("---\nid: a\ntype: task\ntitle: T\nverify:\n{check}\n---\n# What to do\nx\n");
+        let error = crate::read::read_plan(&plan).expect_err("refused");
+        assert!(error.to_string().contains("verify.0.expect."), "{expect}: {error}");
     }
 }
 

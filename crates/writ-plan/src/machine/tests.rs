@@ -101,7 +101,7 @@ fn nothing_runs_without_an_approval() {
 
 /// A diamond: the two in the middle run together, the last waits for both.
 ///
-/// Rows: SIL-179 (in part: the order respects the edges)
+/// Rows: SIL-179 (in part: each child is begun, in the order of the edges)
 #[test]
 fn a_diamond_is_run_in_the_order_of_its_edges() {
     use StepState::{Done, Running, Waiting};
@@ -115,7 +115,8 @@ fn a_diamond_is_run_in_the_order_of_its_edges() {
     assert_eq!(next_moves(&diamond([Done; 4])), [Move::Finish]);
 }
 
-/// Rows: SIL-404 (in part: two steps that write one file are run one after the other)
+/// Rows: SIL-404
+/// Rows: SIL-403 (in part: of one item; no number bounds the steps of all items)
 #[test]
 fn steps_that_change_the_same_place_do_not_run_together() {
     let two = |one: &str, other: &str| {
@@ -126,6 +127,10 @@ fn steps_that_change_the_same_place_do_not_run_together() {
     assert_eq!(two("src/a.py", "src/a.py"), 1);
     assert_eq!(two("src", "src/a.py"), 1, "a folder covers what is in it");
     assert_eq!(two("", "src/a.py"), 1, "no paths: it may change anything");
+    let names: Vec<String> = (0..20).map(|n| format!("{n}.py")).collect();
+    let writes: Vec<&str> = names.iter().map(String::as_str).collect();
+    let many = plan(&[&[] as &[usize]; 20], &writes);
+    assert_eq!(next_moves(&item(&many, many.iter().map(|_| step(StepState::Waiting)))).len(), 8);
 }
 
 /// Checks look at a tree that stands still.
@@ -159,6 +164,7 @@ fn attempts_end_with_a_pass_with_the_last_one_or_with_the_same_failure_twice() {
 }
 
 /// Rows: SIL-176 (in part: a step that is not stuck asks for no advice)
+/// Rows: SIL-223 (in part: the planner is asked once) SIL-224 (in part: a person comes after the planner)
 #[test]
 fn a_failed_step_asks_for_advice_then_for_another_plan_and_then_a_person() {
     let failed = |ends: &[AttemptEnd]| StepView { ends: ends.to_vec(), ..step(StepState::Failed) };

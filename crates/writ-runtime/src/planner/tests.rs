@@ -4,6 +4,7 @@ use super::*;
 
 const PLAN: &str = "---\nid: a\ntype: task\ntitle: T\n---\n# What to do\nx\n";
 
+/// Rows: SIL-206 (in part: kind and trace of a message; an unknown kind is none)
 #[test]
 fn kinds_and_traces_are_read_from_ids() {
     for kind in PlannerMessage::ALL {
@@ -15,7 +16,7 @@ fn kinds_and_traces_are_read_from_ids() {
     }
 }
 
-/// In part: SIL-063 SIL-064 (of the planner).
+/// Rows: SIL-063 SIL-064 (in part: of the planner)
 #[test]
 fn a_wrong_plan_is_asked_for_once_more_and_then_the_fallback_counts() {
     let judge = |id: &str, text: &str, tries| judge_answer(id, ("mend it", text), tries, &|_| Ok(()));

@@ -52,6 +52,7 @@ fn a_session_sees_its_own_and_the_common_ones() {
     assert_eq!(found(&home, "secret plan", None), ["secret plan of all"]);
 }
 
+/// Rows: SIL-096 (in part: external content is stored and read as unverified)
 #[test]
 fn external_content_is_never_verified() {
     let home = TestHome::new();
@@ -70,6 +71,40 @@ fn external_content_is_never_verified() {
     assert_eq!((kept.item.taint, kept.item.trust), (Taint::External, MemoryTrust::Working));
     let conn = Connection::open(home.path()).expect("opens");
     let sql = "INSERT INTO memory (id, kind, trust, taint, at, text) VALUES ('x', 'fact', 'verified', 'external', 0, '')";
+    assert!(conn.execute(sql, []).is_err(), "the database refuses it too");
+}
+
+/// Importance is in thousandths; a kind that is none has no name. Reading and using a memory leave its time as it was.
+///
+/// Rows: SIL-090
+#[test]
+fn a_memory_is_read_as_it_was_stored_and_what_cannot_be_one_is_refused() {
+    let home = TestHome::new().with_session(1);
+    let kinds = [MemoryKind::Fact, MemoryKind::Episode, MemoryKind::Preference];
+    let taints = [Taint::Owner, Taint::Auth, Taint::External];
+    for (n, (kind, taint)) in (1..).zip(kinds.into_iter().zip(taints)) {
+        let mut new = memory(n, &format!("the heron of {n}"), (n == 2).then(|| session(1)));
+        (new.item.memory_kind, new.item.taint, new.at) = (kind, taint, at(77));
+        new.traits.importance = 1_000;
+        let remember = Op::Remember(Box::new(new.clone()));
+        home.commit(vec![remember.clone()]);
+        assert!(home.try_commit(vec![remember]).is_err(), "its id is there");
+        let reads = home.store.blocking();
+        let first = reads.memory(new.id).expect("reads").expect("there");
+        home.commit(vec![Op::Memory(MemoryOp::Used { rows: vec![first.row], at: at(99) })]);
+        let used = reads.memory(new.id).expect("reads").expect("there");
+        assert_eq!(used.traits.used_at, Some(at(99)));
+        for memory in [first, used] {
+            assert_eq!((memory.id, &memory.item, memory.at), (new.id, &new.item, at(77)));
+            assert_eq!(memory.traits.importance, 1_000);
+        }
+    }
+    let mut too_much = memory(9, "x", None);
+    too_much.traits.importance = 1_100;
+    assert!(home.try_commit(vec![Op::Remember(Box::new(too_much))]).is_err());
+    assert!(serde_json::from_str::<MemoryKind>("\"rumour\"").is_err());
+    let conn = Connection::open(home.path()).expect("opens");
+    let sql = "UPDATE memory SET importance = -100";
     assert!(conn.execute(sql, []).is_err(), "the database refuses it too");
 }
 
@@ -121,7 +156,8 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     assert_eq!(row, ("old".to_owned(), false));
 }
 
-/// Rows: SIL-089 SIL-092 (in the quotes that FTS5 accepts)
+/// Rows: SIL-089 (in part: the index is one of FTS5)
+/// Rows: SIL-092 (in part: with the quotes that FTS5 accepts)
 #[test]
 fn the_tokenizer_keeps_joined_words_and_finds_their_parts_and_stems() {
     let home = TestHome::new();
@@ -147,7 +183,7 @@ fn the_tokenizer_keeps_joined_words_and_finds_their_parts_and_stems() {
 
 /// Words inside of text without spaces, in several scripts, in other widths, and at the ends of a text.
 ///
-/// Rows: SIL-089 SIL-104
+/// Rows: SIL-104
 #[test]
 fn words_are_found_in_text_without_spaces() {
     let home = TestHome::new();
@@ -226,6 +262,124 @@ fn what_is_forgotten_is_gone_from_index_and_file() {
     }
 }
 
+/// Memories that are added, changed and forgotten in a random order: the index stays that of the rows, also after a restart.
+///
+/// Rows: SIL-089 WIN-198
+/// Rows: WIN-200 (in part: the index of memories; messages have none)
+#[test]
+fn the_index_follows_a_thousand_changes_and_a_restart() {
+    let home = TestHome::new();
+    home.commit(vec![phase("before")]);
+    let mut dice = 7_u64;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    let mut texts: Vec<(u128, String)> = Vec::new();
+    for round in 0..50_u128 {
+        let (mut ops, mut gone) = (Vec::new(), Vec::new());
+        for n in round * 20..(round + 1) * 20 {
+            let chosen = usize::try_from(roll(1_000)).expect("small") % texts.len().max(1);
+            let text = format!("heron word{n} in the pond");
+            match (roll(4), texts.get(chosen).map(|(n, _)| memory(*n, "", None).id)) {
+                (2, Some(memory)) => {
+                    ops.push(Op::Forget { memory });
+                    gone.push(texts.remove(chosen).1);
+                }
+                (3, Some(memory)) => {
+                    let change = MemoryChange::Text { text: text.clone(), entities: Vec::new() };
+                    ops.push(Op::Memory(MemoryOp::Change {
+                        memory,
+                        change,
+                        batch: format!("b{n}"),
+                        at: at(0),
+                    }));
+                    gone.push(std::mem::replace(&mut texts[chosen].1, text));
+                }
+                _ => {
+                    ops.push(remember(n, &text, None));
+                    texts.push((n, text));
+                }
+            }
+        }
+        home.commit(ops);
+        for old in gone {
+            let word = old.split(' ').nth(1).expect("a word");
+            assert_eq!(found(&home, word, None), Vec::<String>::new(), "an old wording");
+        }
+    }
+    assert!(texts.len() > 100, "{}", texts.len());
+    let home = home.reopened();
+    let conn = Connection::open(home.path()).expect("opens");
+    for index in ["memory_fts", "memory_terms"] {
+        conn.execute(&format!("INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"), [])
+            .expect("the index is that of the rows");
+    }
+    for (_, text) in &texts {
+        let word = text.split(' ').nth(1).expect("a word");
+        assert_eq!(found(&home, word, None), [text.as_str()]);
+    }
+}
+
+/// References are columns of JSON, and rows of tables that searches read by their key.
+///
+/// Rows: SIL-389
+#[test]
+fn references_have_indexes_that_follow_them_and_that_searches_use() {
+    let home = TestHome::new();
+    let (mut rain, mut flood) = (memory(1, "it rained", None), memory(2, "the cellar was flooded", None));
+    rain.traits.entities = vec!["hamburg".to_owned()];
+    flood.traits.entities = vec!["anna".to_owned(), "hamburg".to_owned()];
+    flood.traits.causes = vec![rain.id];
+    home.commit([&rain, &flood].map(|one| Op::Remember(Box::new(one.clone()))).to_vec());
+    let about = |entity: &str| -> Vec<MemoryId> {
+        let found = home.store.blocking().memories_about(entity, 5).expect("reads");
+        found.into_iter().map(|memory| memory.id).collect()
+    };
+    let effects = || -> Vec<MemoryId> {
+        let found = home.store.blocking().effects_of(rain.id, 5).expect("reads");
+        found.into_iter().map(|memory| memory.id).collect()
+    };
+    assert_eq!((about("hamburg"), about("anna")), (vec![flood.id, rain.id], vec![flood.id]));
+    assert_eq!((about("boris"), effects()), (Vec::new(), vec![flood.id]));
+    let conn = Connection::open(home.path()).expect("opens");
+    let arrays = "SELECT count(*) FROM memory WHERE json_type(entity_refs) = 'array' AND json_type(causal_refs) = 'array'";
+    assert_eq!(conn.query_row(arrays, [], |row| row.get(0)), Ok(2));
+    for (table, key) in [("memory_entity", "entity"), ("memory_cause", "cause")] {
+        let sql = format!(
+            "EXPLAIN QUERY PLAN SELECT m.* FROM {table} r JOIN memory m ON m.n = r.n WHERE r.{key} = 'x'"
+        );
+        let plan = query(&conn, &sql, [], |row| Ok(row.get::<_, String>(3)?)).expect("plans");
+        assert!(plan[0].contains(&format!("SEARCH r USING PRIMARY KEY ({key}=?)")), "{plan:?}");
+        let indexes = "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?1";
+        let found = conn.query_row(indexes, [format!("{table}_n")], |row| row.get(0));
+        assert_eq!(found, Ok(1), "{table}");
+    }
+    let change = MemoryChange::Causes(Vec::new());
+    let op = MemoryOp::Change { memory: flood.id, change, batch: "b".to_owned(), at: at(0) };
+    home.commit(vec![Op::Memory(op)]);
+    assert_eq!(effects(), Vec::new());
+    home.commit(vec![Op::Forget { memory: flood.id }]);
+    assert_eq!(about("hamburg"), [rain.id]);
+}
+
+/// Rows: SIL-386 (in part: the memories of a span of time, without its words)
+#[test]
+fn memories_of_a_span_are_those_that_were_stored_or_happened_in_it() {
+    let home = TestHome::new();
+    for (n, (stored, happened)) in (1..).zip([(39, None), (40, None), (200, Some(59)), (60, None)]) {
+        let mut new = memory(n, "x", None);
+        (new.at, new.traits.happened) = (at(stored), happened.map(at));
+        home.commit(vec![Op::Remember(Box::new(new))]);
+    }
+    let reads = home.store.blocking();
+    let rows = reads.memory_rows_within(at(40), at(60), 9).expect("reads");
+    let mut found: Vec<MemoryId> =
+        reads.memories_at_rows(&rows).expect("reads").into_iter().map(|memory| memory.id).collect();
+    found.sort();
+    assert_eq!(found, [memory(2, "", None).id, memory(3, "", None).id]);
+}
+
 #[test]
 fn the_profile_is_found_by_kind() {
     let home = TestHome::new();
@@ -239,6 +393,7 @@ fn the_profile_is_found_by_kind() {
     );
 }
 
+/// Rows: WIN-202 (in part: what is syntax of FTS5 is words, and no error)
 #[test]
 fn syntax_of_the_index_is_only_words() {
     let home = TestHome::new().with_session(1);

@@ -28,14 +28,18 @@ fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
     assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(2)));
 }
 
+/// Rows: SIL-208
 /// Rows: SIL-210 (in part: a lease that ran out and is another's; one that only ran out may still be acknowledged)
-/// Rows: SIL-208 (in part: a lease that ran out) SIL-209 (in part: of another holder)
-/// Rows: SIL-211 (in part: of another holder)
+/// Rows: SIL-209 SIL-211 (in part: of another holder)
 #[test]
 fn an_old_fence_changes_nothing() {
     let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
-    let first = lease_at(&home, 0).expect("due");
+    let leased: Vec<Leased> = std::thread::scope(|scope| {
+        let racers: Vec<_> = (0..8).map(|_| scope.spawn(|| lease_at(&home, 0))).collect();
+        racers.into_iter().filter_map(|racer| racer.join().expect("leases")).collect()
+    });
+    let [first] = leased.as_slice() else { panic!("one of eight: {leased:?}") };
     assert_eq!(lease_at(&home, 999), None, "still held");
     let second = lease_at(&home, 1_000).expect("ran out");
     assert!(second.fence > first.fence);
@@ -55,19 +59,21 @@ fn an_old_fence_changes_nothing() {
     assert_eq!(home.try_commit(vec![Op::AckMessage { message, fence: second.fence }]), stale, "once");
 }
 
-/// Rows: SIL-209 (in part: it extends a lease)
+/// Rows: SIL-209
 #[test]
 fn a_heartbeat_keeps_a_lease() {
     let home = TestHome::new().with_session(1);
     home.commit(receive(1, 1, "a"));
     let held = lease_at(&home, 0).expect("due");
-    home.commit(vec![Op::Heartbeat { message: id(&held), fence: held.fence, now: at(900), ttl_ms: 1_000 }]);
+    let beat =
+        |now| vec![Op::Heartbeat { message: id(&held), fence: held.fence, now: at(now), ttl_ms: 1_000 }];
+    home.commit(beat(900));
     assert_eq!(lease_at(&home, 1_500), None);
     assert!(lease_at(&home, 1_900).is_some());
+    assert!(home.try_commit(beat(1_950)).is_err(), "it is another's by now");
 }
 
-/// Rows: SIL-212
-/// Rows: SIL-211 (in part: the attempts are counted)
+/// Rows: SIL-211 SIL-212
 #[test]
 fn a_failing_message_backs_off_and_is_set_aside_at_last() {
     let home = TestHome::new().with_session(1);
@@ -78,7 +84,8 @@ fn a_failing_message_backs_off_and_is_set_aside_at_last() {
         assert_eq!(held.message.attempts, attempt);
         let error = format!("failure {attempt}");
         let op = Op::NackMessage { message: id(&held), fence: held.fence, now: at(now), error };
-        home.commit(vec![op]);
+        home.commit(vec![op.clone()]);
+        assert!(home.try_commit(vec![op]).is_err(), "it holds the message no longer");
         assert_eq!(lease_at(&home, now), None, "it backs off");
         now += i64::try_from(backoff(attempt).as_millis()).expect("small");
     }
@@ -144,7 +151,9 @@ fn a_message_that_ends_every_engine_is_set_aside() {
     assert_eq!(home.store.blocking().queue_depth().expect("reads").dead, 1);
 }
 
-/// Rows: SIL-205 (ids of one session)
+/// The id that counts once is the client's, in its session (design 3.12).
+///
+/// Rows: SIL-205
 #[test]
 fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
     let home = TestHome::new().with_session(1).with_session(2);
@@ -155,6 +164,14 @@ fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
     home.commit(receive(2, 3, "a"));
     let found = home.store.blocking().message_by_client_id(session(1), "a").expect("reads").expect("there");
     assert_eq!((found.entry, found.record.message), (first, message(1)));
+    let held = lease_at(&home, 0).expect("due");
+    home.commit(vec![Op::AckMessage { message: id(&held), fence: held.fence }]);
+    let other = lease_at(&home, 0).expect("another session's");
+    assert_eq!((id(&held), id(&other)), (message(1), message(3)));
+    assert_eq!(lease_at(&home, 0), None, "it was handled once");
+    assert!(home.try_commit(receive(1, 4, "a")).is_err(), "also when it is done");
+    home.commit(receive(1, 5, "b"));
+    assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(5)));
 }
 
 #[test]
@@ -258,6 +275,8 @@ fn lease_for(home: &TestHome, consumer: &str, millis: i64) -> Option<Leased> {
 }
 
 /// Each consumer takes its own messages, one at a time per session, beside those of another consumer.
+///
+/// Rows: SIL-204 (in part: messages are rows, leased by consumer)
 #[test]
 fn messages_are_taken_by_their_consumer_alone() {
     let home = TestHome::new().with_session(1);

@@ -117,6 +117,7 @@ fn used(session_number: u128, tokens: u64, millis: i64) -> Op {
 }
 
 /// Rows: SCL-041
+/// Rows: SF-171 (in part: what was used is there after a restart, which is no kill)
 #[test]
 fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     const DAY: i64 = 86_400_000;
@@ -470,6 +471,8 @@ fn an_erased_session_leaves_no_text_in_any_table() {
 }
 
 /// All words must be in one message; deleted sessions are not looked through.
+///
+/// Rows: WIN-199 (in part: a past message is found, and none of a deleted session; without an index)
 #[test]
 fn a_search_finds_messages_by_all_their_words() {
     let home = TestHome::new().with_session(1).with_session(2);

@@ -161,6 +161,7 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     assert_eq!(store.blocking().ledger_size(), Ok(written + 1));
 }
 
+/// Rows: SCL-162 (in part: a damaged file is an error)
 #[test]
 fn a_file_that_is_no_database_is_refused() {
     let dir = tempfile::tempdir().expect("temp dir");

@@ -212,6 +212,7 @@ fn every_row_of_the_table_is_consistent() {
 /// Part of SIL-113: a filtered tool never reaches preparation, so it never reaches an ask.
 ///
 /// Rows: SCL-034
+/// Rows: SCL-138 SCL-141 (in part: a tool that `tools` does not name is not offered, and a call of it is refused)
 #[test]
 fn a_tool_outside_the_allow_list_is_neither_offered_nor_prepared() {
     let registry = Registry::core_tools();

@@ -29,7 +29,7 @@ fn lines(marked: usize) -> String {
 }
 
 /// Rows: SIL-083 SIL-084 SIL-112
-/// Rows: SIL-086 (but its gauge) SIL-111 (in part) SIL-039 (a restart forgets none)
+/// Rows: SIL-086 (in part: but its gauge) SIL-111 (in part) SIL-039 (in part: a restart forgets none)
 #[test]
 fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_over() {
     let subscribe = |path: &str, first: u64, last: u64, turns: u64| json!({ "path": path, "first_line": first, "last_line": last, "turns": turns });

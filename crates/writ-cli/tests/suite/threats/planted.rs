@@ -123,6 +123,7 @@ fn address(bench: &Bench) -> String {
     rest.split('/').next().expect("an address").to_owned()
 }
 
+/// Rows: SIL-184 SIL-185
 #[test]
 fn needs_userns_needs_git_needs_python_verification_runs_traps_inside_and_keeps_nothing_of_them() {
     let (bench, marks) = trapped(Vec::new());

@@ -218,6 +218,7 @@ async fn without_the_proxy_there_is_no_network() {
     assert!(receiver.recv().await.is_none());
 }
 
+/// Rows: SIL-185 (in part: hosts are refused)
 #[tokio::test]
 async fn a_verification_and_the_second_rung_have_no_network() {
     let fixture = Fixture::new().await;

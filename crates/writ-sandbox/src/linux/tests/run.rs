@@ -396,6 +396,7 @@ async fn work_is_kept_between_commands_and_the_project_is_not_touched() {
     assert_eq!(result.stdout.text, "n\n");
 }
 
+/// Rows: SIL-183 (in part: what a command has left in its home, and what verification leaves)
 #[tokio::test]
 async fn verification_sees_the_work_and_leaves_nothing() {
     let fixture = Fixture::new().await;
