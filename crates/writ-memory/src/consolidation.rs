@@ -170,7 +170,7 @@ impl Planner {
         let merge = &mut self.plan.merges[at];
         merge.from.push((memory.id, memory.traits.uses));
         self.plan.archived_rows.push(memory.row);
-        // The merged text stands for all of them, so it is trusted no more than the least of them.
+        // The merged text stands for all of them, so its label is that of the least trusted of them.
         if first.trust == MemoryTrust::Working && item.taint > first.taint {
             first.taint = item.taint;
             merge.taint = Some(item.taint);

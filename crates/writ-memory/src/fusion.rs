@@ -13,8 +13,8 @@ const RANK_CONSTANT: f64 = 60.0;
 /// The weight of a ranking by time beside those by words and by meaning: it breaks ties, it finds nothing.
 const TIME_WEIGHT: f64 = 0.5;
 
-/// The weight of a ranking by names and causes: most questions name somebody of whom there are many memories. `docs/memory.md`
-/// has the recall with and without it.
+/// The weight of a ranking by names and causes: most questions have a name that many memories have. `docs/memory.md`
+/// has the recall.
 const LINK_WEIGHT: f64 = 0.5;
 
 /// The age at which half of the advantage of a new memory has faded, in days.
@@ -67,6 +67,8 @@ impl std::fmt::Display for Reason {
 pub struct Rankings {
     /// By words.
     pub words: Vec<i64>,
+    /// The weight of each of these, from zero to one; of those without one it is one.
+    pub word_weights: Vec<f64>,
     /// By meaning, with the cosine.
     pub meaning: Vec<(i64, f32)>,
     /// By time: rows of the window that the query names, newest first, and the words for it.
@@ -97,7 +99,8 @@ pub fn fuse_rankings(rankings: &Rankings) -> Vec<FusedRow> {
         reasons.push(reason);
     };
     for (place, row) in rankings.words.iter().enumerate() {
-        add(*row, place, 1.0, Reason::Words(place + 1));
+        let weight = rankings.word_weights.get(place).copied().unwrap_or(1.0);
+        add(*row, place, weight, Reason::Words(place + 1));
     }
     for (place, (row, cosine)) in rankings.meaning.iter().enumerate() {
         add(*row, place, 1.0, Reason::Meaning(*cosine));

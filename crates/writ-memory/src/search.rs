@@ -15,6 +15,7 @@ use crate::embedder::Embedding;
 use crate::fusion::{FusedRow, Rankings, Reason, fuse_rankings, standing_factor};
 use crate::links::{causes_of, names_in};
 use crate::window::TimeWindow;
+use crate::words::TextWords;
 
 /// The candidates of each ranking.
 const CANDIDATES: usize = 100;
@@ -118,7 +119,10 @@ pub async fn search_memories(
         let rows = rows.into_iter().filter(|row| found.is_empty() || found.contains(row)).take(READ_ROWS);
         (window.words.clone(), rows.collect())
     });
-    let mut rankings = Rankings { words, meaning, time, links: Vec::new() };
+    let mut rankings = Rankings { words, meaning, time, ..Rankings::default() };
+    if !rankings.meaning.is_empty() {
+        rankings.word_weights = weigh_words(reads, &rankings.words, search.text).await?;
+    }
     rankings.links = linked_rows(reads, &rankings, search.text, scope).await?;
     read_hits(reads, fuse_rankings(&rankings), search).await
 }
@@ -159,6 +163,30 @@ pub async fn nearest_rows(
     exact.sort_unstable_by(|left, right| right.1.total_cmp(&left.1).then(right.0.cmp(&left.0)));
     exact.truncate(CANDIDATES);
     Ok(exact)
+}
+
+/// Returns the weight of each hit by words beside those by meaning: the square of the share of the query's words that it has. Names
+/// do not count, since links rank by them: of a question in other words the name alone is found, in many memories.
+async fn weigh_words(reads: &impl MemoryReads, rows: &[i64], text: &str) -> Result<Vec<f64>, StoreError> {
+    let (query, names) = (TextWords::of(text), TextWords::of(&names_in(text).join(" ")));
+    let wanted: BTreeSet<&str> = query.set().difference(&names.set()).copied().collect();
+    // Texts without spaces have no words to compare.
+    if wanted.is_empty() || text.chars().any(is_of_spaceless_script) {
+        return Ok(Vec::new());
+    }
+    let memories = reads.memories_at_rows(rows).await?;
+    let weigh = |memory: &Memory| {
+        let words = TextWords::of(&memory.item.text);
+        (words.set().intersection(&wanted).count() as f64 / wanted.len() as f64).powi(2)
+    };
+    let weights: BTreeMap<i64, f64> = memories.iter().map(|memory| (memory.row, weigh(memory))).collect();
+    Ok(rows.iter().map(|row| weights.get(row).copied().unwrap_or(0.0)).collect())
+}
+
+/// Returns true for Thai, Lao, Burmese, Khmer, kana, Han and Hangul, as Unicode's blocks have them.
+const fn is_of_spaceless_script(letter: char) -> bool {
+    matches!(letter, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
+        | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
 /// Ranks rows by what links them with the query: the names in it, the rarest first, and causes and effects of what words and

@@ -1,6 +1,6 @@
 //! A scripted embedding server with the wire format of OpenAI on a loopback port.
 //!
-//! Its vectors are of bags of words: texts with the same words, or with words that it was told to be alike, lie close together.
+//! Its vectors are of bags of words: texts with the same words, or with words that `ALIKE` names, lie close together.
 
 use std::io;
 use std::net::SocketAddr;

@@ -80,7 +80,7 @@ fn near(share: f32) -> Embedding {
     Embedding::from_numbers(vec![share, 1.0 - share, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]).expect("a vector")
 }
 
-/// Thousands of memories that fit better, but are archived, wait, are secret, or belong to another session.
+/// More than two thousand memories fit better, but are archived, wait, are secret, or belong to another session.
 #[tokio::test]
 async fn what_may_not_be_read_takes_no_place() {
     let home = Home::new();
@@ -156,7 +156,7 @@ async fn causes_are_followed_in_their_order_and_a_circle_ends() {
         memory.traits.causes = causes.iter().map(|cause| id(*cause)).collect();
         remember(memory)
     };
-    // The rain follows from the flood again: nothing forbids it.
+    // The rain follows from the flood again: the store permits it.
     home.commit(vec![
         caused(1, "it rained for days", &[3]),
         caused(2, "the river rose", &[1]),

@@ -213,7 +213,7 @@ pub struct MemoryAnswer {
 }
 
 /// The effect of the owner's word about a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryOutcome {
     /// It is so.
