@@ -29,8 +29,8 @@ use writ_types::api::ledger::{
 };
 use writ_types::api::memory::{
     AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits,
-    MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery, MemoryUndoing,
-    NewFact, PendingMemories, ShownMemory,
+    MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery,
+    MemoryUndoing, NewFact, PendingMemories, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::project::{

@@ -12,11 +12,10 @@ use writ_plan::machine::{self, AttemptEnd, Move, StepView, WorkEvent, WorkView, 
 use writ_plan::run::run_steps;
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_store::approvals::AskState;
-use writ_store::batch::{Batch, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::{AskReads as _, LedgerReads as _, PlanReads as _, WorkReads as _};
-use writ_store::work::{AttemptState, MAX_OPEN_ITEMS, WholeItem, WorkAttempt, WorkItem, WorkOp, WorkStepRow};
+use writ_store::work::{AttemptState, MAX_OPEN_ITEMS, WholeItem, WorkAttempt, WorkItem, WorkStepRow};
 use writ_types::action::{Action, Plan};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::digest::Digest;
@@ -31,7 +30,6 @@ use crate::error::EngineError;
 use crate::proposals::{ask_about, read_document};
 use crate::services::Services;
 use crate::session::Session;
-use crate::work_calls::worked;
 
 pub(crate) use moves::move_on;
 

@@ -272,7 +272,8 @@ fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
     let engine = TestEngine::new("", |_| {
         move |request: &ParsedRequest| {
             if !is_planner(request) {
-                let right = if helps.load(Ordering::SeqCst) == 0 { "by another way" } else { "-- never said --" };
+                let right =
+                    if helps.load(Ordering::SeqCst) == 0 { "by another way" } else { "-- never said --" };
                 return executor(request, right);
             }
             note(&planner, request);

@@ -116,9 +116,9 @@ async fn wait_of(
     };
     let rows = services.journal.store.ledger_search(&query).await?;
     // The newest first.
-    let reached = rows.iter().filter_map(LedgerRow::entry).find_map(|entry| match entry.fact {
-        Fact::Denied { reason: DenyReason::Budget, rule, .. } => Some(rule),
-        _ => None,
+    let reached = rows.iter().filter_map(LedgerRow::entry).find_map(|entry| {
+        let Fact::Denied { reason: DenyReason::Budget, rule, .. } = entry.fact else { return None };
+        Some(rule)
     });
     let is = |limit: Exhausted| reached.as_deref() == Some(limit.setting_name());
     let periods = [Exhausted::DayTokens, Exhausted::DayCost, Exhausted::MonthCost];

@@ -373,7 +373,8 @@ fn memories_of_a_span_are_those_that_were_stored_or_happened_in_it() {
         home.commit(vec![Op::Remember(Box::new(new))]);
     }
     let reads = home.store.blocking();
-    let rows = reads.memory_rows_within(at(40), at(60), 9).expect("reads");
+    let scope = MemoryScope { session: None, secrets: Secrets::Told, span: Some((at(40), at(60))) };
+    let rows = reads.memory_rows_within(scope, 9).expect("reads");
     let mut found: Vec<MemoryId> =
         reads.memories_at_rows(&rows).expect("reads").into_iter().map(|memory| memory.id).collect();
     found.sort();
