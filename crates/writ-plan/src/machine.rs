@@ -221,7 +221,7 @@ fn after_failure(item: &WorkView<'_>, step: usize) -> Move {
             Move::Consult(step)
         }
         OnStuck::ConsultPlanner if item.consultations < MAX_QUESTIONS => Move::Replan(step),
-        // All that the harness can do by itself was done.
+        // The harness has done all that it can.
         OnStuck::ConsultPlanner => Move::Stick(step),
         OnStuck::AskPerson if item.steps.get(step).is_some_and(is_stuck) => Move::Stick(step),
         OnStuck::AskPerson | OnStuck::Stop => Move::Fail(step),

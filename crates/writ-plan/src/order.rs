@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any graph gets an order that keeps every edge, or a cycle whose edges are all there.
+        /// Any graph gets an order in which every edge holds, or a cycle whose edges are all there.
         #[test]
         fn an_order_keeps_every_edge(edges in proptest::collection::vec((0_usize..8, 0_usize..8), 0..16)) {
             let steps: Vec<WorkStep> = (0..8_usize)

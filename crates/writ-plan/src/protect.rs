@@ -7,7 +7,7 @@ use crate::order::is_inside;
 
 mod runners;
 
-/// The most lines about edited files of one attempt: a folder that was deleted as a whole needs no more.
+/// The most lines about edited files of one attempt: that is enough for a folder that was deleted as a whole.
 const MAX_NOTICES: usize = 20;
 
 /// Names of folders that hold tests, as the test runners of several languages look for them.

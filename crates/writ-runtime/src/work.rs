@@ -305,37 +305,46 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     for attempt in held {
         held::go_on(services, &course, attempt).await?;
     }
+    make_moves(services, &course, moves).await
+}
+
+/// Makes moves of an item. Returns true if it is to be looked at again at once.
+async fn make_moves(
+    services: &Arc<Services>,
+    course: &ItemCourse,
+    moves: Vec<Move>,
+) -> Result<bool, EngineError> {
     let mut is_moved = false;
     for one in moves {
         match one {
             Move::Start(step) => {
-                attempt::begin(services, &course, step).await?;
+                attempt::begin(services, course, step).await?;
                 // After a step was handed to an executor, its end calls.
                 is_moved |= !course.rows.get(step).is_some_and(|row| row.has_executor);
             }
-            Move::Check(step) => is_moved |= verify::check_step(services, &course, step).await?,
+            Move::Check(step) => is_moved |= verify::check_step(services, course, step).await?,
             Move::Consult(step) => {
-                consult::ask_guidance(services, &course, step).await?;
+                consult::ask_guidance(services, course, step).await?;
                 is_moved = true;
             }
             Move::Replan(step) => {
-                consult::ask_replan(services, &course, step).await?;
+                consult::ask_replan(services, course, step).await?;
                 is_moved = true;
             }
             Move::Stick(step) => {
-                end_stuck(services, &course, step).await?;
+                end_stuck(services, course, step).await?;
                 is_moved = true;
             }
             Move::Fail(step) => {
                 let why = format!("step '{}' has failed its checks", course.rows[step].name);
-                move_on(services, &course, WorkEvent::Fail, &why).await?;
+                move_on(services, course, WorkEvent::Fail, &why).await?;
                 is_moved = true;
             }
             Move::SpendOut => {
-                move_on(services, &course, WorkEvent::SpendOut, "its budget is used up").await?;
+                move_on(services, course, WorkEvent::SpendOut, "its budget is used up").await?;
                 is_moved = true;
             }
-            Move::Finish => return finish(services, &course).await.map(|()| false),
+            Move::Finish => return finish(services, course).await.map(|()| false),
         }
     }
     Ok(is_moved)

@@ -62,16 +62,15 @@ pub(crate) async fn embed_texts(
     let permit = match services.door.pass_ungated(Pending::new(), prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => {
-            let rule = Exhausted::SessionTokens.setting_name();
-            if denial.reason == DenyReason::Budget && denial.rule == rule {
+            let is_used_up = denial.rule == Exhausted::SessionTokens.setting_name();
+            if denial.reason == DenyReason::Budget && is_used_up {
                 end_session(services, &place.session).await?;
             }
             return Ok(Err(EmbedError::Refused(denial.text.clone())));
         }
         Passage::Ask(_) | Passage::Simulated(_) => {
-            return Ok(Err(EmbedError::Refused(
-                "the rules want to be asked before each model call".to_owned(),
-            )));
+            let why = "the rules want to be asked before each model call";
+            return Ok(Err(EmbedError::Refused(why.to_owned())));
         }
     };
     let attempt = permit.attempt();
