@@ -156,6 +156,13 @@ pub(super) async fn renew_session(
         return Err(refused("what an order grants is for all of its turns: issue another order"));
     }
     if session.terms.work.is_some() {
+        let is_paused = session.state().budget.paused;
+        // It goes on with what is left: more than was approved needs another approval.
+        if is_paused {
+            set_metadata(services, &session, vec![(BUDGET_PAUSED, None)]).await?;
+            session.state().budget.paused = false;
+            return budget_state(services, &session).await;
+        }
         return Err(refused(
             "the budget of a work item was approved with its plan: propose the work anew with more",
         ));

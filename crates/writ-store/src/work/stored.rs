@@ -103,7 +103,7 @@ const BASES: [&str; 2] = ["$.budget_base", "$.budget_cost_base"];
 /// Returns the newest items, as lists show them, with one query.
 pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, StoreError> {
     let sql = "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
-               round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at,
+               round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at, taint,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id) AS steps,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id AND work_step.state = ?2) AS done,
                (SELECT input + output FROM usage
