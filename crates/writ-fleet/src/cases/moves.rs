@@ -156,6 +156,9 @@ impl CaseRouter {
         };
         let (capability, lost) = (&live.row.capability, live.machine.lost());
         let (chosen, patience) = self.choose_agent(capability, lost, target.as_deref()).await?;
+        // What an agent has given up or lost is a person's, if no other can take it now.
+        let is_new = matches!(live.machine.state(), CaseState::Open);
+        let patience = if patience == Duration::MAX && !is_new { Duration::ZERO } else { patience };
         let Some((agent, base)) = chosen else {
             let now = self.0.keys.now();
             // Looked at again each second: an agent may be free by then, and the list of agents may be older than what is deployed.
