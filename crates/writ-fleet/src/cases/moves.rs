@@ -156,7 +156,7 @@ impl CaseRouter {
         };
         let (capability, lost) = (&live.row.capability, live.machine.lost());
         let (chosen, patience) = self.choose_agent(capability, lost, target.as_deref()).await?;
-        // What an agent has given up or lost is a person's, if no other can take it now.
+        // What an agent has given up is a person's, if no other can take it now.
         let is_new = matches!(live.machine.state(), CaseState::Open);
         let patience = if patience == Duration::MAX && !is_new { Duration::ZERO } else { patience };
         let Some((agent, base)) = chosen else {
@@ -261,7 +261,7 @@ impl CaseRouter {
     }
 
     /// Chooses the agent for a case. Without one, the case may wait so long for another: one that does this work has as many
-    /// cases as it may, a deployed agent is meant whose base key is no longer in force, or none that is known does this work.
+    /// cases as it may, a deployed agent is meant that has no base key in force, or none that is known does this work.
     pub(crate) async fn choose_agent(
         &self,
         capability: &str,
