@@ -7,6 +7,7 @@
 //! - [`access`] reads from the ledger who held a case when, [`status`] shows what is open now.
 
 pub mod access;
+mod choice;
 pub mod config;
 pub mod desk;
 pub mod error;

@@ -281,25 +281,19 @@ async fn prepare(
     }
     let profile = agent_for(services, session, &lease)?;
     let profile = step::profile_of(services, &lease, profile).await?;
-    let (turn, number, interrupts) = begin_turn(services, session, (&profile, &lease)).await?;
-    let opened = open_turn(services, session, lease, profile, (turn, number), interrupts);
+    // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
+    let _numbering = session.numbering.lock().await;
+    let (journal, now) = (&services.journal, services.journal.clock.now());
+    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
+    let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
+    let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
+    let opened = async {
+        let mut drive = opening.await?;
+        drive.write_held().await?;
+        Ok(drive)
+    };
     // A turn that is not to begin does not run.
     opened.await.inspect_err(|_| session.end(turn))
-}
-
-/// Gives the turn of a message its number, and notes that it runs.
-async fn begin_turn(
-    services: &Services,
-    session: &Session,
-    (profile, lease): (&AgentProfile, &Leased),
-) -> Result<(TurnId, u64, mpsc::Receiver<Interrupt>), EngineError> {
-    let _numbering = session.numbering.lock().await;
-    // The running turns first: one that ends after this look is in the store by the next.
-    let running = session.state().highest_number();
-    let (journal, now) = (&services.journal, services.journal.clock.now());
-    let number = journal.store.next_turn_number(session.id).await?.max(running.saturating_add(1));
-    let turn = journal.ids.turn(now);
-    Ok((turn, number, session.begin((turn, number), &profile.consumer, speaker(lease))))
 }
 
 /// Returns the agent that answers a message of a session.

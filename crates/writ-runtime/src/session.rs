@@ -229,7 +229,7 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
-    /// Held while a turn is given its number: turns of several consumers begin at once.
+    /// Held until a turn with a new number is written: turns of several consumers begin at once.
     pub(crate) numbering: tokio::sync::Mutex<()>,
 }
 
@@ -277,11 +277,6 @@ impl SessionState {
     /// Returns the turn that runs for a consumer.
     pub(crate) fn turn_for(&self, consumer: &str) -> Option<&ActiveTurn> {
         self.turns.iter().find(|running| running.consumer == consumer)
-    }
-
-    /// Returns the highest number of a running turn, which may not be written yet; 0 if none runs.
-    pub(crate) fn highest_number(&self) -> u64 {
-        self.turns.iter().map(|running| running.number).max().unwrap_or(0)
     }
 
     /// Returns the sender of the message that a turn answers. For a turn that does not run it is the sender of one that

@@ -38,8 +38,8 @@ pub(crate) fn keep(
     applied: AppliedChanges,
     ops: &mut Pending,
 ) -> Option<Undo> {
-    let (at, until) =
-        (place.services.journal.clock.now(), place.services.journal.valid_now().plus_duration(UNDO_WINDOW));
+    let at = place.services.journal.valid_now();
+    let until = at.plus_duration(UNDO_WINDOW);
     // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
     let kept = !applied.back.is_empty();
     let way = WriteFile { changes: applied.back, ..write.clone() };

@@ -169,7 +169,7 @@ fn tokens_when_scarce(message: &Arc<ChatMessage>, is_old: bool) -> u64 {
 }
 
 /// Returns the groups of a part of the history, as a scorer reads them, in at most about `most_chars` characters: short ones
-/// whole, long ones cut to the same length. Where even [`MIN_GROUP_CHARS`] of each are too much, the oldest have no text.
+/// whole, long ones cut to the same length. Where even 80 characters of each are too much, the oldest have no text.
 pub fn describe_groups(history: &[Arc<ChatMessage>], most_chars: usize) -> Vec<HistoryGroup> {
     let groups = group::group_messages(history.iter().cloned().enumerate());
     let described = groups.into_iter().map(|group| {

@@ -19,7 +19,7 @@ pub const SILENCE: Duration = Duration::from_secs(2 * 60);
 pub const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
 /// The time that a process may run where the limits of its agent do not say: a case outlives several task keys.
 pub const CASE_TIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The time for which a case waits for an agent whose base key is no longer in force: another version of it may have been
+/// The time for which a case waits for an agent without a base key in force: another version of it may have been
 /// deployed, which is read every two seconds.
 pub const DEPLOY_WAIT: Duration = Duration::from_secs(10);
 /// The time for which a case waits that no known agent does the work of: one may have been deployed a moment ago.

@@ -13,6 +13,7 @@ use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
 use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
+use super::choice::AgentChoice;
 use super::config::{DEPLOY_WAIT, FleetAgent, RENEW_BEFORE, UNKNOWN_WAIT};
 use super::error::CaseError;
 use super::live::LiveCase;
@@ -155,24 +156,21 @@ impl CaseRouter {
             CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
         };
         let (capability, lost) = (&live.row.capability, live.machine.lost());
-        let (chosen, patience) = self.choose_agent(capability, lost, target.as_deref()).await?;
-        // What an agent has given up or lost is a person's, if no other can take it now.
-        let is_new = matches!(live.machine.state(), CaseState::Open);
-        let patience = if patience == Duration::MAX && !is_new { Duration::ZERO } else { patience };
-        let Some((agent, base)) = chosen else {
-            let now = self.0.keys.now();
-            // Looked at again each second: an agent may be free by then, and the list of agents may be older than what is deployed.
-            if now.time_since(*live.waits_since.get_or_insert(now)) < patience {
-                if patience == Duration::MAX {
-                    live.reason =
-                        format!("every agent for {} has as many cases as it may", live.row.capability);
+        let chosen = self.choose_agent(capability, lost, target.as_deref()).await?;
+        let (agent, base) = match chosen {
+            AgentChoice::Free(free) => *free,
+            // A new case waits for one of them; what an agent has given up is a person's, if no other can take it now.
+            AgentChoice::Full if matches!(live.machine.state(), CaseState::Open) => return Ok(()),
+            AgentChoice::Full => return self.queue_unplaced(live, target.as_deref()).await,
+            AgentChoice::None { patience } => {
+                let now = self.0.keys.now();
+                // Looked at again each second: the list of agents may be older than what is deployed.
+                if now.time_since(*live.waits_since.get_or_insert(now)) < patience {
+                    return Ok(());
                 }
-                return Ok(());
+                live.waits_since = None;
+                return self.queue_unplaced(live, target.as_deref()).await;
             }
-            live.waits_since = None;
-            let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
-            let reason = format!("no agent is free for {wanted}; {}", live.reason);
-            return self.queue_case(live, reason.trim_end_matches("; ")).await;
         };
         live.waits_since = None;
         match self.assign_case(live, (&agent, &base), target.unwrap_or_default()).await {
@@ -181,6 +179,12 @@ impl CaseRouter {
             }
             placed => placed,
         }
+    }
+
+    async fn queue_unplaced(&self, live: &mut LiveCase, target: Option<&str>) -> Result<(), CaseError> {
+        let wanted = target.unwrap_or(live.row.capability.as_str());
+        let reason = format!("no agent is free for {wanted}; {}", live.reason);
+        self.queue_case(live, reason.trim_end_matches("; ")).await
     }
 
     /// Gives a case back to agents, with a note for the next one: to the agent or role that is named, else to any. This is
@@ -203,10 +207,11 @@ impl CaseRouter {
         let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
         live.machine.apply_event(event.clone())?;
         // Before anything is written: a case that no agent takes stays with the person.
-        if let (None, Duration::ZERO) =
-            self.choose_agent(&live.row.capability, &BTreeSet::new(), target).await?
-        {
-            return Err(CaseError::NoAgent(target.unwrap_or(&live.row.capability).to_owned()));
+        match self.choose_agent(&live.row.capability, &BTreeSet::new(), target).await? {
+            AgentChoice::Full | AgentChoice::None { patience: Duration::ZERO } => {
+                return Err(CaseError::NoAgent(target.unwrap_or(&live.row.capability).to_owned()));
+            }
+            AgentChoice::Free(..) | AgentChoice::None { .. } => {}
         }
         let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
         let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
@@ -260,14 +265,13 @@ impl CaseRouter {
         }
     }
 
-    /// Chooses the agent for a case. Without one, the case may wait so long for another: one that does this work has as many
-    /// cases as it may, a deployed agent is meant whose base key is no longer in force, or none that is known does this work.
+    /// Chooses the agent for a case.
     pub(crate) async fn choose_agent(
         &self,
         capability: &str,
         lost: &BTreeSet<String>,
         target: Option<&str>,
-    ) -> Result<(Option<(FleetAgent, AgentBase)>, Duration), CaseError> {
+    ) -> Result<AgentChoice, CaseError> {
         // People are escalated to by names that no agent has: these need no wait.
         let [mut is_stale, mut is_known, mut is_busy] = [false, target.is_some(), false];
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
@@ -301,13 +305,13 @@ impl CaseRouter {
                 false => best = Some((load, agent.clone(), base)),
             }
         }
-        let patience = match (is_busy, is_stale, is_known) {
-            (true, ..) => Duration::MAX,
-            (false, true, _) => DEPLOY_WAIT,
-            (false, false, true) => Duration::ZERO,
-            (false, false, false) => UNKNOWN_WAIT,
-        };
-        Ok((best.map(|(_, agent, base)| (agent, base)), patience))
+        Ok(match best {
+            Some((_, agent, base)) => AgentChoice::Free(Box::new((agent, base))),
+            None if is_busy => AgentChoice::Full,
+            None if is_stale => AgentChoice::None { patience: DEPLOY_WAIT },
+            None if is_known => AgentChoice::None { patience: Duration::ZERO },
+            None => AgentChoice::None { patience: UNKNOWN_WAIT },
+        })
     }
 
     fn load_of(&self, agent: &str) -> usize {

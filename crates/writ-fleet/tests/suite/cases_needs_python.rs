@@ -328,7 +328,7 @@ async fn a_case_that_an_agent_crashed_with_is_handed_back_to_it_by_a_person() {
     fleet.until_held(id, Some("one")).await;
 }
 
-/// Cases beyond what an agent may hold wait for it, in the order in which they were opened.
+/// A new case waits for an agent that is full; one that a person holds is not handed to it.
 #[tokio::test]
 async fn a_case_waits_for_an_agent_that_is_full_and_gets_it_when_another_is_closed() {
     let fleet = Fleet::new().await;
@@ -345,6 +345,25 @@ async fn a_case_waits_for_an_agent_that_is_full_and_gets_it_when_another_is_clos
     let waiting = status.iter().find(|one| one.case == second).expect("is open");
     assert_eq!((waiting.state.as_str(), waiting.reason.as_str()), ("open", "it waits for an agent"));
     assert!(!changes(&fleet).await.contains(&CaseChange::Queued));
+    router.take_case(second, "owner").await.expect("takes what waits");
+    let before = changes(&fleet).await;
+    let refused = router.hand_back(second, ("owner", None), "go on").await.expect_err("it is full");
+    assert_eq!(
+        (refused.to_string().as_str(), changes(&fleet).await),
+        ("no agent is free for refund", before)
+    );
+    router.close_case(first, "done").await.expect("closes");
+    router.hand_back(second, ("owner", None), "go on").await.expect("hands back");
+    fleet.until_held(second, Some("one")).await;
+    router.close_case(second, "done").await.expect("closes");
+    let [held, waits] = ["order 19", "order 20"];
+    let mut ids = Vec::new();
+    for name in [held, waits] {
+        let mut case = refund_case("hello again");
+        case.names.case = name.into();
+        ids.push(router.open_case(case).await.expect("opens"));
+    }
+    let [first, second] = [ids[0], ids[1]];
     router.close_case(first, "done").await.expect("closes");
     router.look_after_cases().await;
     fleet.until(second, |all| says(all, "one says: hello again")).await;

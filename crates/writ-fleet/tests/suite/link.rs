@@ -81,14 +81,20 @@ async fn a_case_that_cannot_be_written_does_not_stay_open_at_the_proxy() {
     router.open_case(refund_case("hello")).await.expect("opens");
     router.open_case(refund_case("hello")).await.expect_err("it is open");
     assert_eq!(closed(), 0);
+    fleet.tokens.searches_nothing.store(true, Ordering::SeqCst);
+    let mut other = refund_case("hello");
+    other.names.case = "order 18".into();
+    router.open_case(other).await.expect_err("not searched");
+    assert_eq!(closed(), 1);
+    fleet.tokens.searches_nothing.store(false, Ordering::SeqCst);
     fleet.tokens.too_long.store(true, Ordering::SeqCst);
     router.open_case(refund_case("hello")).await.expect_err("not written");
-    assert_eq!(closed(), 1);
+    assert_eq!(closed(), 2);
     fleet.tokens.away.store(true, Ordering::SeqCst);
     router.open_case(refund_case("hello")).await.expect_err("not written");
     router.close_ended().await.expect_err("still away");
     fleet.tokens.away.store(false, Ordering::SeqCst);
     router.close_ended().await.expect("closes");
     router.close_ended().await.expect("nothing is left");
-    assert_eq!(closed(), 2);
+    assert_eq!(closed(), 3);
 }

@@ -69,6 +69,8 @@ pub(super) struct Tokens {
     pub(super) away: AtomicBool,
     /// True while its tokens are longer than the store takes them, so that no case can be written.
     pub(super) too_long: AtomicBool,
+    /// True while the proxy refuses to search texts.
+    pub(super) searches_nothing: AtomicBool,
     /// True while the proxy takes requests and never answers them.
     pub(super) hangs: AtomicBool,
     /// Texts that were to be restored.
@@ -92,6 +94,9 @@ impl CaseTokenSource for Tokens {
     fn mask_text<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, Result<String, PortFault>> {
         if self.hangs.load(Ordering::SeqCst) {
             return std::future::pending().boxed();
+        }
+        if self.searches_nothing.load(Ordering::SeqCst) {
+            return async { Err(PortFault("no search".into())) }.boxed();
         }
         async move { Ok(text.replace("Ada Real", "name_tk_ada")) }.boxed()
     }
