@@ -94,7 +94,8 @@ reads! {
             |db| memory::memories_about(&db.conn, &entity, limit);
 
         /// Returns the memories that name one as their cause, oldest first.
-        fn effects_of(memory: MemoryId, limit: usize) -> Vec<Memory> = |db| memory::effects_of(&db.conn, memory, limit);
+        fn effects_of(memory: MemoryId, limit: usize) -> Vec<Memory> =
+            brief |db| memory::effects_of(&db.conn, memory, limit);
 
         /// Returns the models that there are vectors of.
         fn vector_spaces() -> Vec<VectorSpace> = brief |db| memory::spaces(&db.conn);
