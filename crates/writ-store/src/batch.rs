@@ -21,6 +21,7 @@ use crate::keys::KeyOp;
 use crate::memory::MemoryOp;
 use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
+use crate::units::UnitOp;
 use crate::usage::PendingUsage;
 use crate::work::WorkOp;
 
@@ -364,6 +365,8 @@ pub enum Op {
     Fleet(FleetOp),
     /// Changes work items.
     Work(WorkOp),
+    /// Changes the autopilot's units.
+    Units(UnitOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

@@ -63,6 +63,8 @@ pub mod fleet;
 
 pub mod work;
 
+pub mod units;
+
 pub mod settings;
 
 pub mod backup;

@@ -25,6 +25,7 @@ pub use items::WorkReads;
 pub use ledger::LedgerReads;
 pub use operations::OperationReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
+pub use units::UnitReads;
 pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, TurnReads};
 
 /// Declares a trait of reads, and how [`Store`] and [`BlockingReads`] answer each.
@@ -86,6 +87,7 @@ mod items;
 mod ledger;
 mod operations;
 mod people;
+mod units;
 mod work;
 
 /// All reads of a store.
@@ -109,6 +111,7 @@ pub trait Reads:
     + OperationReads
     + FleetReads
     + WorkReads
+    + UnitReads
 {
 }
 

@@ -127,6 +127,24 @@ ulid_id!(
     "run"
 );
 
+ulid_id!(
+    /// One session of the autopilot on a project.
+    PilotId,
+    "autopilot session"
+);
+
+ulid_id!(
+    /// One execution of a unit's worker.
+    UnitRunId,
+    "run of a unit"
+);
+
+ulid_id!(
+    /// One thing that holds an autopilot's session up.
+    BlockerId,
+    "blocker"
+);
+
 /// Number of characters of an [`AskId`] (62^8, about 2·10^14, is enough for asks that live a day).
 pub const ASK_ID_LEN: usize = 8;
 

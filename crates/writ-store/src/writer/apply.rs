@@ -12,7 +12,7 @@ use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
     approvals, compaction, files, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore,
-    sessions, settings, turns, undo, usage, work,
+    sessions, settings, turns, undo, units, usage, work,
 };
 
 /// A batch on its way: what it has got so far.
@@ -124,6 +124,7 @@ impl BatchProgress<'_> {
             Op::Operations(op) => operations::apply_operation(conn, op),
             Op::Fleet(op) => fleet::apply_fleet_op(conn, op),
             Op::Work(op) => work::apply_work_op(conn, op),
+            Op::Units(op) => units::apply_unit_op(conn, op),
             Op::Set { key, value } => settings::write_setting(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }

@@ -1,0 +1,53 @@
+//! Reads of the autopilot's units.
+
+use std::future::Future;
+
+use writ_types::digest::Digest;
+use writ_types::id::PilotId;
+use writ_types::unit::Timestamp;
+
+use crate::error::StoreError;
+use crate::readers::BlockingReads;
+use crate::store::Store;
+use crate::units::{
+    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitKey, UnitLine, UnitRow,
+};
+
+reads! {
+    /// Reads of units.
+    UnitReads {
+        /// Returns the session of a project that was changed last.
+        fn pilot_session(project: &str) -> Option<PilotSession> = |db| units::pilot_session(&db.conn, &project);
+
+        /// Returns what holds a session up, oldest first.
+        fn open_blockers(session: PilotId) -> Vec<PilotBlocker> = |db| units::open_blockers(&db.conn, session);
+
+        /// Returns a unit.
+        fn unit(key: UnitKey) -> Option<UnitRow> = brief |db| units::unit(&db.conn, &key);
+
+        /// Returns the units of a project that are not archived, oldest first.
+        fn unit_lines(project: &str, limit: usize) -> Vec<UnitLine> = |db| units::unit_lines(&db.conn, &project, limit);
+
+        /// Returns the units of a project that can be dispatched now: the most urgent first, then the oldest, at most
+        /// [`units::MAX_READY`].
+        fn ready_units(project: &str, now: Timestamp) -> Vec<UnitLine> = |db| units::ready(&db.conn, &project, now);
+
+        /// Returns the ids of the units that one waits for and that are not over.
+        fn unit_waits_for(key: UnitKey) -> Vec<String> = |db| units::waits_for(&db.conn, &key);
+
+        /// Returns the moves of a unit from phase to phase, in their order.
+        fn unit_transitions(key: UnitKey) -> Vec<TransitionRow> = |db| units::transitions(&db.conn, &key);
+
+        /// Returns the runs of a unit, in their order.
+        fn unit_runs(key: UnitKey) -> Vec<RunRow> = |db| units::runs(&db.conn, &key);
+
+        /// Returns the results of a unit's gates, in their order.
+        fn unit_gates(key: UnitKey) -> Vec<GateRow> = |db| units::gates(&db.conn, &key);
+
+        /// Returns the counters of a unit.
+        fn unit_counters(key: UnitKey) -> Vec<(String, u64)> = |db| units::counters(&db.conn, &key);
+
+        /// Returns the text of a workflow that was pinned.
+        fn workflow_pin(hash: Digest) -> Option<String> = brief |db| units::pin(&db.conn, &hash.to_string());
+    }
+}

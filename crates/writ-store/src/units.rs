@@ -1,0 +1,451 @@
+//! The autopilot's sessions and units: the tree of a project's work, claims with fences, runs, and what holds them up.
+//!
+//! The store knows no order of phases: it compares what the caller has read. A change of a unit that is worked on carries the
+//! fence of its claim, so that a worker whose claim has ended changes nothing more.
+
+mod changes;
+mod claims;
+mod stored;
+
+use rusqlite::Connection;
+use writ_types::digest::Digest;
+use writ_types::id::{BlockerId, PilotId, UnitRunId};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::error::StoreError;
+
+pub(crate) use stored::{
+    counters, gates, open_blockers, pilot_session, pin, ready, runs, transitions, unit, unit_lines, waits_for,
+};
+
+/// The most units of a project: the scheduler is measured with as many.
+pub const MAX_UNITS: usize = 100_000;
+/// The most units that one waits for.
+pub const MAX_BLOCKERS: usize = 256;
+/// The most candidates that the scheduler is given at a time.
+pub const MAX_READY: usize = 1_000;
+/// The longest output of a gate that is stored, in bytes (SF-250).
+pub const MAX_GATE_BYTES: usize = 8 * 1_024;
+/// The longest title or name, in bytes.
+pub const MAX_TITLE_BYTES: usize = 1_024;
+/// The longest description, metadata, or text of a workflow, in bytes.
+pub const MAX_UNIT_TEXT_BYTES: usize = 256 * 1_024;
+/// The longest reason or detail that is stored, in characters.
+pub const MAX_REASON_CHARS: usize = 4_000;
+
+/// A session of an autopilot on a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PilotSession {
+    /// Its id.
+    pub id: PilotId,
+    /// The project's folder.
+    pub project: String,
+    /// Its status: `idle`, `running`, `paused`, `interrupted`, `complete` or `failed`.
+    pub status: String,
+    /// When it was opened.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A unit by its project and id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitKey {
+    /// The project's folder.
+    pub project: String,
+    /// Its id: `milestone/m1`, `slice/m1/s2`, `task/m1/s2/t3`.
+    pub id: String,
+}
+
+/// A unit that is planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewUnit {
+    /// Its id, which says its kind and its parent.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// The whole task, in words.
+    pub description: String,
+    /// More about it, as a JSON object.
+    pub metadata: String,
+    /// The name of its workflow.
+    pub workflow: String,
+    /// The SHA-256 of the workflow's text.
+    pub workflow_hash: Digest,
+    /// Its first phase.
+    pub phase: String,
+    /// From 1, urgent, to 4; `None` comes last.
+    pub priority: Option<u8>,
+    /// The units that must be over before it begins.
+    pub blocked_by: Vec<String>,
+}
+
+// tidy: plain state
+/// A unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitRow {
+    /// Its project and id.
+    pub key: UnitKey,
+    /// The session that it was planned in.
+    pub session: PilotId,
+    /// Its parent.
+    pub parent: Option<String>,
+    /// `milestone`, `slice` or `task`.
+    pub kind: String,
+    /// Its title.
+    pub title: String,
+    /// The whole task, in words.
+    pub description: String,
+    /// More about it, as a JSON object.
+    pub metadata: String,
+    /// The name of its workflow.
+    pub workflow: String,
+    /// The SHA-256 of the workflow's text.
+    pub workflow_hash: Digest,
+    /// Its phase.
+    pub phase: String,
+    /// The status of the phase.
+    pub phase_status: String,
+    /// The number of its dispatch, from one.
+    pub attempt: u32,
+    /// Set once nothing more is done for it.
+    pub is_over: bool,
+    /// The number of units that it waits for.
+    pub open_blockers: u32,
+    /// The number of claims so far.
+    pub fence: u64,
+    /// The worker that has it, as `{host}#{pid}` or `ssh:{host}#{pid}`, and until when.
+    pub claim: Option<(String, Timestamp)>,
+    /// The time before which it is not dispatched.
+    pub not_before: Timestamp,
+    /// From 1, urgent, to 4.
+    pub priority: Option<u8>,
+    /// The host of its newest workspace.
+    pub worker_host: String,
+    /// Its newest workspace.
+    pub workspace: Option<String>,
+    /// When it was archived.
+    pub archived_at: Option<Timestamp>,
+    /// When it was planned.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A unit as lists and the scheduler see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitLine {
+    /// Its id.
+    pub id: String,
+    /// Its parent.
+    pub parent: Option<String>,
+    /// Its title.
+    pub title: String,
+    /// Its phase.
+    pub phase: String,
+    /// The status of the phase.
+    pub phase_status: String,
+    /// The number of its dispatch.
+    pub attempt: u32,
+    /// The number of claims so far.
+    pub fence: u64,
+    /// From 1, urgent, to 4.
+    pub priority: Option<u8>,
+    /// Set once nothing more is done for it.
+    pub is_over: bool,
+    /// Set while a worker has it.
+    pub is_claimed: bool,
+    /// When it was planned.
+    pub created_at: Timestamp,
+}
+
+/// A worker's claim of a unit, which begins a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitClaim {
+    /// The unit.
+    pub key: UnitKey,
+    /// The fence that the caller has read; the claim's own is the next.
+    pub fence: u64,
+    /// The worker.
+    pub holder: String,
+    /// Until when.
+    pub until: Timestamp,
+    /// The run that begins.
+    pub run: UnitRunId,
+    /// Its host: `local`, or that of a worker over SSH.
+    pub host: String,
+    /// Its workspace.
+    pub workspace: String,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// A move of a unit from one phase to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitTransition {
+    /// The unit.
+    pub key: UnitKey,
+    /// The fence of the claim.
+    pub fence: u64,
+    /// The phase that the caller has read.
+    pub from: String,
+    /// The new phase.
+    pub to: String,
+    /// The status of the new phase.
+    pub status: String,
+    /// Set if nothing more is done for the unit.
+    pub is_over: bool,
+    /// The reason.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A transition that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransitionRow {
+    /// The phase before.
+    pub from: String,
+    /// The phase after.
+    pub to: String,
+    /// The reason.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The end of a run, with what it has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// The run.
+    pub run: UnitRunId,
+    /// Its outcome, in the words of SF-049.
+    pub outcome: String,
+    /// The code of its error; empty without one.
+    pub error_code: String,
+    /// Tokens that were read by models.
+    pub input: Tokens,
+    /// Tokens that models have written.
+    pub output: Tokens,
+    /// Its cost.
+    pub cost: MicroUsd,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A run of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRow {
+    /// Its id.
+    pub id: UnitRunId,
+    /// The id of the unit when it began.
+    pub unit: String,
+    /// The number of the dispatch.
+    pub attempt: u32,
+    /// The phase that it worked on.
+    pub phase: String,
+    /// Its host.
+    pub host: String,
+    /// Its workspace.
+    pub workspace: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Its end, once it has ended.
+    pub end: Option<RunEnd>,
+}
+
+/// The result of a gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateRow {
+    /// The unit.
+    pub key: UnitKey,
+    /// Its name.
+    pub gate: String,
+    /// Set if it lets the unit pass.
+    pub passed: bool,
+    /// The number of the try, from one.
+    pub attempt: u32,
+    /// The most retries.
+    pub max_retries: u32,
+    /// What it has written, cut to [`MAX_GATE_BYTES`].
+    pub output: String,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Something that holds a session up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PilotBlocker {
+    /// Its id.
+    pub id: BlockerId,
+    /// The session.
+    pub session: PilotId,
+    /// `GateBlocked`, `MergeConflict`, `Paused` or `UATPending`.
+    pub event: String,
+    /// The unit; empty if it concerns the session.
+    pub unit: String,
+    /// More about it.
+    pub detail: String,
+    /// When.
+    pub created_at: Timestamp,
+}
+
+/// A change to units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitOp {
+    /// Opens a session. Conflict if its id is there.
+    OpenSession(Box<PilotSession>),
+    /// Changes the status of a session.
+    MoveSession {
+        /// The session.
+        session: PilotId,
+        /// The new status.
+        status: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Plans units of a session's project: parents before children. Conflict if an id is there; an id that does not fit its
+    /// parent, an unknown parent or blocker, and a circle of blockers are refused.
+    Add {
+        /// The session.
+        session: PilotId,
+        /// The units.
+        units: Vec<NewUnit>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Stores the text of a workflow under its SHA-256; the same text again changes nothing.
+    Pin {
+        /// Its name.
+        name: String,
+        /// The text.
+        content: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Chooses the workflow of a unit. Conflict once it was dispatched.
+    Choose {
+        /// The unit.
+        key: UnitKey,
+        /// The name of the workflow.
+        workflow: String,
+        /// The SHA-256 of its text, which is pinned.
+        hash: Digest,
+        /// The first phase.
+        phase: String,
+    },
+    /// Claims a unit and begins its run. Conflict unless it is ready, or its claim has run out, and has this fence.
+    Claim(Box<UnitClaim>),
+    /// Lengthens a claim. Conflict unless it has this fence.
+    Renew {
+        /// The unit.
+        key: UnitKey,
+        /// The fence of the claim.
+        fence: u64,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// Ends the claims that have run out: units and runs are interrupted.
+    Sweep {
+        /// Now.
+        now: Timestamp,
+    },
+    /// Moves a unit to another phase, and writes that down. Conflict unless it is in this phase under this claim.
+    Transition(Box<UnitTransition>),
+    /// Ends the claim of a unit: another worker may have it from a time on. Conflict unless it has this fence.
+    Release {
+        /// The unit.
+        key: UnitKey,
+        /// The fence of the claim.
+        fence: u64,
+        /// The status of its phase.
+        status: String,
+        /// The time before which it is not dispatched.
+        not_before: Timestamp,
+        /// When.
+        at: Timestamp,
+    },
+    /// Cancels a unit by an operator's word: its phase stays, its claim ends, and its worker writes nothing more.
+    Cancel {
+        /// The unit.
+        key: UnitKey,
+        /// When.
+        at: Timestamp,
+    },
+    /// Ends a run. Conflict if it has ended.
+    EndRun(Box<RunEnd>),
+    /// Stores the result of a gate.
+    RecordGate(Box<GateRow>),
+    /// Sets a counter of a unit. Conflict unless it has this fence.
+    SetCounter {
+        /// The unit.
+        key: UnitKey,
+        /// The fence of the claim.
+        fence: u64,
+        /// Its name.
+        counter: String,
+        /// Its value.
+        value: u64,
+    },
+    /// Notes something that holds a session up.
+    Raise(Box<PilotBlocker>),
+    /// Resolves what holds a session up: the event of this unit.
+    Resolve {
+        /// The session.
+        session: PilotId,
+        /// The event.
+        event: String,
+        /// The unit.
+        unit: String,
+        /// `user`, `auto`, or the command.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Archives a unit that is over.
+    Archive {
+        /// The unit.
+        key: UnitKey,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreError> {
+    match op {
+        UnitOp::OpenSession(session) => changes::open_session(conn, session),
+        UnitOp::MoveSession { session, status, at } => changes::move_session(conn, *session, status, *at),
+        UnitOp::Add { session, units, at } => changes::add_units(conn, *session, units, *at),
+        UnitOp::Pin { name, content, at } => changes::store_pin(conn, (name, content), *at),
+        UnitOp::Choose { key, workflow, hash, phase } => {
+            changes::choose_workflow(conn, key, (workflow, *hash), phase)
+        }
+        UnitOp::Claim(claim) => claims::claim(conn, claim),
+        UnitOp::Renew { key, fence, until } => claims::renew(conn, (key, *fence), *until),
+        UnitOp::Sweep { now } => claims::sweep(conn, *now),
+        UnitOp::Transition(change) => claims::make_transition(conn, change),
+        UnitOp::Release { key, fence, status, not_before, at } => {
+            claims::release(conn, (key, *fence), (status, *not_before), *at)
+        }
+        UnitOp::Cancel { key, at } => claims::cancel(conn, key, *at),
+        UnitOp::EndRun(end) => claims::end_run(conn, end),
+        UnitOp::RecordGate(result) => changes::record_gate(conn, result),
+        UnitOp::SetCounter { key, fence, counter, value } => {
+            claims::set_counter(conn, (key, *fence), (counter, *value))
+        }
+        UnitOp::Raise(blocker) => changes::raise(conn, blocker),
+        UnitOp::Resolve { session, event, unit, by, at } => {
+            changes::resolve(conn, *session, (event, unit), (by, *at))
+        }
+        UnitOp::Archive { key, at } => claims::archive(conn, key, *at),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_REASON_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Claims of units, and what is done under them.
+
+use rusqlite::{Connection, params};
+use writ_types::unit::Timestamp;
+
+use super::changes::require;
+use super::{MAX_TITLE_BYTES, RunEnd, UnitClaim, UnitKey, UnitTransition, cut};
+use crate::codec::{self, execute, int, query};
+use crate::error::{Conflict, StoreError};
+
+pub(super) fn claim(conn: &Connection, claim: &UnitClaim) -> Result<(), StoreError> {
+    for text in [&claim.holder, &claim.host, &claim.workspace] {
+        codec::check_bytes("name of a worker", text, MAX_TITLE_BYTES)?;
+    }
+    let UnitKey { project, id } = &claim.key;
+    let changed = execute(
+        conn,
+        "UPDATE unit SET claim_holder = ?4, claim_until = ?5, phase_status = 'running', fence = fence + 1,
+             attempt = 1 + coalesce((SELECT max(attempt) FROM unit_run WHERE project = ?1 AND unit_snap = ?2), 0),
+             worker_host = ?6, workspace = ?7, updated_at = ?8
+         WHERE project = ?1 AND id = ?2 AND fence = ?3 AND (claim_holder IS NULL OR claim_until < ?8)
+             AND is_over = 0 AND open_blockers = 0 AND archived_at IS NULL AND not_before <= ?8",
+        params![
+            project,
+            id,
+            int(claim.fence),
+            claim.holder,
+            claim.until.as_millis(),
+            claim.host,
+            claim.workspace,
+            claim.now.as_millis(),
+        ],
+    )?;
+    require(changed, "ready unit", || id.clone())?;
+    // A claim that has run out may have left its run open.
+    end_runs(conn, &claim.key, "interrupted", claim.now)?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO unit_run (id, project, kind, unit, unit_snap, attempt, phase, worker_host, workspace, started_at)
+         SELECT ?3, project, 'unit_attempt', id, id, attempt, phase, worker_host, workspace, ?4 FROM unit
+         WHERE project = ?1 AND id = ?2",
+        params![project, id, claim.run.to_string(), claim.now.as_millis()],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "run of a unit", id: claim.run.to_string() }.into());
+    }
+    Ok(())
+}
+
+fn end_runs(conn: &Connection, key: &UnitKey, outcome: &str, at: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE unit_run SET ended_at = ?4, outcome = ?3
+               WHERE project = ?1 AND unit_snap = ?2 AND ended_at IS NULL";
+    execute(conn, sql, params![key.project, key.id, outcome, at.as_millis()])?;
+    Ok(())
+}
+
+pub(super) fn renew(
+    conn: &Connection,
+    (key, fence): (&UnitKey, u64),
+    until: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET claim_until = ?4
+               WHERE project = ?1 AND id = ?2 AND fence = ?3 AND claim_holder IS NOT NULL";
+    let changed = execute(conn, sql, params![key.project, key.id, int(fence), until.as_millis()])?;
+    require(changed, "claim of unit", || key.id.clone())
+}
+
+pub(super) fn sweep(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET claim_holder = NULL, claim_until = NULL, updated_at = ?1,
+                   phase_status = CASE phase_status WHEN 'running' THEN 'interrupted' ELSE phase_status END
+               WHERE claim_until < ?1 RETURNING project, id";
+    let ended =
+        query(conn, sql, [now.as_millis()], |row| Ok(UnitKey { project: row.get(0)?, id: row.get(1)? }))?;
+    for key in &ended {
+        end_runs(conn, key, "interrupted", now)?;
+    }
+    Ok(())
+}
+
+pub(super) fn make_transition(conn: &Connection, change: &UnitTransition) -> Result<(), StoreError> {
+    let UnitKey { project, id } = &change.key;
+    let (fence, at) = (int(change.fence), change.at.as_millis());
+    let changed = execute(
+        conn,
+        "UPDATE unit SET phase = ?5, phase_status = ?6, updated_at = ?7
+         WHERE project = ?1 AND id = ?2 AND fence = ?3 AND phase = ?4 AND claim_holder IS NOT NULL",
+        params![project, id, fence, change.from, change.to, change.status, at],
+    )?;
+    require(changed, "unit in this phase under this claim", || id.clone())?;
+    let sql = "INSERT INTO unit_transition (project, unit, from_phase, to_phase, reason, at)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    execute(conn, sql, params![project, id, change.from, change.to, cut(&change.reason), at])?;
+    set_over(conn, &change.key, change.is_over)
+}
+
+/// Notes that nothing more is done for a unit, or that something is again, and counts it for those that wait for it.
+fn set_over(conn: &Connection, key: &UnitKey, is_over: bool) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET is_over = ?3 WHERE project = ?1 AND id = ?2 AND is_over <> ?3";
+    if execute(conn, sql, params![key.project, key.id, is_over])? == 0 {
+        return Ok(());
+    }
+    let by = if is_over { -1 } else { 1 };
+    let sql = "UPDATE unit SET open_blockers = open_blockers + ?3 WHERE project = ?1
+               AND id IN (SELECT unit FROM unit_blocker WHERE project = ?1 AND blocked_by = ?2)";
+    execute(conn, sql, params![key.project, key.id, by])?;
+    Ok(())
+}
+
+pub(super) fn release(
+    conn: &Connection,
+    (key, fence): (&UnitKey, u64),
+    (status, not_before): (&str, Timestamp),
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE unit SET claim_holder = NULL, claim_until = NULL, phase_status = ?4, not_before = ?5, updated_at = ?6
+         WHERE project = ?1 AND id = ?2 AND fence = ?3 AND claim_holder IS NOT NULL",
+        params![key.project, key.id, int(fence), status, not_before.as_millis(), at.as_millis()],
+    )?;
+    require(changed, "claim of unit", || key.id.clone())
+}
+
+pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE unit SET claim_holder = NULL, claim_until = NULL, phase_status = 'canceled', fence = fence + 1,
+         updated_at = ?3 WHERE project = ?1 AND id = ?2 AND is_over = 0",
+        params![key.project, key.id, at.as_millis()],
+    )?;
+    require(changed, "unit that is not over", || key.id.clone())?;
+    end_runs(conn, key, "canceled", at)?;
+    set_over(conn, key, true)
+}
+
+pub(super) fn end_run(conn: &Connection, end: &RunEnd) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE unit_run SET outcome = ?2, error_code = ?3, input_tokens = ?4, output_tokens = ?5,
+             cost_micro_usd = ?6, ended_at = ?7
+         WHERE id = ?1 AND ended_at IS NULL",
+        params![
+            end.run.to_string(),
+            end.outcome,
+            end.error_code,
+            int(end.input.get()),
+            int(end.output.get()),
+            int(end.cost.get()),
+            end.at.as_millis(),
+        ],
+    )?;
+    require(changed, "open run of a unit", || end.run.to_string())
+}
+
+pub(super) fn set_counter(
+    conn: &Connection,
+    (key, fence): (&UnitKey, u64),
+    (counter, value): (&str, u64),
+) -> Result<(), StoreError> {
+    codec::check_bytes("name of a counter", counter, MAX_TITLE_BYTES)?;
+    let changed = execute(
+        conn,
+        "INSERT INTO unit_counter (project, unit, name, value)
+         SELECT ?1, ?2, ?4, ?5 FROM unit WHERE project = ?1 AND id = ?2 AND fence = ?3 AND claim_holder IS NOT NULL
+         ON CONFLICT (project, unit, name) DO UPDATE SET value = excluded.value",
+        params![key.project, key.id, int(fence), counter, int(value)],
+    )?;
+    require(changed, "claim of unit", || key.id.clone())
+}
+
+pub(super) fn archive(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET archived_at = ?3, updated_at = ?3
+               WHERE project = ?1 AND id = ?2 AND is_over = 1 AND archived_at IS NULL";
+    let changed = execute(conn, sql, params![key.project, key.id, at.as_millis()])?;
+    require(changed, "unit that is over and not archived", || key.id.clone())
+}

@@ -1,0 +1,529 @@
+use std::sync::Barrier;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::batch::{Batch, Op};
+use crate::error::Conflict;
+use crate::testing::{TestHome, at};
+
+const PROJECT: &str = "/p";
+
+fn pilot(n: u128) -> PilotId {
+    PilotId::from_parts(at(0), n)
+}
+
+fn run(n: u128) -> UnitRunId {
+    UnitRunId::from_parts(at(0), n)
+}
+
+fn key(id: &str) -> UnitKey {
+    UnitKey { project: PROJECT.into(), id: id.into() }
+}
+
+fn planned(id: &str, blocked_by: &[&str]) -> NewUnit {
+    NewUnit {
+        id: id.into(),
+        title: "mend it".into(),
+        description: "mend the clock of the tower".into(),
+        metadata: r#"{"gh_issue":42}"#.into(),
+        workflow: "feature".into(),
+        workflow_hash: Digest::of_bytes(b"phases"),
+        phase: "research".into(),
+        priority: None,
+        blocked_by: blocked_by.iter().map(|id| (*id).to_owned()).collect(),
+    }
+}
+
+fn units(ops: impl IntoIterator<Item = UnitOp>) -> Vec<Op> {
+    ops.into_iter().map(Op::Units).collect()
+}
+
+fn add(plan: Vec<NewUnit>) -> Vec<Op> {
+    units([UnitOp::Add { session: pilot(1), units: plan, at: at(1) }])
+}
+
+fn home() -> TestHome {
+    let home = TestHome::new();
+    let session = PilotSession {
+        id: pilot(1),
+        project: PROJECT.into(),
+        status: "running".into(),
+        created_at: at(0),
+        updated_at: at(0),
+    };
+    home.commit(units([UnitOp::OpenSession(Box::new(session))]));
+    home
+}
+
+/// A milestone with a slice of two tasks, of which the second waits for the first.
+fn planned_home() -> TestHome {
+    let home = home();
+    home.commit(add(vec![
+        planned("milestone/m1", &["slice/m1/s1"]),
+        planned("slice/m1/s1", &["task/m1/s1/t1", "task/m1/s1/t2"]),
+        planned("task/m1/s1/t1", &[]),
+        planned("task/m1/s1/t2", &["task/m1/s1/t1"]),
+    ]));
+    home
+}
+
+fn claim(id: &str, fence: u64, n: u128, now: i64) -> UnitOp {
+    UnitOp::Claim(Box::new(UnitClaim {
+        key: key(id),
+        fence,
+        holder: "here#7".into(),
+        until: at(now + 60_000),
+        run: run(n),
+        host: "local".into(),
+        workspace: "/p/.writ/workspaces/x".into(),
+        now: at(now),
+    }))
+}
+
+fn transition(id: &str, fence: u64, (from, to): (&str, &str), is_over: bool) -> UnitOp {
+    UnitOp::Transition(Box::new(UnitTransition {
+        key: key(id),
+        fence,
+        from: from.into(),
+        to: to.into(),
+        status: if is_over { "succeeded" } else { "running" }.into(),
+        is_over,
+        reason: "done".into(),
+        at: at(9),
+    }))
+}
+
+fn release(id: &str, fence: u64, status: &str, not_before: i64) -> UnitOp {
+    UnitOp::Release { key: key(id), fence, status: status.into(), not_before: at(not_before), at: at(9) }
+}
+
+fn end(n: u128, outcome: &str) -> UnitOp {
+    UnitOp::EndRun(Box::new(RunEnd {
+        run: run(n),
+        outcome: outcome.into(),
+        error_code: String::new(),
+        input: Tokens::new(7),
+        output: Tokens::new(3),
+        cost: MicroUsd::new(11),
+        at: at(10),
+    }))
+}
+
+fn read(home: &TestHome, id: &str) -> UnitRow {
+    home.store.blocking().unit(key(id)).expect("reads").expect("there")
+}
+
+fn ready_ids(home: &TestHome, now: i64) -> Vec<String> {
+    let ready = home.store.blocking().ready_units(PROJECT, at(now)).expect("reads");
+    ready.into_iter().map(|line| line.id).collect()
+}
+
+fn is_missing(done: Result<crate::batch::Receipt, StoreError>) -> bool {
+    matches!(done, Err(StoreError::Conflict(Conflict::Missing { .. })))
+}
+
+/// What was planned is read as it was written, after the store was opened again; the id says the kind and the parent.
+///
+/// Rows: SF-035
+/// In part: SF-019 SF-034 (columns and their bounds; the planner is not here)
+#[test]
+fn a_plan_is_read_as_it_was_written() {
+    let home = planned_home().reopened();
+    let task = read(&home, "task/m1/s1/t2");
+    assert_eq!((task.kind.as_str(), task.parent.as_deref()), ("task", Some("slice/m1/s1")));
+    assert_eq!((task.attempt, task.phase_status.as_str(), task.fence), (1, "pending", 0));
+    assert_eq!((task.title.as_str(), task.metadata.as_str()), ("mend it", r#"{"gh_issue":42}"#));
+    assert_eq!(
+        (task.workflow_hash, task.priority, task.open_blockers),
+        (Digest::of_bytes(b"phases"), None, 1)
+    );
+    let parents: Vec<_> = home.store.blocking().unit_lines(PROJECT, 10).expect("reads");
+    let parents: Vec<_> = parents.into_iter().map(|line| (line.id, line.parent)).collect();
+    assert_eq!(parents[0], ("milestone/m1".into(), None));
+    assert_eq!(parents[1], ("slice/m1/s1".into(), Some("milestone/m1".into())));
+    let conn = Connection::open(home.path()).expect("opens");
+    for wrong in [
+        "phase_status = 'done'",
+        "phase = 'writing'",
+        "priority = 0",
+        "priority = 5",
+        "workflow_hash = NULL",
+        "kind = 'epic'",
+    ] {
+        let sql = format!("UPDATE unit SET {wrong}");
+        assert!(conn.execute(&sql, []).is_err(), "{wrong}");
+    }
+}
+
+/// Ids that do not fit, parents and blockers that are not there, and circles are refused, and nothing of the plan is stored.
+///
+/// Rows: SF-037
+#[test]
+fn a_plan_that_does_not_fit_is_refused_whole() {
+    let home = planned_home();
+    for id in [
+        "epic/m1",
+        "milestone/1",
+        "milestone/m1/s1",
+        "slice/m1",
+        "task/m1/s1/t1/t1",
+        "task/m1/s1",
+        "task/m01/s1/t1",
+        "task/m1/s1/t-1",
+        "task/m1/s1/tx",
+        "task/m1/s9/t1",
+        "slice/m9/s1",
+        "task/../s1/t1",
+        "",
+        "task//s1/t1",
+    ] {
+        let plan = add(vec![planned("task/m1/s1/t9", &[]), planned(id, &[])]);
+        assert!(home.try_commit(plan).is_err(), "{id}");
+    }
+    assert!(home.try_commit(add(vec![planned("task/m1/s1/t1", &[])])).is_err(), "it is there");
+    assert!(home.try_commit(add(vec![planned("task/m1/s1/t9", &["task/m1/s1/t8"])])).is_err());
+    let circle = add(vec![
+        planned("task/m1/s1/t7", &["task/m1/s1/t9"]),
+        planned("task/m1/s1/t8", &["task/m1/s1/t7"]),
+        planned("task/m1/s1/t9", &["task/m1/s1/t8"]),
+    ]);
+    assert!(home.try_commit(circle).expect_err("refused").to_string().contains("circle"));
+    assert!(home.try_commit(add(vec![planned("task/m1/s1/t9", &["task/m1/s1/t9"])])).is_err(), "itself");
+    assert_eq!(home.store.blocking().unit_lines(PROJECT, 10).expect("reads").len(), 4);
+    home.commit(add(vec![planned("task/m0/s0/t1", &[])]));
+    assert_eq!(read(&home, "task/m0/s0/t1").parent, None, "a task of its own");
+}
+
+/// Of those that claim a unit at once exactly one gets it, and its run begins in the same transaction.
+///
+/// Rows: SF-129 SF-133
+#[test]
+fn one_of_many_gets_the_claim() {
+    let home = planned_home();
+    let barrier = Barrier::new(50);
+    let winners: usize = std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..50)
+            .map(|n| {
+                let (store, barrier) = (&home.store, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    store.commit_blocking(Batch::synced(units([claim("task/m1/s1/t1", 0, n, 2)]))).is_ok()
+                })
+            })
+            .collect();
+        tries.into_iter().map(|tried| usize::from(tried.join().expect("ends"))).sum()
+    });
+    assert_eq!(winners, 1);
+    let runs = home.store.blocking().unit_runs(key("task/m1/s1/t1")).expect("reads");
+    assert_eq!((runs.len(), runs[0].attempt, runs[0].end.clone()), (1, 1, None));
+    let unit = read(&home, "task/m1/s1/t1");
+    assert_eq!((unit.fence, unit.phase_status.as_str(), unit.attempt), (1, "running", 1));
+    assert_eq!(unit.claim, Some(("here#7".into(), at(60_002))));
+    // The run's id is taken: neither half is written.
+    home.commit(units([release("task/m1/s1/t1", 1, "failed", 0)]));
+    let UnitOp::Claim(mut again) = claim("task/m1/s1/t1", 1, 0, 3) else { panic!("a claim") };
+    again.run = runs[0].id;
+    assert!(home.try_commit(units([UnitOp::Claim(again)])).is_err());
+    let unit = read(&home, "task/m1/s1/t1");
+    assert_eq!((unit.fence, unit.attempt, unit.claim), (1, 1, None));
+    home.commit(units([claim("task/m1/s1/t1", 1, 99, 3)]));
+    assert_eq!(read(&home, "task/m1/s1/t1").attempt, 2);
+}
+
+/// A unit waits for others until they are over, for its time, and for its claim; the most urgent comes first.
+#[test]
+fn the_ready_set_is_what_can_be_dispatched_now() {
+    let home = planned_home();
+    let urgent = NewUnit { priority: Some(1), ..planned("task/m0/s0/t2", &[]) };
+    home.commit(add(vec![planned("task/m0/s0/t1", &[]), urgent]));
+    assert_eq!(ready_ids(&home, 2), ["task/m0/s0/t2", "task/m0/s0/t1", "task/m1/s1/t1"]);
+    assert!(is_missing(home.try_commit(units([claim("task/m1/s1/t2", 0, 1, 2)]))), "it waits for another");
+    assert_eq!(home.store.blocking().unit_waits_for(key("task/m1/s1/t2")), Ok(vec!["task/m1/s1/t1".into()]));
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 2), claim("task/m0/s0/t2", 0, 2, 2)]));
+    assert_eq!(ready_ids(&home, 2), ["task/m0/s0/t1"]);
+    home.commit(units([
+        transition("task/m1/s1/t1", 1, ("research", "complete"), true),
+        release("task/m1/s1/t1", 1, "succeeded", 0),
+        release("task/m0/s0/t2", 1, "failed", 5_000),
+    ]));
+    assert_eq!(ready_ids(&home, 4_999), ["task/m0/s0/t1", "task/m1/s1/t2"]);
+    assert!(is_missing(home.try_commit(units([claim("task/m0/s0/t2", 1, 3, 4_999)]))), "too early");
+    assert_eq!(ready_ids(&home, 5_000)[0], "task/m0/s0/t2");
+    assert!(
+        home.try_commit(units([UnitOp::Archive { key: key("task/m1/s1/t2"), at: at(9) }])).is_err(),
+        "not over"
+    );
+    home.commit(units([UnitOp::Archive { key: key("task/m1/s1/t1"), at: at(9) }]));
+    assert_eq!(home.store.blocking().unit_lines(PROJECT, 10).expect("reads").len(), 5);
+    assert!(read(&home, "task/m1/s1/t1").archived_at.is_some(), "the row stays");
+}
+
+/// What is upstream and is worked on again is waited for again.
+#[test]
+fn a_unit_that_is_opened_again_is_waited_for_again() {
+    let home = planned_home();
+    home.commit(units([
+        claim("task/m1/s1/t1", 0, 1, 2),
+        transition("task/m1/s1/t1", 1, ("research", "complete"), true),
+    ]));
+    assert_eq!(read(&home, "task/m1/s1/t2").open_blockers, 0);
+    home.commit(units([transition("task/m1/s1/t1", 1, ("complete", "reassess"), false)]));
+    assert_eq!(read(&home, "task/m1/s1/t2").open_blockers, 1);
+    assert!(is_missing(home.try_commit(units([claim("task/m1/s1/t2", 0, 2, 3)]))));
+}
+
+/// Every write of a worker carries its fence: once the claim has ended it writes nothing.
+///
+/// Rows: SF-038 SF-082
+#[test]
+fn a_worker_without_its_claim_writes_nothing() {
+    let home = planned_home();
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 2)]));
+    home.commit(units([transition("task/m1/s1/t1", 1, ("research", "plan"), false)]));
+    assert!(
+        is_missing(home.try_commit(units([transition("task/m1/s1/t1", 1, ("research", "execute"), false)]))),
+        "stale"
+    );
+    // Its time runs out, and another has it.
+    assert!(is_missing(home.try_commit(units([claim("task/m1/s1/t1", 1, 2, 60_002)]))), "at the last moment");
+    home.commit(units([claim("task/m1/s1/t1", 1, 2, 60_003)]));
+    let counter =
+        |fence| UnitOp::SetCounter { key: key("task/m1/s1/t1"), fence, counter: "gate".into(), value: 2 };
+    let late = [
+        transition("task/m1/s1/t1", 1, ("plan", "execute"), false),
+        release("task/m1/s1/t1", 1, "succeeded", 0),
+        UnitOp::Renew { key: key("task/m1/s1/t1"), fence: 1, until: at(999_999) },
+        counter(1),
+        end(1, "success"),
+    ];
+    for op in late {
+        assert!(is_missing(home.try_commit(units([op.clone()]))), "{op:?}");
+    }
+    home.commit(units([counter(2), transition("task/m1/s1/t1", 2, ("plan", "execute"), false)]));
+    let moves = home.store.blocking().unit_transitions(key("task/m1/s1/t1")).expect("reads");
+    let moves: Vec<_> = moves.iter().map(|row| (row.from.as_str(), row.to.as_str())).collect();
+    assert_eq!(moves, [("research", "plan"), ("plan", "execute")], "refused ones leave no row");
+    assert_eq!(home.store.blocking().unit_counters(key("task/m1/s1/t1")), Ok(vec![("gate".into(), 2)]));
+    let runs = home.store.blocking().unit_runs(key("task/m1/s1/t1")).expect("reads");
+    assert_eq!(runs[0].end.as_ref().map(|end| end.outcome.as_str()), Some("interrupted"));
+}
+
+/// Claims that have run out end at the sweep, with their runs; one that has a moment left does not.
+///
+/// Rows: SF-132
+/// In part: SF-131 (expiry and release)
+#[test]
+fn claims_that_have_run_out_are_swept() {
+    let home = planned_home();
+    home.commit(add(vec![planned("task/m0/s0/t1", &[])]));
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 0), claim("task/m0/s0/t1", 0, 2, 1)]));
+    home.commit(units([UnitOp::Sweep { now: at(60_001) }]));
+    let (ended, held) = (read(&home, "task/m1/s1/t1"), read(&home, "task/m0/s0/t1"));
+    assert_eq!((ended.claim, ended.phase_status.as_str()), (None, "interrupted"));
+    assert_eq!((held.claim.is_some(), held.phase_status.as_str()), (true, "running"));
+    let outcome = |id: &str| home.store.blocking().unit_runs(key(id)).expect("reads")[0].end.clone();
+    assert_eq!(outcome("task/m1/s1/t1").map(|end| end.outcome), Some("interrupted".into()));
+    assert_eq!(outcome("task/m0/s0/t1"), None);
+}
+
+/// A unit that an operator cancels has its phase still and no claim, and others do not wait for it; it is not dispatched again.
+///
+/// Rows: SF-080
+#[test]
+fn a_unit_is_cancelled_in_any_phase() {
+    let home = planned_home();
+    home.commit(units([
+        claim("task/m1/s1/t1", 0, 1, 2),
+        transition("task/m1/s1/t1", 1, ("research", "tdd"), false),
+    ]));
+    home.commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(5) }]));
+    let unit = read(&home, "task/m1/s1/t1");
+    assert_eq!((unit.phase.as_str(), unit.phase_status.as_str(), unit.claim), ("tdd", "canceled", None));
+    assert_eq!(home.store.blocking().unit_transitions(key("task/m1/s1/t1")).expect("reads").len(), 1);
+    assert!(is_missing(home.try_commit(units([transition("task/m1/s1/t1", 1, ("tdd", "verify"), false)]))));
+    assert!(is_missing(home.try_commit(units([claim("task/m1/s1/t1", 2, 2, 6)]))), "never retried");
+    assert_eq!(ready_ids(&home, 9), ["task/m1/s1/t2"]);
+}
+
+/// The eight outcomes are stored, with what a run has used, once; other words and rows that say neither whose they are are refused.
+///
+/// Rows: SF-048 SF-049 SF-050 SF-051
+#[test]
+fn runs_are_ended_once_with_what_they_have_used() {
+    let home = planned_home();
+    let outcomes = [
+        "success",
+        "failure",
+        "abandoned",
+        "canceled",
+        "interrupted",
+        "unit_timeout",
+        "turn_timeout",
+        "stalled",
+    ];
+    for (n, outcome) in outcomes.iter().enumerate() {
+        let (fence, n) = (u64::try_from(n).expect("small"), u128::try_from(n).expect("small"));
+        home.commit(units([claim("task/m1/s1/t1", fence, n, 2)]));
+        assert!(home.try_commit(units([end(n, "done")])).is_err(), "no word of the list");
+        let runs = home.store.blocking().unit_runs(key("task/m1/s1/t1")).expect("reads");
+        assert_eq!(runs.last().map(|run| run.end.clone()), Some(None));
+        home.commit(units([end(n, outcome), release("task/m1/s1/t1", fence + 1, "failed", 0)]));
+        assert!(is_missing(home.try_commit(units([end(n, "success")]))), "once");
+    }
+    let runs = home.store.blocking().unit_runs(key("task/m1/s1/t1")).expect("reads");
+    let ends: Vec<_> =
+        runs.iter().filter_map(|run| run.end.as_ref()).map(|end| end.outcome.as_str()).collect();
+    assert_eq!(ends, outcomes);
+    let used = runs[7].end.as_ref().map(|end| (end.input, end.output, end.cost));
+    assert_eq!(used, Some((Tokens::new(7), Tokens::new(3), MicroUsd::new(11))));
+    let conn = Connection::open(home.path()).expect("opens");
+    let row = |values: &str| {
+        let sql = format!(
+            "INSERT INTO unit_run (id, project, kind, unit_snap, agent_snap, attempt, phase, worker_host, workspace, started_at)
+             VALUES (hex(randomblob(9)), '/p', {values}, 'plan', 'local', '/w', 0)"
+        );
+        conn.execute(&sql, []).is_ok()
+    };
+    assert!(row("'unit_attempt', 'u', NULL, 1") && row("'agent_run', NULL, 'a', NULL"));
+    for wrong in [
+        "'unit_attempt', 'u', 'a', 1",
+        "'unit_attempt', 'u', NULL, NULL",
+        "'agent_run', 'u', 'a', NULL",
+        "'agent_run', NULL, 'a', 1",
+        "'job', 'u', NULL, 1",
+    ] {
+        assert!(!row(wrong), "{wrong}");
+    }
+    conn.pragma_update(None, "foreign_keys", false).expect("set");
+    conn.execute("DELETE FROM unit WHERE id = 'task/m1/s1/t1'", []).expect("by hand");
+    let left = "SELECT count(*) FROM unit_run WHERE unit IS NULL AND unit_snap = 'task/m1/s1/t1'";
+    assert_eq!(conn.query_row(left, [], |row| row.get::<_, i64>(0)), Ok(8), "the runs stay, with their name");
+}
+
+/// Gates have one row each; what they write is cut to 8 KB, and no letter in two.
+///
+/// Rows: SF-040 SF-254
+#[test]
+fn results_of_gates_are_stored_and_cut() {
+    let home = planned_home();
+    let result = GateRow {
+        key: key("slice/m1/s1"),
+        gate: "tests".into(),
+        passed: false,
+        attempt: 2,
+        max_retries: 3,
+        output: "ä".repeat(10_000),
+        duration_ms: 17,
+        at: at(3),
+    };
+    let passed = GateRow { passed: true, output: "fine".into(), ..result.clone() };
+    home.commit(units([
+        UnitOp::RecordGate(Box::new(result.clone())),
+        UnitOp::RecordGate(Box::new(passed.clone())),
+    ]));
+    let gates = home.store.blocking().unit_gates(key("slice/m1/s1")).expect("reads");
+    assert_eq!(gates[0], GateRow { output: "ä".repeat(4_096), ..result });
+    assert_eq!(gates[1], passed);
+}
+
+/// What holds a session up is open until somebody resolves it, by a name.
+///
+/// Rows: SF-033
+/// In part: SF-041 (the four events are stored; who raises them is not here)
+#[test]
+fn what_holds_a_session_up_is_resolved_by_name() {
+    let home = planned_home();
+    for (n, event) in ["GateBlocked", "MergeConflict", "Paused", "UATPending"].into_iter().enumerate() {
+        let id = BlockerId::from_parts(at(0), u128::try_from(n).expect("small"));
+        let (event, unit) = (event.to_owned(), "slice/m1/s1".to_owned());
+        let blocker =
+            PilotBlocker { id, session: pilot(1), event, unit, detail: "why".into(), created_at: at(2) };
+        home.commit(units([UnitOp::Raise(Box::new(blocker))]));
+    }
+    let resolve = |event: &str| UnitOp::Resolve {
+        session: pilot(1),
+        event: event.into(),
+        unit: "slice/m1/s1".into(),
+        by: "user".into(),
+        at: at(3),
+    };
+    home.commit(units([resolve("Paused")]));
+    assert!(is_missing(home.try_commit(units([resolve("Paused")]))), "it is resolved");
+    let open = home.store.blocking().open_blockers(pilot(1)).expect("reads");
+    let open: Vec<_> = open.iter().map(|blocker| blocker.event.as_str()).collect();
+    assert_eq!(open, ["GateBlocked", "MergeConflict", "UATPending"]);
+    let conn = Connection::open(home.path()).expect("opens");
+    assert!(conn.execute("UPDATE pilot_blocker SET resolved_at = 1, resolved_by = NULL", []).is_err());
+    for status in ["idle", "running", "paused", "interrupted", "complete", "failed"] {
+        home.commit(units([UnitOp::MoveSession { session: pilot(1), status: status.into(), at: at(4) }]));
+        let session = home.store.blocking().pilot_session(PROJECT).expect("reads").expect("there");
+        assert_eq!((session.status.as_str(), session.updated_at), (status, at(4)));
+    }
+    let lost = UnitOp::MoveSession { session: pilot(1), status: "lost".into(), at: at(4) };
+    assert!(home.try_commit(units([lost])).is_err());
+}
+
+/// The text of a workflow is pinned by its SHA-256, once, and a unit that was dispatched stays with its own.
+///
+/// Rows: SF-057
+/// In part: SF-097 SF-098 (the store's part)
+#[test]
+fn a_workflow_is_pinned_until_the_unit_was_dispatched() {
+    let home = planned_home();
+    let pin = |content: &str| UnitOp::Pin { name: "bugfix".into(), content: content.into(), at: at(2) };
+    let choose = |text: &str| UnitOp::Choose {
+        key: key("task/m1/s1/t1"),
+        workflow: "bugfix".into(),
+        hash: Digest::of_bytes(text.as_bytes()),
+        phase: "execute".into(),
+    };
+    home.commit(units([pin("short"), pin("short")]));
+    assert!(is_missing(home.try_commit(units([choose("another")]))), "it is not pinned");
+    home.commit(units([choose("short"), claim("task/m1/s1/t1", 0, 1, 2), pin("longer")]));
+    assert!(is_missing(home.try_commit(units([choose("longer")]))), "it was dispatched");
+    let unit = read(&home, "task/m1/s1/t1");
+    assert_eq!((unit.workflow.as_str(), unit.phase.as_str()), ("bugfix", "execute"));
+    assert_eq!(home.store.blocking().workflow_pin(unit.workflow_hash), Ok(Some("short".into())));
+    let conn = Connection::open(home.path()).expect("opens");
+    assert_eq!(conn.query_row("SELECT count(*) FROM workflow_pin", [], |row| row.get::<_, i64>(0)), Ok(2));
+}
+
+/// Money is whole micro-dollars, and no statement of the program deletes a unit.
+///
+/// Rows: SF-053
+/// In part: SF-054 (units; there are no agents yet)
+#[test]
+fn money_is_whole_and_units_are_never_deleted() {
+    let home = planned_home();
+    let conn = Connection::open(home.path()).expect("opens");
+    let mut tables = conn.prepare("SELECT sql FROM sqlite_master WHERE sql LIKE '%cost%'").expect("reads");
+    let tables: Vec<String> =
+        tables.query_map([], |row| row.get(0)).expect("reads").map(|sql| sql.expect("text")).collect();
+    assert!(!tables.is_empty());
+    for sql in tables {
+        assert!(sql.lines().filter(|line| line.contains("cost")).all(|line| !line.contains("REAL")), "{sql}");
+    }
+    for source in [include_str!("changes.rs"), include_str!("claims.rs"), include_str!("stored.rs")] {
+        assert!(!source.contains("DELETE"));
+    }
+}
+
+/// The scheduler's candidates of a hundred thousand units are found by the index, without a sort.
+///
+/// In part: SF-128 (the store's part: what waits is not read)
+#[test]
+fn the_ready_set_is_read_by_its_index() {
+    let home = planned_home();
+    let conn = Connection::open(home.path()).expect("opens");
+    let plan = "EXPLAIN QUERY PLAN SELECT id FROM unit WHERE project = '/p' AND is_over = 0 AND open_blockers = 0
+        AND claim_holder IS NULL AND archived_at IS NULL AND not_before <= 5 ORDER BY coalesce(priority, 5), created_at, id LIMIT 1000";
+    let mut steps = conn.prepare(plan).expect("plans");
+    let steps: Vec<String> = steps
+        .query_map([], |row| row.get("detail"))
+        .expect("reads")
+        .map(|step| step.expect("text"))
+        .collect();
+    assert_eq!(steps.len(), 1, "{steps:?}");
+    assert!(steps[0].contains("USING INDEX unit_ready"), "{steps:?}");
+}
