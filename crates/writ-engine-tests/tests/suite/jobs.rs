@@ -110,7 +110,9 @@ fn an_idle_engine_writes_nothing_and_its_rows_are_up_to_date_at_its_end() {
     let mut written = Vec::new();
     handed.runtime.block_on(async {
         let first_runs = async {
-            while list_jobs(&handed).await.iter().any(|job| job.last_run.is_none()) {
+            // This one runs once a day.
+            let waits = |job: &JobSummary| job.last_run.is_none() && job.name != "outbox.prune";
+            while list_jobs(&handed).await.iter().any(waits) {
                 tokio::task::yield_now().await;
             }
         };
