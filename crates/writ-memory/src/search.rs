@@ -120,11 +120,40 @@ pub async fn search_memories(
         (window.words.clone(), rows.collect())
     });
     let mut rankings = Rankings { words, meaning, time, ..Rankings::default() };
+    let mut read = ReadMemories::default();
+    read.add(reads, fuse_rankings(&rankings).into_iter().map(|row| row.row).take(READ_ROWS)).await?;
     if !rankings.meaning.is_empty() {
-        rankings.word_weights = weigh_words(reads, &rankings.words, search.text).await?;
+        read.add(reads, rankings.words.iter().copied()).await?;
+        rankings.word_weights = weigh_words(&read, &rankings.words, search.text);
     }
-    rankings.links = linked_rows(reads, &rankings, search.text, scope).await?;
-    read_hits(reads, fuse_rankings(&rankings), search).await
+    rankings.links = linked_rows(reads, &read, &rankings, (search.text, scope)).await?;
+    read_hits(reads, &mut read, fuse_rankings(&rankings), search).await
+}
+
+/// Memories that a search has read, so that none is read twice.
+#[derive(Debug, Default)]
+struct ReadMemories(BTreeMap<i64, Option<Memory>>);
+
+impl ReadMemories {
+    /// Reads those of the rows that were not read.
+    async fn add(
+        &mut self,
+        reads: &impl MemoryReads,
+        rows: impl Iterator<Item = i64>,
+    ) -> Result<(), StoreError> {
+        let missing: Vec<i64> = rows.filter(|row| !self.0.contains_key(row)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let found = reads.memories_at_rows(&missing).await?;
+        self.0.extend(missing.into_iter().map(|row| (row, None)));
+        self.0.extend(found.into_iter().map(|memory| (memory.row, Some(memory))));
+        Ok(())
+    }
+
+    fn get(&self, row: i64) -> Option<&Memory> {
+        self.0.get(&row)?.as_ref()
+    }
 }
 
 /// Returns the rows nearest to a meaning, exactly, of those of a scope that the index leaves; `among` alone, if it is given.
@@ -167,20 +196,18 @@ pub async fn nearest_rows(
 
 /// Returns the weight of each hit by words beside those by meaning: the square of the share of the query's words that it has. Names
 /// do not count, since links rank by them: of a question in other words the name alone is found, in many memories.
-async fn weigh_words(reads: &impl MemoryReads, rows: &[i64], text: &str) -> Result<Vec<f64>, StoreError> {
+fn weigh_words(read: &ReadMemories, rows: &[i64], text: &str) -> Vec<f64> {
     let (query, names) = (TextWords::of(text), TextWords::of(&names_in(text).join(" ")));
     let wanted: BTreeSet<&str> = query.set().difference(&names.set()).copied().collect();
     // Texts without spaces have no words to compare.
     if wanted.is_empty() || text.chars().any(is_of_spaceless_script) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let memories = reads.memories_at_rows(rows).await?;
     let weigh = |memory: &Memory| {
         let words = TextWords::of(&memory.item.text);
         (words.set().intersection(&wanted).count() as f64 / wanted.len() as f64).powi(2)
     };
-    let weights: BTreeMap<i64, f64> = memories.iter().map(|memory| (memory.row, weigh(memory))).collect();
-    Ok(rows.iter().map(|row| weights.get(row).copied().unwrap_or(0.0)).collect())
+    rows.iter().map(|row| read.get(*row).map_or(0.0, weigh)).collect()
 }
 
 /// Returns true for Thai, Lao, Burmese, Khmer, kana, Han and Hangul, as Unicode's blocks have them.
@@ -193,9 +220,9 @@ const fn is_of_spaceless_script(letter: char) -> bool {
 /// meaning have found. Rows that are linked alike share a place.
 async fn linked_rows(
     reads: &impl MemoryReads,
+    read: &ReadMemories,
     found: &Rankings,
-    text: &str,
-    scope: MemoryScope,
+    (text, scope): (&str, MemoryScope),
 ) -> Result<Vec<(i64, usize, Reason)>, StoreError> {
     let mut named: BTreeMap<i64, (f64, Reason)> = BTreeMap::new();
     for name in names_in(text) {
@@ -219,7 +246,7 @@ async fn linked_rows(
         links.push((row, place, reason));
     }
     let mut seen: BTreeSet<i64> = links.iter().map(|(row, ..)| *row).collect();
-    for (n, (row, reason)) in chained_rows(reads, found, scope).await?.into_iter().enumerate() {
+    for (n, (row, reason)) in chained_rows(reads, read, found, scope).await?.into_iter().enumerate() {
         if seen.insert(row) {
             links.push((row, n, reason));
         }
@@ -230,6 +257,7 @@ async fn linked_rows(
 /// Returns the causes and effects of the best rows by words and meaning.
 async fn chained_rows(
     reads: &impl MemoryReads,
+    read: &ReadMemories,
     found: &Rankings,
     scope: MemoryScope,
 ) -> Result<Vec<(i64, Reason)>, StoreError> {
@@ -238,13 +266,15 @@ async fn chained_rows(
         meaning: found.meaning.iter().copied().take(FOLLOWED).collect(),
         ..Rankings::default()
     });
-    let best: Vec<i64> = best.into_iter().map(|row| row.row).take(FOLLOWED).collect();
     let mut chained = Vec::new();
-    for memory in reads.memories_at_rows(&best).await? {
-        let causes = causes_of(reads, &memory, CHAIN).await?;
+    for memory in best.into_iter().take(FOLLOWED).filter_map(|row| read.get(row.row)) {
+        let causes = causes_of(reads, memory, CHAIN).await?;
         chained.extend(causes.into_iter().map(|cause| (cause.row, Reason::Cause(memory.id))));
         let effects = reads.effects_of(memory.id, CHAIN).await?;
         chained.extend(effects.into_iter().map(|effect| (effect.row, Reason::Effect(memory.id))));
+    }
+    if chained.is_empty() {
+        return Ok(chained);
     }
     let rows: Vec<i64> = chained.iter().map(|(row, _)| *row).collect();
     let readable: BTreeSet<i64> = reads.readable_rows(&rows, scope, rows.len()).await?.into_iter().collect();
@@ -254,17 +284,15 @@ async fn chained_rows(
 
 async fn read_hits(
     reads: &impl MemoryReads,
+    read: &mut ReadMemories,
     fused: Vec<FusedRow>,
     search: &MemorySearch<'_>,
 ) -> Result<Vec<RankedMemory>, StoreError> {
     let mut hits = Vec::new();
     for part in fused.chunks(READ_ROWS) {
-        let rows: Vec<i64> = part.iter().map(|row| row.row).collect();
-        let memories = reads.memories_at_rows(&rows).await?;
-        let mut memories: BTreeMap<i64, Memory> =
-            memories.into_iter().map(|memory| (memory.row, memory)).collect();
+        read.add(reads, part.iter().map(|row| row.row)).await?;
         for fused in part {
-            let Some(memory) = memories.remove(&fused.row) else { continue };
+            let Some(memory) = read.0.remove(&fused.row).flatten() else { continue };
             if memory.is_readable(search.session, search.secrets) {
                 let score = fused.score * standing_factor(&memory, search.now);
                 hits.push(RankedMemory { memory, score, reasons: fused.reasons.clone() });
