@@ -47,6 +47,7 @@ pub(super) fn add_units(
     else {
         return Err(Conflict::Missing { what: "autopilot session", id: session.to_string() }.into());
     };
+    // Archived ones too: their rows are never deleted.
     let sql = "SELECT count(*) AS n FROM unit WHERE project = ?1";
     let there = query_one(conn, sql, [&project], |row| get_uint(row, "n"))?.unwrap_or_default();
     if usize::try_from(there).unwrap_or(usize::MAX).saturating_add(units.len()) > MAX_UNITS {
@@ -75,6 +76,7 @@ fn add_unit(
     let Some((kind, parent)) = place_of(&unit.id) else {
         return Err(Conflict::Order("the id of a unit says its place, as task/m1/s2/t3 does").into());
     };
+    // Archived units keep their ids.
     let sql = "SELECT 1 FROM unit WHERE project = ?1 AND id = ?2";
     if query_one(conn, sql, params![project, unit.id], |_| Ok(()))?.is_some() {
         return Err(Conflict::Exists { what: "unit", id: unit.id.clone() }.into());
@@ -113,6 +115,7 @@ fn place_of(id: &str) -> Option<(&'static str, Option<String>)> {
     let mut parts = id.split('/');
     let kind = parts.next()?;
     let numbers = parts.map(|part| part.split_at_checked(1)).collect::<Option<Vec<_>>>()?;
+    // One way to write each number, so that an id names one folder; six digits are more than a person plans.
     let is_number = |digits: &str| {
         (1..=6).contains(&digits.len())
             && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -124,6 +127,7 @@ fn place_of(id: &str) -> Option<(&'static str, Option<String>)> {
     match (kind, numbers.as_slice()) {
         ("milestone", [("m", _)]) => Some(("milestone", None)),
         ("slice", [("m", m), ("s", _)]) => Some(("slice", Some(format!("milestone/m{m}")))),
+        // No slice has these numbers: such a task was asked for by itself.
         ("task", [("m", "0"), ("s", "0"), ("t", _)]) => Some(("task", None)),
         ("task", [("m", m), ("s", s), ("t", _)]) => Some(("task", Some(format!("slice/m{m}/s{s}")))),
         _ => None,
@@ -149,6 +153,7 @@ fn add_blockers(conn: &Connection, project: &str, unit: &NewUnit) -> Result<(), 
         if query_one(conn, sql, params![project, unit.id, by], |_| Ok(()))?.is_some() {
             return Err(Conflict::Order("units may not wait for each other in a circle").into());
         }
+        // A blocker that is named twice counts once.
         let sql = "INSERT OR IGNORE INTO unit_blocker (project, unit, blocked_by) VALUES (?1, ?2, ?3)";
         let added = execute(conn, sql, params![project, unit.id, by])?;
         if added > 0 && !is_over {
@@ -166,6 +171,7 @@ pub(super) fn store_pin(
 ) -> Result<(), StoreError> {
     codec::check_bytes("name of a workflow", name, MAX_TITLE_BYTES)?;
     codec::check_bytes("text of a workflow", content, MAX_UNIT_TEXT_BYTES)?;
+    // The hash is that of the text that is stored, and not a caller's word.
     let sql = "INSERT OR IGNORE INTO workflow_pin (hash, name, content, pinned_at) VALUES (?1, ?2, ?3, ?4)";
     let hash = Digest::of_bytes(content.as_bytes()).to_string();
     execute(conn, sql, params![hash, name, content, at.as_millis()])?;
@@ -178,6 +184,7 @@ pub(super) fn choose_workflow(
     (workflow, hash): (&str, Digest),
     phase: &str,
 ) -> Result<(), StoreError> {
+    // No claim was ever made while the fence is zero.
     let sql = "UPDATE unit SET workflow = ?3, workflow_hash = ?4, phase = ?5
                WHERE project = ?1 AND id = ?2 AND fence = 0
                AND EXISTS (SELECT 1 FROM workflow_pin WHERE hash = ?4)";
@@ -225,6 +232,7 @@ pub(super) fn resolve(
     (event, unit): (&str, &str),
     (by, at): (&str, Timestamp),
 ) -> Result<(), StoreError> {
+    // What is resolved stays so: who did it is evidence.
     let sql = "UPDATE pilot_blocker SET resolved_at = ?4, resolved_by = ?5
                WHERE session = ?1 AND event = ?2 AND unit = ?3 AND resolved_at IS NULL";
     let changed = execute(conn, sql, params![session.to_string(), event, unit, at.as_millis(), by])?;

@@ -13,6 +13,7 @@ pub(super) fn claim(conn: &Connection, claim: &UnitClaim) -> Result<(), StoreErr
         codec::check_bytes("name of a worker", text, MAX_TITLE_BYTES)?;
     }
     let UnitKey { project, id } = &claim.key;
+    // One statement: of those that try at once, one changes the row. The attempt counts the runs that there are.
     let changed = execute(
         conn,
         "UPDATE unit SET claim_holder = ?4, claim_until = ?5, phase_status = 'running', fence = fence + 1,
@@ -34,6 +35,7 @@ pub(super) fn claim(conn: &Connection, claim: &UnitClaim) -> Result<(), StoreErr
     require(changed, "ready unit", || id.clone())?;
     // A claim that has run out may have left its run open.
     end_runs(conn, &claim.key, "interrupted", claim.now)?;
+    // In the same transaction, so that the attempt of the unit is always that of its newest run.
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO unit_run (id, project, kind, unit, unit_snap, attempt, phase, worker_host, workspace, started_at)
@@ -59,6 +61,7 @@ pub(super) fn renew(
     (key, fence): (&UnitKey, u64),
     until: Timestamp,
 ) -> Result<(), StoreError> {
+    // A claim that has run out and was not swept goes on: no other worker has come in between, or the fence would have grown.
     let sql = "UPDATE unit SET claim_until = ?4
                WHERE project = ?1 AND id = ?2 AND fence = ?3 AND claim_holder IS NOT NULL";
     let changed = execute(conn, sql, params![key.project, key.id, int(fence), until.as_millis()])?;
@@ -66,6 +69,7 @@ pub(super) fn renew(
 }
 
 pub(super) fn sweep(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
+    // A status that the worker has set last is true still.
     let sql = "UPDATE unit SET claim_holder = NULL, claim_until = NULL, updated_at = ?1,
                    phase_status = CASE phase_status WHEN 'running' THEN 'interrupted' ELSE phase_status END
                WHERE claim_until < ?1 RETURNING project, id";
@@ -87,6 +91,7 @@ pub(super) fn make_transition(conn: &Connection, change: &UnitTransition) -> Res
         params![project, id, fence, change.from, change.to, change.status, at],
     )?;
     require(changed, "unit in this phase under this claim", || id.clone())?;
+    // Committed with the new phase: after a crash there is the old phase without this row, or the new one with it.
     let sql = "INSERT INTO unit_transition (project, unit, from_phase, to_phase, reason, at)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     execute(conn, sql, params![project, id, change.from, change.to, cut(&change.reason), at])?;
@@ -99,6 +104,7 @@ fn set_over(conn: &Connection, key: &UnitKey, is_over: bool) -> Result<(), Store
     if execute(conn, sql, params![key.project, key.id, is_over])? == 0 {
         return Ok(());
     }
+    // The count of each dependant is changed once, since a change of nothing has returned above.
     let by = if is_over { -1 } else { 1 };
     let sql = "UPDATE unit SET open_blockers = open_blockers + ?3 WHERE project = ?1
                AND id IN (SELECT unit FROM unit_blocker WHERE project = ?1 AND blocked_by = ?2)";
@@ -122,6 +128,7 @@ pub(super) fn release(
 }
 
 pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<(), StoreError> {
+    // The fence grows, so that a worker that has not heard of it yet writes nothing more.
     let changed = execute(
         conn,
         "UPDATE unit SET claim_holder = NULL, claim_until = NULL, phase_status = 'canceled', fence = fence + 1,
@@ -134,6 +141,7 @@ pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<
 }
 
 pub(super) fn end_run(conn: &Connection, end: &RunEnd) -> Result<(), StoreError> {
+    // Written once, at the end: what was used until then is in the ledger.
     let changed = execute(
         conn,
         "UPDATE unit_run SET outcome = ?2, error_code = ?3, input_tokens = ?4, output_tokens = ?5,
@@ -158,6 +166,7 @@ pub(super) fn set_counter(
     (counter, value): (&str, u64),
 ) -> Result<(), StoreError> {
     codec::check_bytes("name of a counter", counter, MAX_TITLE_BYTES)?;
+    // No row is chosen without the claim, and none is written then.
     let changed = execute(
         conn,
         "INSERT INTO unit_counter (project, unit, name, value)

@@ -40,6 +40,7 @@ fn decode_line(row: &Row<'_>) -> Result<UnitLine, StoreError> {
 }
 
 fn decode_unit(row: &Row<'_>) -> Result<UnitRow, StoreError> {
+    // Both or neither, as the table demands.
     let holder: Option<String> = row.get("claim_holder")?;
     let until = row.get::<_, Option<i64>>("claim_until")?.map(Timestamp::from_millis);
     Ok(UnitRow {
@@ -117,6 +118,7 @@ pub(crate) fn unit_lines(
 
 /// Returns the units that can be dispatched now: the most urgent first, then the oldest.
 pub(crate) fn ready(conn: &Connection, project: &str, now: Timestamp) -> Result<Vec<UnitLine>, StoreError> {
+    // The conditions are those of the index `unit_ready`, in its order: nothing is sorted.
     let sql = format!(
         "{LINE} WHERE project = ?1 AND is_over = 0 AND open_blockers = 0 AND claim_holder IS NULL AND archived_at IS NULL
          AND not_before <= ?2 ORDER BY coalesce(priority, 5), created_at, id LIMIT ?3"
