@@ -19,3 +19,15 @@ pub mod reassess;
 pub mod check;
 
 pub mod machine;
+
+pub mod unit_id;
+
+pub mod units;
+
+pub mod outline;
+
+pub mod reconcile;
+
+pub mod unit_plan;
+
+pub mod usage;
