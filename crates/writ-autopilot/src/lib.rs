@@ -31,3 +31,15 @@ pub mod reconcile;
 pub mod unit_plan;
 
 pub mod usage;
+
+pub mod claim;
+
+pub mod schedule;
+
+pub mod progress;
+
+pub mod supervise;
+
+pub mod abort;
+
+pub mod ceiling;
