@@ -43,3 +43,7 @@ pub mod supervise;
 pub mod abort;
 
 pub mod ceiling;
+
+pub mod merge;
+
+pub mod names;
