@@ -96,6 +96,7 @@ pub fn read_outline(text: &str) -> Result<Vec<OutlineItem>, OutlineError> {
         let spaces = raw.len() - body.len();
         if let Some(item) = body.strip_prefix("- [") {
             let item = read_item(line, spaces, item, items.last())?;
+            // The most frequent slip: a line that was copied with its comment.
             if item.id.is_some() && items.iter().rev().take(1).any(|last| last.id == item.id) {
                 return fail(line, "the item above has the same id", "leave the id of a new unit out");
             }
@@ -160,8 +161,9 @@ fn read_item(
     item: &str,
     above: Option<&OutlineItem>,
 ) -> Result<OutlineItem, OutlineError> {
+    // The level says what the item is; an id only confirms it.
     let level = spaces / INDENT;
-    let Some(unit_type) = UnitType::ALL.get(level).copied().filter(|_| spaces % INDENT == 0) else {
+    let Some(unit_type) = UnitType::ALL.get(level).copied().filter(|_| spaces.is_multiple_of(INDENT)) else {
         return fail(
             line,
             format!("{spaces} spaces before the item"),

@@ -48,6 +48,7 @@ impl ProgressWindow {
             self.trees.push_back(tree);
             self.turns.clear();
         }
+        // Research and review leave no tree of their own.
         let writes = matches!(turn.phase, PilotPhase::Execute | PilotPhase::Tdd);
         self.idle_turns = match (is_new, writes) {
             (true, _) => 0,

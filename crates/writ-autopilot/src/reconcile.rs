@@ -215,16 +215,20 @@ fn reconcile_item(
     let was = base.get(&id).unwrap_or(&stored.fields);
     let mut next = stored.fields.clone();
     for field in OutlineField::ALL {
+        // Only a difference from what was shown is an edit.
         let is_edited = !field.is_same(was, &item.fields);
         if !is_edited || field.is_same(&stored.fields, &item.fields) {
             continue;
         }
         let is_changed = !field.is_same(was, &stored.fields);
-        match field {
-            OutlineField::Mark => conflict(ConflictReason::MarkByHand),
-            OutlineField::Workflow if stored.has_begun => conflict(ConflictReason::WorkflowPinned),
-            _ if is_changed => conflict(ConflictReason::BothChanged(field)),
-            _ => field.copy_to(&item.fields, &mut next),
+        if field == OutlineField::Mark {
+            conflict(ConflictReason::MarkByHand);
+        } else if field == OutlineField::Workflow && stored.has_begun {
+            conflict(ConflictReason::WorkflowPinned);
+        } else if is_changed {
+            conflict(ConflictReason::BothChanged(field));
+        } else {
+            field.copy_to(&item.fields, &mut next);
         }
     }
     if next != stored.fields {

@@ -96,7 +96,7 @@ pub enum Signal {
 
 /// A check that is not content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckSignal {
     /// The name of the check.
     pub check: &'static str,
     /// Its answer.
@@ -122,12 +122,16 @@ pub const CHECKS: [Check; 9] = [
 ];
 
 /// Runs every check; returns the findings, the strongest first.
-pub fn supervise_work(work: &WorkSnapshot<'_>, limits: &SupervisorLimits, now: Timestamp) -> Vec<Finding> {
+pub fn supervise_work(
+    work: &WorkSnapshot<'_>,
+    limits: &SupervisorLimits,
+    now: Timestamp,
+) -> Vec<CheckSignal> {
     let run = |(check, function): &Check| {
         let signal = function(work, limits, now);
-        (signal != Signal::Ok).then(|| Finding { check, signal, code: abort_code(check, signal) })
+        (signal != Signal::Ok).then(|| CheckSignal { check, signal, code: abort_code(check, signal) })
     };
-    let mut findings: Vec<Finding> = CHECKS.iter().filter_map(run).collect();
+    let mut findings: Vec<CheckSignal> = CHECKS.iter().filter_map(run).collect();
     // Of several, the one that ends most decides; the order of the checks settles the rest.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.signal));
     findings

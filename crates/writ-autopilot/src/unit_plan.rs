@@ -70,6 +70,7 @@ pub fn read_unit_plan(text: &str, unit: UnitId) -> Result<UnitPlan, UnitPlanErro
         return fail(1, "it does not begin with front matter: a line `---`");
     }
     let mut fields: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    // A text without a second line would be front matter to its end.
     let mut is_closed = false;
     for (line, text) in lines.by_ref() {
         if text == "---" {

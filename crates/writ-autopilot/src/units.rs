@@ -47,7 +47,7 @@ pub struct PilotUnit {
 
 /// A plan that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnitError {
+pub enum UnitsError {
     /// More than the harness looks at.
     #[error("{count} units; at most {MAX_UNITS} are planned at a time")]
     TooMany {
@@ -102,7 +102,7 @@ pub enum UnitError {
     },
 }
 
-impl ToReport for UnitError {
+impl ToReport for UnitsError {
     fn report(&self) -> Report {
         let hint = match self {
             Self::TooMany { .. } => "archive finished milestones with `writ pilot clean`",
@@ -123,19 +123,20 @@ impl ToReport for UnitError {
 /// # Errors
 ///
 /// The first mistake, in the order of the units; a circle comes last.
-pub fn check_units(units: &[PilotUnit]) -> Result<(), UnitError> {
+pub fn check_units(units: &[PilotUnit]) -> Result<(), UnitsError> {
     let live: Vec<&PilotUnit> = units.iter().filter(|unit| unit.archived_at.is_none()).collect();
     if live.len() > MAX_UNITS {
-        return Err(UnitError::TooMany { count: live.len() });
+        return Err(UnitsError::TooMany { count: live.len() });
     }
     // Archived ones are ended, so that waiting for them is no mistake.
     let mut known = BTreeSet::new();
     for unit in units {
         if !known.insert(unit.id) {
-            return Err(UnitError::Duplicate(unit.id));
+            return Err(UnitsError::Duplicate(unit.id));
         }
     }
     let live_ids: BTreeSet<UnitId> = live.iter().map(|unit| unit.id).collect();
+    // Each alone first, so that a circle is one of units that exist.
     for unit in &live {
         check_unit(unit, &known, &live_ids)?;
     }
@@ -143,17 +144,17 @@ pub fn check_units(units: &[PilotUnit]) -> Result<(), UnitError> {
     let merges = |unit: &&PilotUnit| (unit.id, unit.code_depends_on.iter().copied().collect::<Vec<_>>());
     for edges in [live.iter().map(waits).collect::<BTreeMap<_, _>>(), live.iter().map(merges).collect()] {
         if let Some(cycle) = find_cycle(&edges) {
-            return Err(UnitError::Cycle(cycle));
+            return Err(UnitsError::Cycle(cycle));
         }
     }
     Ok(())
 }
 
-fn check_unit(unit: &PilotUnit, known: &BTreeSet<UnitId>, live: &BTreeSet<UnitId>) -> Result<(), UnitError> {
+fn check_unit(unit: &PilotUnit, known: &BTreeSet<UnitId>, live: &BTreeSet<UnitId>) -> Result<(), UnitsError> {
     let id = unit.id;
-    let fail = |problem: String| Err(UnitError::Field { id, problem });
+    let fail = |problem: String| Err(UnitsError::Field { id, problem });
     if let Some(parent) = id.parent().filter(|parent| !live.contains(parent)) {
-        return Err(UnitError::NoParent { id, parent });
+        return Err(UnitsError::NoParent { id, parent });
     }
     if unit.title.trim().is_empty() || unit.title.len() > MAX_TITLE_BYTES || unit.title.contains(['\n', '\r'])
     {
@@ -169,18 +170,18 @@ fn check_unit(unit: &PilotUnit, known: &BTreeSet<UnitId>, live: &BTreeSet<UnitId
         return fail(format!("more than {MAX_EDGES} dependencies"));
     }
     if !unit.code_depends_on.is_empty() && id.unit_type() != UnitType::Slice {
-        return Err(UnitError::NoBranch { id, other: id });
+        return Err(UnitsError::NoBranch { id, other: id });
     }
     for other in unit.blocked_by.iter().chain(&unit.code_depends_on) {
         if !known.contains(other) {
-            return Err(UnitError::UnknownUpstream { id, other: *other });
+            return Err(UnitsError::UnknownUpstream { id, other: *other });
         }
         if id.is_within(*other) || other.is_within(id) {
-            return Err(UnitError::OwnPart { id, other: *other });
+            return Err(UnitsError::OwnPart { id, other: *other });
         }
     }
     let branchless = unit.code_depends_on.iter().find(|other| other.unit_type() != UnitType::Slice);
-    branchless.map_or(Ok(()), |other| Err(UnitError::NoBranch { id, other: *other }))
+    branchless.map_or(Ok(()), |other| Err(UnitsError::NoBranch { id, other: *other }))
 }
 
 /// Finds units that wait for one another, in the order of their waiting; the first one again at the end.

@@ -43,6 +43,7 @@ impl RunUsage {
                 usage.cost.get(),
             ]
         };
+        // One field is enough: a thread that begins anew has smaller numbers somewhere.
         let has_fallen = fields(&self).iter().zip(fields(&earlier)).any(|(now, before)| *now < before);
         if has_fallen {
             return self;

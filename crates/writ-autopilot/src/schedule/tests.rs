@@ -123,7 +123,7 @@ fn each_reason_holds_a_unit_and_nothing_else_does() {
         (Candidate { open_upstreams: 1, ..free.clone() }, WaitReason::Upstream),
         (Candidate { not_before: later, ..free.clone() }, WaitReason::NotYet),
     ] {
-        assert_eq!(choose(&[unit.clone()], &[]).waiting, [(free.id, reason)], "{unit:?}");
+        assert_eq!(choose(std::slice::from_ref(&unit), &[]).waiting, [(free.id, reason)], "{unit:?}");
     }
     let due = Candidate {
         not_before: Some(Timestamp::from_millis(10_000)),

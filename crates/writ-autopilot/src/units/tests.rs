@@ -42,12 +42,12 @@ fn a_unit_belongs_to_a_unit_of_the_plan() {
     assert_eq!(error.report().code, "pilot.units");
     let mut twice = plan();
     twice.push(unit("slice/m1/s2"));
-    assert_eq!(check_units(&twice), Err(UnitError::Duplicate(UnitId::Slice(1, 2))));
+    assert_eq!(check_units(&twice), Err(UnitsError::Duplicate(UnitId::Slice(1, 2))));
     // A deleted slice has no new tasks, and a task that was asked for directly needs no slice.
     let mut archived = plan();
     archive_unit(&mut archived, UnitId::Slice(1, 2), Timestamp::from_millis(5));
     archived.push(unit("task/m1/s2/t9"));
-    assert!(matches!(check_units(&archived), Err(UnitError::NoParent { .. })));
+    assert!(matches!(check_units(&archived), Err(UnitsError::NoParent { .. })));
     assert_eq!(check_units(&[unit("task/m0/s0/t1")]), Ok(()));
 }
 
