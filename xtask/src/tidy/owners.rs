@@ -115,6 +115,7 @@ const PURE: &[&str] = &[
     "crates/writ-policy/",
     "crates/writ-agent/",
     "crates/writ-plan/",
+    "crates/writ-autopilot/",
 ];
 /// The only folder that may use `unsafe`.
 const UNSAFE: &str = "crates/writ-sandbox/";

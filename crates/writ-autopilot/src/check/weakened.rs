@@ -1,0 +1,493 @@
+//! Tests that a change takes away, skips or weakens, from its unified diff.
+//!
+//! These are findings for a reviewer, or for the harness where the owner lets them block. A diff can be read only line by line, so
+//! a finding says what a line shows, not what the author meant.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+/// The largest diff that is read, in bytes.
+pub const MAX_DIFF_BYTES: usize = 32 * 1024 * 1024;
+/// The most findings.
+pub const MAX_FINDINGS: usize = 200;
+/// The longest quotation, in characters.
+const MAX_QUOTED_CHARS: usize = 160;
+
+/// The kind of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeakenedKind {
+    /// A file of tests is deleted.
+    DeletedFile,
+    /// A test is deleted, and none with its name is added.
+    DeletedTest,
+    /// A test is skipped, ignored, or to be done later.
+    SkippedTest,
+    /// All other tests are left out.
+    OnlyTest,
+    /// More assertions are taken away than added.
+    FewerAssertions,
+    /// An assertion that always holds.
+    EmptyAssertion,
+}
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeakenedTest {
+    /// The file.
+    pub path: String,
+    /// The line: of the file after the change, or before it for what is deleted. Zero: the file as a whole.
+    pub line: u32,
+    /// The kind.
+    pub kind: WeakenedKind,
+    /// The line's text, cut.
+    pub text: String,
+}
+
+/// A diff that cannot be judged. It blocks, since anything may be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the diff has more than {MAX_DIFF_BYTES} bytes")]
+pub struct DiffTooLarge;
+
+/// Parts of lines that skip a test, by language.
+const SKIPS: [&str; 26] = [
+    "#[ignore",
+    "#[cfg(any())]",
+    "#[should_panic",
+    "@pytest.mark.skip",
+    "@pytest.mark.xfail",
+    "pytest.skip(",
+    "pytest.xfail(",
+    "@unittest.skip",
+    "@unittest.expectedFailure",
+    "raise SkipTest",
+    "self.skipTest(",
+    "it.skip(",
+    "test.skip(",
+    "describe.skip(",
+    "it.todo(",
+    "test.todo(",
+    "test.failing(",
+    "it.failing(",
+    "it.fails(",
+    "xit(",
+    "xtest(",
+    "xdescribe(",
+    "t.Skip(",
+    "t.SkipNow(",
+    "t.Skipf(",
+    "@Disabled",
+];
+/// Parts of lines that leave all other tests out.
+const ONLYS: [&str; 6] =
+    ["it.only(", "test.only(", "describe.only(", "fit(", "fdescribe(", "@pytest.mark.only"];
+/// Parts of lines that assert something.
+const ASSERTIONS: [&str; 14] = [
+    "assert!(",
+    "assert_eq!(",
+    "assert_ne!(",
+    "assert_matches!(",
+    "prop_assert",
+    "assert ",
+    "self.assert",
+    "expect(",
+    "assert.",
+    "assertThat(",
+    "t.Error",
+    "t.Fatal",
+    "require.",
+    "pytest.raises(",
+];
+/// Assertions that hold for every program, without blanks.
+const EMPTY: [&str; 9] = [
+    "assert!(true",
+    "assert_eq!(true,true",
+    "assert_eq!(1,1",
+    "expect(true).toBe(true",
+    "expect(true).toBeTruthy(",
+    "expect(1).toBe(1",
+    "self.assertTrue(True",
+    "assert.ok(true",
+    "assert.equal(1,1",
+];
+
+/// A line of a diff, with its place.
+struct DiffLine<'a> {
+    number: u32,
+    text: &'a str,
+}
+
+/// The changes of one file.
+#[derive(Default)]
+struct FileDiff<'a> {
+    old_path: &'a str,
+    new_path: &'a str,
+    added: Vec<DiffLine<'a>>,
+    removed: Vec<DiffLine<'a>>,
+}
+
+/// Finds tests that a unified diff (`git diff`) deletes, skips or weakens; [`MAX_FINDINGS`] at most.
+///
+/// # Errors
+///
+/// If the diff is too large to be judged.
+pub fn find_weakened_tests(diff: &str) -> Result<Vec<WeakenedTest>, DiffTooLarge> {
+    if diff.len() > MAX_DIFF_BYTES {
+        return Err(DiffTooLarge);
+    }
+    let files = read_files(diff);
+    // A test that is moved to another file is there under its name.
+    let added: BTreeSet<&str> =
+        files.iter().flat_map(|file| &file.added).filter_map(|line| test_name(line.text)).collect();
+    let mut found = Vec::new();
+    for file in &files {
+        find_in_file(file, &added, &mut found);
+        if found.len() >= MAX_FINDINGS {
+            break;
+        }
+    }
+    found.truncate(MAX_FINDINGS);
+    Ok(found)
+}
+
+fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<WeakenedTest>) {
+    let is_deleted = file.new_path == "/dev/null";
+    let path = if is_deleted { file.old_path } else { file.new_path };
+    let mut add = |line: u32, kind, text: &str| {
+        let text = text
+            .trim()
+            .chars()
+            .take(MAX_QUOTED_CHARS)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        found.push(WeakenedTest { path: path.to_owned(), line, kind, text });
+    };
+    let lost: Vec<&DiffLine<'_>> = file
+        .removed
+        .iter()
+        .filter(|line| test_name(line.text).is_some_and(|name| !added.contains(name)))
+        .collect();
+    if is_deleted && is_test_path(path) && (!lost.is_empty() || !has_named_tests(path)) {
+        add(0, WeakenedKind::DeletedFile, path);
+    } else {
+        lost.iter().for_each(|line| add(line.number, WeakenedKind::DeletedTest, line.text));
+    }
+    // The same mark on both sides has only been moved.
+    let new_marks = |parts: &[&'static str]| -> Vec<&'static str> {
+        let count = |lines: &[DiffLine<'_>], part: &str| {
+            lines.iter().filter(|line| has_part(line.text, part)).count()
+        };
+        parts.iter().copied().filter(|part| count(&file.added, part) > count(&file.removed, part)).collect()
+    };
+    let (skips, onlys) = (new_marks(&SKIPS), new_marks(&ONLYS));
+    for line in &file.added {
+        if skips.iter().any(|part| has_part(line.text, part)) {
+            add(line.number, WeakenedKind::SkippedTest, line.text);
+        } else if onlys.iter().any(|part| has_part(line.text, part)) {
+            add(line.number, WeakenedKind::OnlyTest, line.text);
+        } else if is_empty_assertion(line.text) {
+            add(line.number, WeakenedKind::EmptyAssertion, line.text);
+        }
+    }
+    let assertions = |lines: &[DiffLine<'_>]| lines.iter().filter(|line| is_assertion(line.text)).count();
+    let (gone, new) = (assertions(&file.removed), assertions(&file.added));
+    // Those of deleted tests are in their findings already.
+    if gone > new && lost.is_empty() && !is_deleted {
+        let first = file.removed.iter().find(|line| is_assertion(line.text));
+        add(
+            first.map_or(0, |line| line.number),
+            WeakenedKind::FewerAssertions,
+            &format!("{gone} assertions removed, {new} added"),
+        );
+    }
+}
+
+/// Returns true for code that has a part; a comment that speaks of it has not.
+fn has_part(line: &str, part: &str) -> bool {
+    let line = line.trim_start();
+    let is_comment = ["//", "/*", "* ", "# "].into_iter().any(|mark| line.starts_with(mark));
+    !is_comment
+        && line.match_indices(part).any(|(at, _)| {
+            // `submit(` has no `it(`.
+            let before = line.get(..at).and_then(|text| text.chars().next_back());
+            let is_word = part.starts_with(|c: char| c.is_alphanumeric());
+            !is_word || before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '.')
+        })
+}
+
+fn is_assertion(line: &str) -> bool {
+    ASSERTIONS.into_iter().any(|part| has_part(line, part))
+}
+
+fn is_empty_assertion(line: &str) -> bool {
+    let plain: String = line.chars().filter(|c| !c.is_whitespace()).collect();
+    let is_bare = |part: &str| {
+        // What follows is the end of the arguments, or a message: `true_value()` is another one.
+        plain.strip_prefix(part).is_some_and(|rest| rest.starts_with([')', ',']))
+    };
+    // The two of Python are whole lines: `assert True` and `assert 1 == 1`.
+    matches!(plain.as_str(), "assertTrue" | "assert1==1") || EMPTY.into_iter().any(is_bare)
+}
+
+/// Returns the name of the test that a line begins, in Rust, Python, JavaScript and Go.
+fn test_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let word = |text: &'static str| line.strip_prefix(text);
+    let until = |rest: &'_ str| rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    for mark in ["def ", "async def ", "fn ", "async fn ", "func "] {
+        if let Some(rest) = word(mark) {
+            let name = rest.get(..until(rest))?;
+            // Go's helpers are named otherwise; those of Rust and Python without `test` cannot be told apart from other functions.
+            let is_test = if mark == "func " {
+                ["Test", "Fuzz", "Benchmark", "Example"].into_iter().any(|start| name.starts_with(start))
+            } else {
+                name.starts_with("test") || name.ends_with("_test")
+            };
+            return is_test.then_some(name);
+        }
+    }
+    for mark in ["it(", "test(", "it.each(", "test.each("] {
+        if let Some(rest) = word(mark) {
+            let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'))?;
+            return rest.get(1..)?.split(quote).next().filter(|name| !name.is_empty());
+        }
+    }
+    // In Rust every function can be one: its mark counts.
+    matches!(line.trim_end(), "#[test]" | "#[tokio::test]").then_some("#[test]")
+}
+
+/// Returns true if deleted tests of a file can be found by their names.
+fn has_named_tests(path: &str) -> bool {
+    [".rs", ".py", ".js", ".ts", ".jsx", ".tsx", ".mjs", ".cjs", ".go"]
+        .into_iter()
+        .any(|end| path.ends_with(end))
+}
+
+/// Returns true if a path is one of tests, as runners look for them.
+fn is_test_path(path: &str) -> bool {
+    let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_folder = |folder: &str| {
+        matches!(
+            folder,
+            "test" | "tests" | "__tests__" | "spec" | "specs" | "testdata" | "__snapshots__" | "snapshots"
+        )
+    };
+    let stem = name.split('.').next().unwrap_or(name);
+    folders.split('/').any(is_folder)
+        || name.split('.').skip(1).any(|part| matches!(part, "test" | "spec" | "snap"))
+        || stem.starts_with("test_")
+        || stem.ends_with("_test")
+        || stem == "tests"
+}
+
+/// Reads the files of a diff. Lines that are no part of one are passed over.
+fn read_files(diff: &str) -> Vec<FileDiff<'_>> {
+    let mut files: Vec<FileDiff<'_>> = Vec::new();
+    // The next numbers of both sides, and the lines that the hunk still has on each.
+    let (mut old, mut new, mut left) = (0_u32, 0_u32, (0_u32, 0_u32));
+    for line in diff.lines() {
+        if left == (0, 0) {
+            if line.starts_with("diff --git ")
+                || (line.starts_with("--- ") && files.last().is_none_or(is_begun))
+            {
+                files.push(FileDiff::default());
+            }
+            let Some(file) = files.last_mut() else { continue };
+            if let Some(path) = line.strip_prefix("--- ") {
+                file.old_path = plain_path(path, "a/");
+            } else if let Some(path) = line.strip_prefix("+++ ") {
+                file.new_path = plain_path(path, "b/");
+            } else if let Some(hunk) = line.strip_prefix("@@ ").and_then(read_hunk) {
+                (old, new, left) = (hunk.0.0, hunk.1.0, (hunk.0.1, hunk.1.1));
+            }
+            continue;
+        }
+        let Some(file) = files.last_mut() else { continue };
+        let (mark, text) = line.split_at_checked(1).unwrap_or((" ", ""));
+        match mark {
+            "+" => {
+                file.added.push(DiffLine { number: new, text });
+                new = new.saturating_add(1);
+                left.1 = left.1.saturating_sub(1);
+            }
+            "-" => {
+                file.removed.push(DiffLine { number: old, text });
+                old = old.saturating_add(1);
+                left.0 = left.0.saturating_sub(1);
+            }
+            // No line break at the end of the file: not a line.
+            "\\" => {}
+            _ => {
+                (old, new) = (old.saturating_add(1), new.saturating_add(1));
+                left = (left.0.saturating_sub(1), left.1.saturating_sub(1));
+            }
+        }
+    }
+    files
+}
+
+const fn is_begun(file: &FileDiff<'_>) -> bool {
+    !file.new_path.is_empty()
+}
+
+/// Returns a path without the letter of its side, and without what follows a tab.
+fn plain_path<'a>(path: &'a str, side: &str) -> &'a str {
+    let path = path.split('\t').next().unwrap_or(path).trim_matches('"');
+    path.strip_prefix(side).unwrap_or(path)
+}
+
+/// Reads `-12,3 +12,5 @@ …` into the first line and the number of lines of both sides.
+fn read_hunk(text: &str) -> Option<((u32, u32), (u32, u32))> {
+    let mut parts = text.split(' ');
+    let read = |part: &str| -> Option<(u32, u32)> {
+        let (start, count) = part.split_once(',').unwrap_or((part, "1"));
+        Some((start.parse().ok()?, count.parse().ok()?))
+    };
+    let old = read(parts.next()?.strip_prefix('-')?)?;
+    let new = read(parts.next()?.strip_prefix('+')?)?;
+    Some((old, new))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A diff of one file; each line begins with its sign.
+    fn diff(path: &str, lines: &str) -> String {
+        let count = |marks: [char; 2]| lines.lines().filter(|line| line.starts_with(marks)).count();
+        let (old, new) = (count(['-', ' ']), count(['+', ' ']));
+        format!(
+            "diff --git a/{path} b/{path}\nindex 1..2 100644\n--- a/{path}\n+++ b/{path}\n@@ -10,{old} +20,{new} @@ fn x()\n{lines}\n"
+        )
+    }
+
+    fn kinds(diff: &str) -> Vec<(u32, WeakenedKind)> {
+        find_weakened_tests(diff).unwrap().into_iter().map(|found| (found.line, found.kind)).collect()
+    }
+
+    #[test]
+    fn skipped_tests_are_found_in_each_language() {
+        for (path, line) in [
+            ("src/a.rs", "    #[ignore = \"slow\"]"),
+            ("tests/test_a.py", "@pytest.mark.skip(reason=\"flaky\")"),
+            ("tests/test_a.py", "@pytest.mark.xfail"),
+            ("tests/test_a.py", "        self.skipTest('later')"),
+            ("a.test.ts", "  it.skip('adds', () => {"),
+            ("a.test.ts", "  xit('adds', () => {"),
+            ("a.test.ts", "test.todo('adds');"),
+            ("a_test.go", "\tt.Skip(\"later\")"),
+            ("ATest.java", "    @Disabled"),
+        ] {
+            assert_eq!(
+                kinds(&diff(path, &format!(" a\n+{line}"))),
+                [(21, WeakenedKind::SkippedTest)],
+                "{line}"
+            );
+        }
+        for line in ["it.only('adds', () => {", "fdescribe('sums', () => {"] {
+            assert_eq!(kinds(&diff("a.test.ts", &format!("+{line}"))), [(20, WeakenedKind::OnlyTest)]);
+        }
+        for line in [
+            "// it.skip( is not used here",
+            "  submit('x');",
+            "exit(1);",
+            "profit(2)",
+            "# t.Skip( no",
+            "let reset.fit(1)",
+        ] {
+            assert_eq!(kinds(&diff("a.test.ts", &format!("+{line}"))), [], "{line}");
+        }
+        // The mark was there before.
+        assert_eq!(kinds(&diff("a.rs", "-  #[ignore]\n+    #[ignore]")), []);
+    }
+
+    #[test]
+    fn deleted_tests_and_files_are_found_and_moved_ones_are_not() {
+        let deleted =
+            |path: &str, lines: &str| diff(path, lines).replace(&format!("+++ b/{path}"), "+++ /dev/null");
+        for (path, line) in [
+            ("tests/test_a.py", "def test_adds():"),
+            ("a.test.ts", "it('adds', () => {"),
+            ("a_test.go", "func TestAdds(t *testing.T) {"),
+            ("src/a.rs", "    #[test]"),
+        ] {
+            assert_eq!(
+                kinds(&diff(path, &format!(" x\n-{line}\n-}}"))),
+                [(11, WeakenedKind::DeletedTest)],
+                "{line}"
+            );
+            let moved = format!("{}{}", diff(path, &format!("-{line}")), diff("other", &format!("+{line}")));
+            assert_eq!(kinds(&moved), [], "{line}");
+        }
+        assert_eq!(
+            kinds(&deleted("tests/test_a.py", "-def test_adds():\n-  assert add(1) == 2")),
+            [(0, WeakenedKind::DeletedFile)]
+        );
+        assert_eq!(kinds(&deleted("tests/snapshots/a.snap", "-text")), [(0, WeakenedKind::DeletedFile)]);
+        assert_eq!(kinds(&deleted("tests/helper.py", "-def make():")), [], "no test is gone with it");
+        assert_eq!(kinds(&deleted("src/a.py", "-def add():")), []);
+        let renamed = format!(
+            "{}{}",
+            deleted("tests/test_a.py", "-def test_adds():"),
+            diff("tests/test_b.py", "+def test_adds():")
+        );
+        assert_eq!(kinds(&renamed), []);
+    }
+
+    #[test]
+    fn weaker_assertions_are_found() {
+        let fewer = diff(
+            "a.test.ts",
+            "-  expect(sum(1, 2)).toBe(3);\n-  expect(sum(0, 0)).toBe(0);\n+  expect(sum(1, 2)).toBeDefined();",
+        );
+        assert_eq!(kinds(&fewer), [(10, WeakenedKind::FewerAssertions)]);
+        assert_eq!(find_weakened_tests(&fewer).unwrap()[0].text, "2 assertions removed, 1 added");
+        for line in [
+            "assert!(true);",
+            "assert True",
+            "expect(true).toBe(true);",
+            "self.assertTrue(True)",
+            "assert_eq!(1, 1);",
+        ] {
+            assert_eq!(
+                kinds(&diff("a", &format!("+    {line}"))),
+                [(20, WeakenedKind::EmptyAssertion)],
+                "{line}"
+            );
+        }
+        for line in ["assert!(true_value());", "assert True_ish(x)", "assert_eq!(1, 10 - x);"] {
+            assert_eq!(kinds(&diff("a", &format!("+    {line}"))), [], "{line}");
+        }
+        assert_eq!(
+            kinds(&diff("a.rs", "-assert_eq!(a, 1);\n+assert_eq!(a, 2);")),
+            [],
+            "another value is for the review"
+        );
+    }
+
+    /// Lines inside a hunk that look like heads of files are lines.
+    #[test]
+    fn a_diff_inside_a_diff_is_text() {
+        let text = diff(
+            "docs/a.md",
+            "+diff --git a/x b/x\n+--- a/tests/test_x.py\n++++ /dev/null\n+@@ -1,1 +0,0 @@\n---- a/old",
+        );
+        assert_eq!(kinds(&text), []);
+        assert_eq!(find_weakened_tests(&"x".repeat(MAX_DIFF_BYTES + 1)), Err(DiffTooLarge));
+        let many: String = (0..500).map(|n| diff(&format!("t{n}_test.go"), "+\tt.Skip()")).collect();
+        assert_eq!(kinds(&many).len(), MAX_FINDINGS);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn reading_never_panics(text in "(diff --git a/x b/x\n|--- |\\+\\+\\+ |@@ -1,2 \\+1 @@\n|@@ -4294967295,4294967295 \\+4294967295,9 @@\n|[-+ \\\\]|é|it\\.skip\\(|#\\[test\\]|\n){0,60}") {
+            let _ = find_weakened_tests(&text);
+        }
+    }
+}

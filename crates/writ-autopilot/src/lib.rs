@@ -1,0 +1,49 @@
+//! The pure parts of the autopilot: phases, units, workflows, the scheduler's choices, the supervisor's checks, the
+//! results of check scripts, and the order of merges.
+//!
+//! No files, no clock, no runtime: `now` is an argument. The shell around it claims units, runs workers and git, and writes
+//! each result of [`machine::apply_event`] down in one commit before it acts on it.
+
+pub mod phase;
+
+pub mod attempt;
+
+pub mod blocker;
+
+pub mod stand;
+
+pub mod workflow;
+
+pub mod reassess;
+
+pub mod check;
+
+pub mod machine;
+
+pub mod unit_id;
+
+pub mod units;
+
+pub mod outline;
+
+pub mod reconcile;
+
+pub mod unit_plan;
+
+pub mod usage;
+
+pub mod claim;
+
+pub mod schedule;
+
+pub mod progress;
+
+pub mod supervise;
+
+pub mod abort;
+
+pub mod ceiling;
+
+pub mod merge;
+
+pub mod names;
