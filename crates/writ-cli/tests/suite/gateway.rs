@@ -1031,7 +1031,7 @@ fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
     let key = key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("one");
     let key: [u8; 32] =
         hex::decode(key["public_key"].as_str().expect("hex")).expect("hex").try_into().expect("32");
-    let proof: writ_store::ledger::proof::Proof = serde_json::from_value(proof.json()).expect("a proof");
+    let proof: writ_types::api::ledger::EntryProof = serde_json::from_value(proof.json()).expect("a proof");
     assert!(writ_store::ledger::proof::check_proof(&proof, &[key]).expect("proven").payload);
     let rests_on = |seq: u64| web.api("GET", &format!("/api/v1/ledger/{seq}/rests-on"), &Value::Null).json();
     let replied = web.api("GET", "/api/v1/ledger?event=replied", &Value::Null).json();
