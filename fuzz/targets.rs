@@ -238,7 +238,7 @@ fn ledger_export(bytes: &[u8]) {
         assert!(head::Checkpoint::verify(text, &keys).is_err());
         let _ = (export::read_heads(text, &keys), export::size_of_line(text));
     }
-    if let Some(proof) = json::<proof::Proof>(bytes) {
+    if let Some(proof) = json::<writ_types::api::ledger::EntryProof>(bytes) {
         assert!(proof::check_proof(&proof, &keys).is_err());
     }
 }

@@ -11,16 +11,16 @@ pub(crate) const MAX_IDENTICAL: u32 = 8;
 /// The number of remembered calls: as many as the longest pattern needs.
 const WINDOW: usize = 8;
 
-/// Two full cycles of A-B are a circle.
+/// The number of calls in two full cycles A-B-A-B, which count as a circle.
 const CYCLE: usize = 4;
 
-/// Refused calls without progress between them that end the turn.
+/// The turn ends after this many repetitions were refused without progress between them.
 const MAX_STRIKES: u32 = 2;
 
-/// Calls in a row that came to nothing and end the turn: as many different ones fail where a model guesses.
+/// The turn ends after this many failed or denied calls in a row, even if each is different: the model only guesses.
 pub(crate) const MAX_FRUITLESS: u32 = 10;
 
-/// The last calls with their results. Equal results are what makes a circle: a result that changed is progress.
+/// The last calls with their results. Calls are a circle only if their results are equal too: a new result is progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeats {
     recent: VecDeque<CallStep>,
@@ -29,7 +29,7 @@ pub(crate) struct Repeats {
     fruitless: u32,
 }
 
-/// A call and what came of it.
+/// A call and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CallStep {
     call: Digest,
@@ -45,7 +45,7 @@ pub(crate) enum Repeat {
     Again,
     /// It would close a circle, and the model was already warned.
     Stuck,
-    /// The calls before it have all come to nothing.
+    /// Too many calls in a row before it have failed or were denied.
     Fruitless,
 }
 
@@ -64,7 +64,7 @@ impl Repeats {
         if self.strikes >= MAX_STRIKES { Repeat::Stuck } else { Repeat::Again }
     }
 
-    /// Notes what came of a call.
+    /// Records the result of a call.
     pub(crate) fn note_result(&mut self, call: &ToolCall, result: &ToolResult) {
         // The same call with a new result is progress, so the result is part of the step.
         let outcome = format!("{:?} {}", result.outcome, result.text);
@@ -86,7 +86,7 @@ impl Repeats {
         self.recent.truncate(WINDOW);
     }
 
-    /// The earlier step that a call would repeat once more, if it would close a circle.
+    /// Returns the earlier step that the call would repeat, if it would close a circle.
     fn closes_a_circle(&self, call: Digest, max_identical: u32) -> Option<CallStep> {
         let last = self.recent.front()?;
         let identical = self.recent.iter().take_while(|step| *step == last).count();
@@ -104,7 +104,7 @@ impl Repeats {
     }
 }
 
-/// Name and canonical arguments: the order of keys does not make another call.
+/// Returns the digest of a call's name and canonical arguments, in which the order of keys does not count.
 fn digest_of_call(call: &ToolCall) -> Digest {
     Digest::of_canonical(&(&call.name, &call.arguments))
         // Arguments without a canonical form, such as fractions beyond its range, are compared as text.

@@ -264,33 +264,16 @@ pub(crate) async fn send_answer(
     client.send_frame(&frame).await?;
     loop {
         let frame = client.receive_frame().await?;
-        match frame.frame {
-            // Frames of the session have a number; the answer to this client has none.
-            // Other clients may answer the same ask meanwhile.
-            ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, .. }
-                if ask_id == *ask && frame.seq == 0 =>
-            {
-                return Ok(AnswerResult { state, reason, text, exit });
-            }
-            ServerFrame::Error { exit, code, text, hint, .. } => {
-                return Err(refusal_failure(exit, &code, text, hint));
-            }
-            ServerFrame::ApprovalResolved { .. }
-            | ServerFrame::Answer { .. }
-            | ServerFrame::Hello { .. }
-            | ServerFrame::Accepted { .. }
-            | ServerFrame::Delta { .. }
-            | ServerFrame::Text { .. }
-            | ServerFrame::Tool { .. }
-            | ServerFrame::Message { .. }
-            | ServerFrame::File { .. }
-            | ServerFrame::Work(_)
-            | ServerFrame::GateApproval { .. }
-            | ServerFrame::Checkpoint { .. }
-            | ServerFrame::Reasoning { .. }
-            | ServerFrame::Reset { .. }
-            | ServerFrame::ApprovalRequest(_)
-            | ServerFrame::Status { .. } => {}
+        if let ServerFrame::Error { exit, code, text, hint, .. } = frame.frame {
+            return Err(refusal_failure(exit, &code, text, hint));
+        }
+        // Frames of the session have a number; the answer to this client has none.
+        // Other clients may answer the same ask meanwhile.
+        if let ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, .. } = frame.frame
+            && ask_id == *ask
+            && frame.seq == 0
+        {
+            return Ok(AnswerResult { state, reason, text, exit });
         }
     }
 }

@@ -242,26 +242,11 @@ impl EngineClient {
                 self.store_frame(numbered);
                 continue;
             }
-            match numbered.frame {
-                ServerFrame::Error { exit, code, text, hint, .. } => {
-                    return Err(refusal_failure(exit, &code, text, hint));
-                }
-                ServerFrame::Answer { result, .. } => return Ok(result),
-                ServerFrame::Hello { .. }
-                | ServerFrame::Accepted { .. }
-                | ServerFrame::Delta { .. }
-                | ServerFrame::Text { .. }
-                | ServerFrame::Tool { .. }
-                | ServerFrame::Message { .. }
-                | ServerFrame::File { .. }
-                | ServerFrame::Work(_)
-                | ServerFrame::GateApproval { .. }
-                | ServerFrame::Checkpoint { .. }
-                | ServerFrame::Reasoning { .. }
-                | ServerFrame::Reset { .. }
-                | ServerFrame::ApprovalRequest(_)
-                | ServerFrame::ApprovalResolved { .. }
-                | ServerFrame::Status { .. } => {}
+            if let ServerFrame::Error { exit, code, text, hint, .. } = numbered.frame {
+                return Err(refusal_failure(exit, &code, text, hint));
+            }
+            if let ServerFrame::Answer { result, .. } = numbered.frame {
+                return Ok(result);
             }
         }
     }
@@ -269,25 +254,10 @@ impl EngineClient {
     /// Returns true if a frame answers a call. An error without an id is about the connection until a session
     /// is joined.
     fn is_answer(&self, call: u64, frame: &ServerFrame) -> bool {
-        match frame {
-            ServerFrame::Answer { id, .. } => *id == call,
-            ServerFrame::Error { id, .. } => id.map_or(!self.joined, |id| id == call),
-            ServerFrame::Hello { .. }
-            | ServerFrame::Accepted { .. }
-            | ServerFrame::Delta { .. }
-            | ServerFrame::Text { .. }
-            | ServerFrame::Tool { .. }
-            | ServerFrame::Message { .. }
-            | ServerFrame::File { .. }
-            | ServerFrame::Work(_)
-            | ServerFrame::GateApproval { .. }
-            | ServerFrame::Checkpoint { .. }
-            | ServerFrame::Reasoning { .. }
-            | ServerFrame::Reset { .. }
-            | ServerFrame::ApprovalRequest(_)
-            | ServerFrame::ApprovalResolved { .. }
-            | ServerFrame::Status { .. } => false,
+        if let ServerFrame::Answer { id, .. } = frame {
+            return *id == call;
         }
+        matches!(frame, ServerFrame::Error { id, .. } if id.map_or(!self.joined, |id| id == call))
     }
 }
 

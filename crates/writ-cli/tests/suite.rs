@@ -432,7 +432,6 @@ fn init_makes_everything_once_and_a_second_run_changes_nothing() {
 }
 
 /// Rows: SIL-265 SIL-266
-/// Rows: SCL-137 (in part: another folder moves the database, and one that cannot be used is an error)
 #[test]
 fn init_names_what_is_in_its_way() {
     let home = Home::new().in_processes();
@@ -465,8 +464,6 @@ fn a_home_that_others_can_read_is_refused() {
 }
 
 /// Rows: SIL-253 SIL-254 SCL-155 (a value of a wrong kind is named with its key, and commands end)
-/// Rows: SF-325 (in part: by commands, not by `writ start`)
-/// Rows: SF-326 (in part: a wrong value and a wrong key, at the start)
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let home = Home::ready().in_processes();
@@ -493,6 +490,53 @@ fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let output = home.run(&["config", "check"]);
     assert_eq!(code(&output), 3);
     assert!(text(&output).contains("policies/bad.cedar"), "{}", text(&output));
+}
+
+/// Rows: SF-326
+#[test]
+fn a_start_names_each_unknown_key_and_bad_value_by_its_path() {
+    let home = Home::ready();
+    for (config, path) in [
+        ("limit = 1\n", "limit"),
+        ("[limits]\nmax_turn_sec = 2\n", "limits.max_turn_sec"),
+        ("[models.roles]\nexecutee = \"openai/x\"\n", "models.roles.executee"),
+        ("[egress.limits]\nconnect_timout_ms = 5\n", "egress.limits.connect_timout_ms"),
+        ("[timeouts.tools]\nshell_exce = 1\n", "timeouts.tools.shell_exce"),
+        ("[server]\nport = \"many\"\n", "server.port"),
+        ("[secrets]\nbackend = \"drawer\"\n", "secrets.backend"),
+    ] {
+        std::fs::write(home.root().join("config.toml"), config).expect("written");
+        let refused = home.run(&["start"]);
+        let said = text(&refused);
+        assert!(code(&refused) == 3 && said.contains("config.toml") && said.contains(path), "{path}: {said}");
+    }
+    std::fs::write(home.root().join("config.toml"), "").expect("written");
+    assert_eq!(code(&home.run(&["config", "check"])), 0, "twin");
+}
+
+/// Rows: SCL-137
+#[test]
+fn the_data_folder_may_begin_with_a_tilde_holds_sessions_and_ledger_and_must_be_usable() {
+    let bench = turns::Bench::new("openai", turns::calls(Vec::new(), "Yes."));
+    let mut home = Home::new().with("WRIT_DATA_DIR", "~/elsewhere");
+    home.env.extend(
+        bench.home.env.iter().filter(|(name, _)| name.contains("__") || name == "SCRIPTED_KEY").cloned(),
+    );
+    assert_eq!(code(&home.run(&["init", "--yes"])), 0);
+    let done = home.run(&["chat", "-m", "hello"]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let data = home.dir.path().join("elsewhere/writ.db");
+    let count = |table: &str| -> i64 {
+        let conn = rusqlite::Connection::open(&data).expect("opens");
+        conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("counts")
+    };
+    assert_eq!(count("session"), 1);
+    assert!(count("ledger") > 3 && !home.database().exists());
+    engine::stop_engine_of(&home);
+    // Not even root makes a folder there.
+    home.env.push(("WRIT_DATA_DIR".to_owned(), "/proc/elsewhere".to_owned()));
+    let refused = home.run(&["start"]);
+    assert_eq!(code(&refused), 3, "{}", text(&refused));
 }
 
 /// Rows: SF-329

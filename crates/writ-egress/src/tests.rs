@@ -146,7 +146,7 @@ async fn what_comes_in_and_goes_out_is_bounded() {
 
 /// A host that never answers the handshake: the accept queue of a listener with backlog 1 is filled.
 ///
-/// Rows: SCL-013 SCL-018 (in part: the time to connect)
+/// Rows: SCL-013
 #[tokio::test]
 async fn a_connect_that_takes_too_long_is_a_typed_error() {
     assert_eq!(EgressConfig::default().connect_timeout_ms, 10_000);

@@ -1,4 +1,4 @@
-//! The launch of an agent: keys, servers and certificate are there before the program begins.
+//! The launch of an agent: keys, servers and certificate are ready before its program starts.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -125,7 +125,7 @@ impl ToReport for LaunchError {
 ///
 /// # Errors
 ///
-/// If something that it needs is not there: then no process was started.
+/// If something that it needs is missing; no process was started then.
 pub async fn launch_agent(
     order: LaunchOrder,
     streams: AgentStreams,
@@ -152,16 +152,16 @@ pub async fn launch_agent(
         limits: order.limits,
     };
     let forwarder = Arc::new(Forwarder::new(servers, keys, identity, Arc::clone(&refusals), order.forward));
-    // Room for all of them: the sandbox does not wait for us.
+    // The channel has room for all listeners, since the sandbox does not wait for us.
     let (listeners, given) = mpsc::channel(agent.ports.len());
     let over = CancellationToken::new();
-    // Also when this future is dropped, nothing of the agent's goes on.
+    // If this future is dropped, the agent's connections end with it.
     let _over = over.clone().drop_guard();
     let serving = tokio::spawn(serve_listeners(forwarder, given, over.clone()));
     let run = AgentRun { order: agent, streams, listeners, stop, exe: order.exe };
     let agent = run_agent(run).await;
     over.cancel();
-    // Its end is that of all of its connections.
+    // It ends when the last connection has ended.
     let _served = serving.await;
     let agent = agent?;
     refusals.end_report(json!({

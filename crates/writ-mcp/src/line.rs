@@ -1,14 +1,13 @@
-//! Lines of a stream, each bounded before it is whole.
+//! Reads a stream line by line. A line that is too long is refused while it is read.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::error::McpError;
 
-/// The bytes that are read at once.
+/// The most bytes that one read takes.
 const BLOCK: usize = 16 * 1024;
 
-/// Reads lines. The part of a line that was read stays when a read is dropped, so [`next`](Self::next_line) may be
-/// raced.
+/// Reads lines. [`next_line`](Self::next_line) can stand in a `select!`: when its future is dropped, no byte is lost.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     from: R,
@@ -24,7 +23,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { from, held: Vec::new(), searched: 0, max }
     }
 
-    /// The next line, without its end; `None`: the stream has ended. What stands behind the last line end is nothing.
+    /// Returns the next line without its line end; `None` at the end of the stream. Bytes behind the last line end are dropped.
     ///
     /// # Errors
     ///
@@ -34,8 +33,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let fresh = self.held.get(self.searched..).unwrap_or_default();
             if let Some(at) = fresh.iter().position(|byte| *byte == b'\n') {
                 let end = self.searched.saturating_add(at);
-                // The bound is checked where the line ends and where it does not, since a line may come in
-                // one piece.
+                // Checked here and below, since a line that is too long can come together with its end.
                 if end > self.max {
                     return Err(McpError::TooLarge { limit: self.max });
                 }
@@ -43,7 +41,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 let mut line = std::mem::replace(&mut self.held, rest);
                 self.searched = 0;
                 line.truncate(end);
-                // Windows programs end lines with both characters.
+                // Programs on Windows end a line with a carriage return before the line feed.
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
@@ -56,7 +54,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let mut block = [0; BLOCK];
             let read =
                 self.from.read(&mut block).await.map_err(|why| McpError::Transport(why.to_string()))?;
-            // The rest without a line end is no message.
+            // A message ends with its line, so an unfinished line is none.
             if read == 0 {
                 return Ok(None);
             }
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_have_no_ends_and_what_is_unfinished_is_nothing() {
+    async fn line_ends_are_cut_off_and_an_unfinished_line_is_dropped() {
         let lines = all(b"a\r\n\nbc\nrest", 10).await.unwrap();
         assert_eq!(lines, [b"a".to_vec(), b"".to_vec(), b"bc".to_vec()]);
     }

@@ -66,7 +66,7 @@ impl MemoryConfig {
     pub fn check_settings(&self) -> Result<(), MemoryConfigError> {
         match (self.embedder, &self.folder) {
             (EmbedderKind::Local, None) => Err(MemoryConfigError::NoFolder),
-            // A folder without its embedder is not used, and waits for the day when it is.
+            // Other embedders leave the folder unused; it may stay in the file.
             (EmbedderKind::None | EmbedderKind::Model, _) | (EmbedderKind::Local, Some(_)) => Ok(()),
         }
     }

@@ -161,11 +161,6 @@ impl Operation {
         self.parameters_with(ParameterRole::Amount)
     }
 
-    /// The parameters that choose a template.
-    pub fn template_parameters(&self) -> impl Iterator<Item = &str> {
-        self.parameters_with(ParameterRole::Template)
-    }
-
     fn parameters_with(&self, role: ParameterRole) -> impl Iterator<Item = &str> {
         self.parameters().filter(move |(_, one)| one.role == Some(role)).map(|(name, _)| name)
     }

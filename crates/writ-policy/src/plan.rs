@@ -333,11 +333,6 @@ impl ApprovedPlan {
         })
     }
 
-    /// The hash that was approved.
-    pub const fn plan_hash(&self) -> Digest {
-        self.hash
-    }
-
     /// The steps that mean an action and have not been done as often as they may.
     pub fn steps_for(&self, prepared: &Prepared) -> impl Iterator<Item = (u32, &PlanStep)> {
         let steps = (0_u32..).zip(&self.plan.steps).zip(&self.left);

@@ -53,13 +53,14 @@ impl CallPlace {
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
         let (services, name) = (Arc::clone(&self.services), call.name.clone());
+        let step = self.spent.turn_tool_calls.saturating_add(1);
         let span = trace::tool(&services.servers.registry(), &name);
         let acting = async {
             let began = services.journal.clock.now();
             let acted = self.act_now(first, call, label, cancel).await?;
             trace::tool_ended(
                 (&services.servers.registry(), &services.life.metrics),
-                &name,
+                (&name, step),
                 services.journal.clock.now().time_since(began),
                 acted.result.outcome,
             );
@@ -342,8 +343,12 @@ impl CallPlace {
         let text =
             Clean::fixed_text("Not performed: this session only simulates. Go on as if it had been done.");
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
-        let fact =
+        let mut fact =
             outcome_entry(self.services.journal.ids.attempt(self.services.journal.clock.now()), &rendered);
+        // There is no intent of it, so this is the one entry that can say which action it was.
+        if let Fact::Outcome { summary, .. } = &mut fact {
+            *summary = prepared.intent.chars().take(MAX_SUMMARY).collect();
+        }
         let ops = Pending::from([self.services.journal.entry(self.session.id, self.at(), fact)]);
         self.result(call, rendered, &prepared.intent, ops)
     }

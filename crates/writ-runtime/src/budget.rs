@@ -1,4 +1,4 @@
-//! Tokens, money and calls that were spent or set aside.
+//! Tokens and money that were spent or are reserved, and warnings before a limit is reached.
 
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_store::batch::Op;
@@ -13,8 +13,8 @@ use crate::session::Session;
 /// The shares of a limit, in per cent, at which the owner is warned.
 const WARNED_AT: [u64; 3] = [70, 85, 95];
 
-/// Returns a warning for each limit of which a call has used more than one of the shares in [`WARNED_AT`]; the highest alone
-/// counts. In the session of a work item (`is_item`) the limits of the session are those of its plan.
+/// Returns a warning for each limit of which a call has passed a share of [`WARNED_AT`]; if it has passed several, the highest is
+/// named. In the session of a work item (`is_item`) the limits of the session are those of its plan.
 pub(crate) fn warnings(
     (limits, is_item): (&BudgetConfig, bool),
     before: &Spent,
@@ -50,16 +50,16 @@ pub(crate) fn warnings(
     .collect()
 }
 
-/// Returns the highest of the shares that lie between two amounts of a limit.
+/// Returns the highest share of a limit that is reached `now` and was not reached `before`.
 fn crossed((before, now): (u64, u64), limit: u64) -> Option<u64> {
     let reaches =
         |amount: u64, percent: u64| u128::from(amount) * 100 >= u128::from(limit) * u128::from(percent);
     WARNED_AT.into_iter().rev().find(|percent| reaches(now, *percent) && !reaches(before, *percent))
 }
 
-/// Returns the amounts that were spent or set aside so far, those about to be written included, for the door
-/// to decide on. Limits of session and day are compared once more when the next call's share is set aside, so
-/// turns that are decided at the same moment share them.
+/// Returns, for the door, the amounts that were spent or reserved so far, those of the `pending` operations included. The
+/// limits of session and day are checked again when the next call reserves its share, so that turns which are decided at the
+/// same moment do not exceed them together.
 pub(crate) async fn read_spent(
     services: &Services,
     session: &Session,
@@ -79,7 +79,7 @@ pub(crate) async fn read_spent(
     })
 }
 
-/// Returns the amounts that were really spent so far.
+/// Returns the amounts that were spent so far, without what is only reserved.
 pub(crate) async fn read_used(
     services: &Services,
     session: &Session,

@@ -132,10 +132,10 @@ pub(crate) fn tool(tools: &Registry, name: &str) -> Span {
     )
 }
 
-/// Records the outcome and the duration of a tool call.
+/// Records the outcome and the duration of a tool call; `step` is its number among those of the turn, from 1.
 pub(crate) fn tool_ended(
     (tools, metrics): (&Registry, &Metrics),
-    name: &str,
+    (name, step): (&str, u64),
     took: Duration,
     outcome: ToolOutcome,
 ) {
@@ -152,7 +152,7 @@ pub(crate) fn tool_ended(
             "failed"
         }
     };
-    info!(tool = name, outcome = outcome_text, duration_ms, "tool call {told}");
+    info!(tool = name, step, outcome = outcome_text, duration_ms, "tool call {told}");
 }
 
 /// The span of what a sandbox does for one permit.

@@ -1,4 +1,4 @@
-//! Performing a search for a permit.
+//! Performs the searches that the door has permitted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::format::SearchRequest;
 
 /// The time limit of a search: providers answer within a second, and a person waits.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest answer: twenty results of a kilobyte each have a hundredth of it.
+/// The largest answer, in bytes: fifty times the size of twenty results of a kilobyte each.
 pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// The longest title, in characters.
 pub const MAX_TITLE_CHARS: usize = 300;
@@ -40,14 +40,14 @@ pub trait SearchKeys: Send + Sync + 'static {
     fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, SearchKeyError>>;
 }
 
-/// Something that was found. All of it is external.
+/// A hit of a search. All of its text is external.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchHit {
-    /// The page's title, in its own words.
+    /// The page's title.
     pub title: String,
     /// Its URL.
     pub url: String,
-    /// Some of what it says.
+    /// An excerpt of the page.
     pub text: String,
 }
 
@@ -60,7 +60,7 @@ pub struct SearchResults {
     pub received: u64,
 }
 
-/// A provider that is asked.
+/// A client of the configured provider.
 pub struct SearchClient {
     target: ProviderTarget,
     keys: Arc<dyn SearchKeys>,
@@ -92,7 +92,7 @@ impl SearchClient {
         self.target.provider.as_str()
     }
 
-    /// Host and port that the words go to.
+    /// Returns the host and port that queries are sent to.
     pub fn host(&self) -> &str {
         &self.target.host
     }
@@ -125,8 +125,8 @@ impl SearchClient {
         cancel: &CancellationToken,
     ) -> Result<SearchResults, SearchError> {
         // Checked again here, although the door decided: the key must go to no other host.
-        let Action::Search(wished) = permit.action().clone() else { return Err(SearchError::NotConfigured) };
-        if wished.provider != self.provider() || wished.host != self.target.host {
+        let Action::Search(search) = permit.action().clone() else { return Err(SearchError::NotConfigured) };
+        if search.provider != self.provider() || search.host != self.target.host {
             return Err(SearchError::NotConfigured);
         }
         let key = self.keys.key(&self.target.key).await?;
@@ -134,11 +134,11 @@ impl SearchClient {
         if key.expose_secret().is_empty() {
             return Err(SearchKeyError::Missing.into());
         }
-        let wish = SearchRequest {
-            query: &wished.query,
-            max_results: wished.max_results.min(self.target.max_results),
+        let request = SearchRequest {
+            query: &search.query,
+            max_results: search.max_results.min(self.target.max_results),
         };
-        let asking = self.egress.perform_permit(permit, now, |lent| self.ask_provider(lent, &key, wish));
+        let asking = self.egress.perform_permit(permit, now, |lent| self.ask_provider(lent, &key, request));
         // Biased: a cancelled search must not use its answer.
         let asked = tokio::select! {
             biased;
@@ -152,10 +152,10 @@ impl SearchClient {
         &self,
         lent: LentClient,
         key: &SecretString,
-        wish: SearchRequest<'_>,
+        search: SearchRequest<'_>,
     ) -> Result<SearchResults, SearchError> {
         let format = self.target.provider.wire_format();
-        let request = format.build_request(&lent.client, &self.target.base, key, wish);
+        let request = format.build_request(&lent.client, &self.target.base, key, search);
         let mut answer =
             request.map_err(|_| SearchError::BadKey)?.send().await.map_err(|_| SearchError::Dropped)?;
         match answer.status().as_u16() {
@@ -174,14 +174,14 @@ impl SearchClient {
             body.extend_from_slice(&chunk);
         }
         let hits = format.read_hits(&body).map_err(|_| SearchError::Format)?;
-        let most = usize::try_from(wish.max_results).unwrap_or(usize::MAX);
+        let most = usize::try_from(search.max_results).unwrap_or(usize::MAX);
         // Hits are filtered before the limit, so that a bad one does not take a place.
         let hits = hits.into_iter().filter_map(|hit| bound_hit(hit, key)).take(most).collect();
         Ok(SearchResults { hits, received: lent.received_bytes() })
     }
 }
 
-/// A hit within its bounds and without our key, if it leads to a page at all.
+/// Cuts a hit to its bounds and removes our key from its texts; `None` if its URL is too long, not of the web, or holds the key.
 pub(crate) fn bound_hit(hit: SearchHit, key: &SecretString) -> Option<SearchHit> {
     // Only URLs of the web: the model may read them next.
     let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");

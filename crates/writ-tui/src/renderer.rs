@@ -130,33 +130,6 @@ impl<W: Write> Renderer<W> {
         self.out.flush()
     }
 
-    /// Writes a unified diff; in JSON mode as one line, `{"diff": …}`.
-    ///
-    /// # Errors
-    ///
-    /// If the writer fails.
-    pub fn write_diff(&mut self, diff: &str) -> io::Result<()> {
-        match self.mode {
-            RenderMode::Json => {
-                serde_json::to_writer(&mut self.out, &serde_json::json!({ "diff": diff }))?;
-                self.out.write_all(b"\n")?;
-            }
-            RenderMode::Text(paint) => {
-                self.close_line()?;
-                for line in escape_text(diff).lines() {
-                    let painted = match line.as_bytes() {
-                        [b'+', ..] => paint.green(line),
-                        [b'-', ..] => paint.red(line),
-                        [b'@', b'@', ..] => paint.cyan(line),
-                        _ => line.to_owned(),
-                    };
-                    writeln!(self.out, "{painted}")?;
-                }
-            }
-        }
-        self.out.flush()
-    }
-
     fn write_text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
         match frame {
             ServerFrame::Hello { session, turn: 0, .. } => {
@@ -352,10 +325,6 @@ impl Paint {
 
     pub(crate) fn red(self, text: &str) -> String {
         self.paint_with("31", text)
-    }
-
-    pub(crate) fn green(self, text: &str) -> String {
-        self.paint_with("32", text)
     }
 
     pub(crate) fn yellow(self, text: &str) -> String {

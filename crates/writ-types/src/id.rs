@@ -14,7 +14,7 @@ use crate::unit::Timestamp;
 pub struct InvalidId {
     /// The expected kind of id.
     pub kind: &'static str,
-    /// The text that was found, cut to a sane length.
+    /// The text that was found, at most 64 characters of it.
     pub text: String,
 }
 
@@ -161,7 +161,7 @@ impl AskId {
         let text = (0..ASK_ID_LEN)
             .map(|_| {
                 let digit = usize::try_from(random % 62).unwrap_or(0);
-                // Slightly uneven, which does not matter for a name that must only be unlikely to repeat.
+                // Slightly uneven, which does not matter: an id only has to be unlikely to repeat.
                 random /= 62;
                 char::from(ALPHABET[digit])
             })

@@ -1,4 +1,4 @@
-//! Time zones: where the owner's day begins, and what the clock on their wall says.
+//! Time zones: the beginning of the owner's days, and their local time.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ impl TimeZone {
             jiff::civil::Weekday::Sunday => "Sunday",
         };
         let offset = there.offset().seconds();
-        // The sign stands apart: an offset of half an hour has no hours that could carry it.
+        // The sign is separate, since the hours of an offset of less than an hour are zero.
         let sign = if offset < 0 { '-' } else { '+' };
         let minutes = offset.unsigned_abs() / 60;
         let (hours, minutes) = (minutes / 60, minutes % 60);

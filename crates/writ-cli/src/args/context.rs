@@ -1,4 +1,4 @@
-//! The words of `writ context` and `writ budget`.
+//! The arguments of `writ context` and `writ budget`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use writ_types::api::budget::BudgetBy;
@@ -9,17 +9,17 @@ use writ_types::id::SessionId;
 pub(crate) enum ContextCommand {
     /// Show what the model of a session sees, and what each part costs
     Show(SessionChoice),
-    /// Show what of a session is not in its context as it was said, and what stands for it
+    /// Show which messages of a session its context shortens, summarises or leaves out
     Diff(SessionChoice),
     /// Keep a message in the context, whatever else has to leave
     Pin {
-        /// Its number, as `show` and `diff` say it
+        /// Its number, as `show` and `diff` print it
         row: u64,
         /// The session
         #[command(flatten)]
         choice: SessionChoice,
     },
-    /// Let a pinned message leave with the others
+    /// Remove the pin of a message
     Unpin {
         /// Its number
         row: u64,
@@ -43,13 +43,13 @@ pub(crate) struct SessionChoice {
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BudgetArgs {
-    /// Sum it up by this
+    /// Group the sums by this
     #[arg(long, value_enum, default_value = "day")]
     pub(crate) by: By,
     /// Number of days, today included; sessions and items count whole
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
     pub(crate) days: u32,
-    /// What to do instead of showing it
+    /// A change of a session's budget, instead of the sums
     #[command(subcommand)]
     pub(crate) command: Option<BudgetCommand>,
 }
@@ -63,7 +63,7 @@ pub(crate) enum BudgetCommand {
     Renew(SessionChoice),
 }
 
-/// What spending is summed up by.
+/// The grouping of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     Day,
@@ -75,7 +75,7 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// Returns the same as the engine names it.
+    /// Returns the grouping by the engine's name.
     pub(crate) const fn as_query(self) -> BudgetBy {
         match self {
             Self::Day => BudgetBy::Day,

@@ -1,4 +1,4 @@
-//! `writ hooks`.
+//! The arguments of `writ hooks`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::Subcommand;
 pub(crate) enum HooksCommand {
     /// Show the hooks in their order, with the digests of their programs
     List,
-    /// Call hooks on the cases of a file, and compare with what is expected
+    /// Call hooks with the cases of a file, and compare their verdicts with the expected ones
     Test {
         /// A TOML file of `[[case]]` tables
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! The words of `writ mcp`.
+//! The arguments of `writ mcp`.
 
 use clap::{Args, Subcommand};
 use writ_mcp::config::ServerName;
@@ -10,11 +10,11 @@ pub(crate) enum McpCommand {
     Add(AddServer),
     /// List the servers and their tools
     List,
-    /// Show what a server describes otherwise than it was pinned, and trust that
+    /// Show how the tools of a server differ from the pinned ones, and trust them as they are now
     Trust {
         /// Its name
         name: ServerName,
-        /// This tool alone
+        /// Trust this tool alone
         tool: Option<String>,
         /// Trust without being asked; the differences are still printed
         #[arg(long)]
@@ -35,13 +35,13 @@ pub(crate) struct AddServer {
     /// URL of a server over HTTP, instead of a program
     #[arg(long, value_name = "URL", conflicts_with_all = ["argv", "hosts", "env"])]
     pub(crate) url: Option<String>,
-    /// The stored secret that it wants as a bearer token: secret:REF
+    /// Stored secret that is sent to it as a bearer token: secret:REF
     #[arg(long, value_name = "secret:REF")]
     pub(crate) token: Option<String>,
-    /// Hosts that it may reach, with commas between; none without it
+    /// Hosts that it may reach, separated by commas; without it, none
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub(crate) hosts: Vec<String>,
-    /// A variable of its environment; NAME=secret:REF puts a stored secret in
+    /// Variable of its environment; NAME=secret:REF gives it a stored secret
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
     /// Time limit for its start, 1 to 600 seconds: npx and uvx download packages at a first start [default:

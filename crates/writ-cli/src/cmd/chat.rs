@@ -171,26 +171,12 @@ async fn join_session(
     client.send_frame(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
     // Frames of other clients' turns may come before the answer.
     loop {
-        match client.receive_frame().await?.frame {
-            ServerFrame::Hello { session, .. } => return Ok(session),
-            ServerFrame::Error { exit, code, text, hint, .. } => {
-                return Err(refusal_failure(exit, &code, text, hint));
-            }
-            ServerFrame::Accepted { .. }
-            | ServerFrame::Delta { .. }
-            | ServerFrame::Text { .. }
-            | ServerFrame::Tool { .. }
-            | ServerFrame::Message { .. }
-            | ServerFrame::File { .. }
-            | ServerFrame::Work(_)
-            | ServerFrame::GateApproval { .. }
-            | ServerFrame::Checkpoint { .. }
-            | ServerFrame::Reasoning { .. }
-            | ServerFrame::Reset { .. }
-            | ServerFrame::ApprovalRequest(_)
-            | ServerFrame::ApprovalResolved { .. }
-            | ServerFrame::Status { .. }
-            | ServerFrame::Answer { .. } => {}
+        let frame = client.receive_frame().await?.frame;
+        if let ServerFrame::Error { exit, code, text, hint, .. } = frame {
+            return Err(refusal_failure(exit, &code, text, hint));
+        }
+        if let ServerFrame::Hello { session, .. } = frame {
+            return Ok(session);
         }
     }
 }

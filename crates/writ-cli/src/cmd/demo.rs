@@ -199,27 +199,14 @@ impl DemoRun<'_> {
             // The frames are those that `writ chat` shows.
             let frame = client.receive_frame().await?;
             renderer.write_frame(&frame).map_err(|error| Failure::output_error(&error))?;
-            match frame.frame {
-                ServerFrame::ApprovalRequest(card) => asked = Some(card),
-                ServerFrame::Message { last: true, exit: Exit::Waiting, .. } => break,
-                ServerFrame::Message { last: true, .. } | ServerFrame::Error { .. } => {
-                    return Err(not_so("the turn did not end with a question"));
-                }
-                ServerFrame::Hello { .. }
-                | ServerFrame::Accepted { .. }
-                | ServerFrame::Delta { .. }
-                | ServerFrame::Text { .. }
-                | ServerFrame::Tool { .. }
-                | ServerFrame::Message { .. }
-                | ServerFrame::File { .. }
-                | ServerFrame::Work(_)
-                | ServerFrame::GateApproval { .. }
-                | ServerFrame::Checkpoint { .. }
-                | ServerFrame::Reasoning { .. }
-                | ServerFrame::Reset { .. }
-                | ServerFrame::ApprovalResolved { .. }
-                | ServerFrame::Status { .. }
-                | ServerFrame::Answer { .. } => {}
+            if let ServerFrame::Message { last: true, exit: Exit::Waiting, .. } = frame.frame {
+                break;
+            }
+            if matches!(frame.frame, ServerFrame::Message { last: true, .. } | ServerFrame::Error { .. }) {
+                return Err(not_so("the turn did not end with a question"));
+            }
+            if let ServerFrame::ApprovalRequest(card) = frame.frame {
+                asked = Some(card);
             }
         }
         asked.map(|card| *card).ok_or_else(|| not_so("nothing was asked"))

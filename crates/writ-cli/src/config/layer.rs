@@ -352,7 +352,6 @@ mod tests {
     }
 
     /// Rows: SIL-254 WIN-052
-    /// Rows: SF-326 (in part: keys of any table)
     #[test]
     fn an_unknown_key_is_named_with_its_line_and_the_right_one() {
         let text = "owner_id = \"ann\"\n\n[budget]\nmax_token_per_day = 3\n\n[budgt]\nx = 1\n";

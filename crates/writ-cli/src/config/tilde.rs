@@ -55,7 +55,6 @@ fn expand_text(text: &str, home: Option<&Path>) -> Result<String, &'static str> 
 mod tests {
     use super::*;
 
-    /// Rows: SCL-137 (in part: the tilde)
     #[test]
     fn only_the_own_home_folder_is_meant() {
         let home = Some(Path::new("/home/ann/"));

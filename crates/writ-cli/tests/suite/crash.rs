@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::entry::Decision;
+use writ_types::frame::ServerFrame;
 use writ_types::id::SessionId;
 
 use super::engine::{Engine, Link};
@@ -277,7 +279,6 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
 /// History lies in the one database (design 3.15), not in a file for each session.
 ///
 /// Rows: SIL-035 SIL-297 SCL-040 SCL-166 (in part: killed between two turns)
-/// Rows: SIL-207 (in part: what was accepted survives a kill)
 #[test]
 fn a_killed_engine_leaves_what_was_said() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
@@ -298,4 +299,33 @@ fn a_killed_engine_leaves_what_was_said() {
     assert!(last.contains("the word is heron") && last.contains("Heard."), "{last}");
     assert_eq!(engine.stop().code, Some(0));
     assert_eq!(bench.home.root().metadata().expect("there").permissions().mode() & 0o777, 0o700);
+}
+
+/// Rows: SIL-207
+#[test]
+fn a_message_is_kept_from_the_moment_it_is_accepted_and_one_without_a_text_is_refused() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
+        let said = format!("Heard: {}", request.last_user_text());
+        Reply::text(&said).with_fault(ReplyFault::SlowFirstByte(held.clone()))
+    })
+    .in_processes();
+    let mut engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, None).expect("joined");
+    link.bytes(b"{\"type\":\"message\",\"client_id\":\"a\"}\n").expect("sent");
+    assert_eq!(link.refusal().expect("refused").0, "frame.invalid");
+    link.say("the word is heron", "b").expect("sent");
+    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(()))
+        .expect("accepted");
+    engine.signal(nix::sys::signal::Signal::SIGKILL);
+    assert_eq!(engine.wait().signal, Some(9));
+    gate.open();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(Some(session), None).expect("joined");
+    assert_eq!(link.answer().expect("answered").text, "Heard: the word is heron");
+    assert_eq!(bench.count("received"), 1);
+    assert_eq!(engine.stop().code, Some(0));
 }

@@ -331,6 +331,15 @@ name = "reports"
 on = "input"
 provider = "predicate"
 contains = ["reports"]
+reason = "it speaks of reports"
+on_block = "report"
+
+[[gates]]
+name = "recounts"
+on = "execution"
+provider = "predicate"
+contains = ["recounts"]
+reason = "it counts again"
 on_block = "report"
 
 [[gates]]
@@ -365,8 +374,7 @@ queue = "support"
 
 /// Rows: SIL-147 (in part: a queue is read from the ledger, and has no consumer)
 /// Rows: SIL-150 (in part: the task is noted, and nothing begins it)
-/// Rows: SIL-144 SIL-146 SIL-134
-/// Rows: SIL-145 (in part: the entry with the name of the gate and its reason)
+/// Rows: SIL-144 SIL-145 SIL-146 SIL-134
 #[test]
 fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     let script = |request: &ParsedRequest| match request.results().count() {
@@ -376,6 +384,9 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
         }
         0 if request.last_user_text() == "human" => {
             Reply::call("shell_exec", json!({"argv": ["echo", "humans"]}))
+        }
+        0 if request.last_user_text() == "recount" => {
+            Reply::call("shell_exec", json!({"argv": ["echo", "recounts"]}))
         }
         _ => Reply::text("The model went on."),
     };
@@ -390,7 +401,7 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
         "the blocked turn did not go on"
     );
     for (word, to, note) in [
-        ("reports", "owner", "gate 'reports' at input has blocked"),
+        ("reports", "owner", "gate 'reports' at input has blocked: it speaks of reports"),
         ("queues", "queue support", "The case is in the queue 'support'"),
         ("tasks", "task", "A task is noted"),
     ] {
@@ -411,6 +422,14 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     assert_eq!((code(&human), commands(&bench).len()), (5, 0), "{}", text(&human));
     let denied = bench.home.run(&["approvals", "deny", &bench.ask()]);
     assert_eq!((code(&denied), commands(&bench).len()), (0, 0), "{}", text(&denied));
+    // An action that a gate blocks and reports is not performed either.
+    let report = "gate 'recounts' at execution has blocked: it counts again";
+    let shown = text(&bench.chat("recount", &["--new", "--json"]));
+    assert!(shown.contains(report), "{shown}");
+    let reports = rows(&bench, "escalated");
+    let last = &reports.last().expect("an entry")["payload"];
+    assert_eq!((&last["to"], &last["reason"]), (&json!("owner"), &json!(report)));
+    assert_eq!(commands(&bench), Vec::<String>::new());
 }
 
 const REWORD: &str = r#"

@@ -34,6 +34,9 @@ mod clients;
 #[path = "gateway/contract.rs"]
 mod contract;
 
+#[path = "gateway/channel.rs"]
+mod channel;
+
 use super::engine::{Ended, Engine, runs};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
@@ -503,9 +506,6 @@ fn a_socket_proves_who_it_is_in_three_ways() {
 }
 
 /// Rows: SIL-017 SIL-234 SCL-093 SCL-097 SCL-098
-/// Rows: SIL-018 (a text; there are no attachments and no `reply_to`) SIL-020 (in part: texts are handed over alike)
-/// Rows: SIL-230 (in part: pieces, then the final text) SCL-092 (in part: no client is slow)
-/// Rows: SCL-096 (in part: a session gets nothing of another) SCL-168 (in part: one run) SCL-170 (in part: without a restart)
 /// Rows: SCL-169 SIL-289 (nonsense is answered, and the end is marked)
 #[test]
 fn clients_of_a_session_see_the_same_and_others_nothing() {
@@ -1031,7 +1031,7 @@ fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
     let key = key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("one");
     let key: [u8; 32] =
         hex::decode(key["public_key"].as_str().expect("hex")).expect("hex").try_into().expect("32");
-    let proof: writ_store::ledger::proof::Proof = serde_json::from_value(proof.json()).expect("a proof");
+    let proof: writ_types::api::ledger::EntryProof = serde_json::from_value(proof.json()).expect("a proof");
     assert!(writ_store::ledger::proof::check_proof(&proof, &[key]).expect("proven").payload);
     let rests_on = |seq: u64| web.api("GET", &format!("/api/v1/ledger/{seq}/rests-on"), &Value::Null).json();
     let replied = web.api("GET", "/api/v1/ledger?event=replied", &Value::Null).json();
@@ -1433,7 +1433,7 @@ fn needs_userns_open_subscriptions_are_counted() {
 }
 
 /// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247
-/// Rows: SIL-303 (in part: the series that there are) SIL-062 (in part: each call is counted)
+/// Rows: SIL-062 (in part: each call is counted)
 /// Rows: SIL-103 (in part: its metric)
 #[test]
 fn what_is_measured_is_told_to_prometheus() {

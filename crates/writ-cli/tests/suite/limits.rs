@@ -123,29 +123,46 @@ fn gates_of_both_ends_run_in_every_turn() {
     }
 }
 
-/// Rows: SCL-103
-/// Rows: SCL-114 (in part: its log is not read)
+/// The ledger names what was simulated, with its secrets masked; the engine's log has tool and outcome alone.
+///
+/// Rows: SCL-103 SCL-114
 #[test]
 fn needs_userns_a_dry_run_decides_logs_and_performs_nothing() {
+    let secret = format!("sk-ant-api03-{}", "aB3dE5gH7j".repeat(4));
+    let touch = format!("touch made.txt {secret}");
     let bench = Bench::new(
         "anthropic",
         calls(
             vec![
                 ("file_write", json!({"path": "a.txt", "content": "x"})),
-                ("shell_exec", json!({"argv": ["sh", "-c", "echo x > b.txt"]})),
+                ("shell_exec", json!({ "command": touch })),
                 ("memory_store", json!({"text": "nothing"})),
             ],
             "Would have.",
         ),
     );
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
     let done = bench.chat("pretend", &["--dry-run"]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert_eq!(outcomes(&bench), ["simulated"; 3]);
+    let simulated = bench.events("outcome");
+    let summary = simulated[1]["payload"]["summary"].as_str().expect("a text");
+    assert!(summary.contains("touch made.txt") && !summary.contains(&secret), "{summary}");
     let intents = bench.events("intent");
     assert!(intents.iter().all(|row| row["payload"]["action"]["kind"] == "model_call"), "{intents:?}");
     assert_eq!(std::fs::read_dir(bench.project()).expect("reads").count(), 0);
     assert_eq!(bench.count("remembered"), 0);
     assert!(bench.home.json(&["approvals", "list"])["asks"].as_array().is_some_and(Vec::is_empty));
+    assert_eq!(engine.stop().code, Some(0));
+    let log = std::fs::read_to_string(bench.home.root().join("logs/writ.jsonl")).expect("reads");
+    assert!(!log.contains("made.txt") && !log.contains(&secret), "{log}");
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let of_tools: Vec<(Value, Value)> = lines
+        .filter(|line| line["message"] == "tool call completed")
+        .map(|line| (line["tool"].clone(), line["outcome"].clone()))
+        .collect();
+    let expected = ["file_write", "shell_exec", "memory_store"].map(|tool| (json!(tool), json!("simulated")));
+    assert_eq!(of_tools, expected);
 }
 
 /// `writ chat -m`, stopped with Ctrl-C as soon as a line of its output is what is waited for.

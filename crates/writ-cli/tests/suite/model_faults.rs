@@ -5,7 +5,8 @@ use std::time::Instant;
 use serde_json::json;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
 
-use super::turns::{Bench, calls};
+use super::engine::{Engine, Link, stop_engine_of};
+use super::turns::{Bench, calls, wire};
 use super::{code, text};
 
 type Script = Box<dyn FnMut(&ParsedRequest) -> Reply + Send>;
@@ -25,7 +26,7 @@ fn listed(kind: &str, replies: Vec<Reply>) -> Bench {
 const WRONG: usize = 3;
 
 /// Rows: SCL-011 SCL-015 SCL-044 SCL-045
-/// Rows: SCL-202 (in part: the unknown one is named) SF-207 (in part: the session goes on after each)
+/// Rows: SCL-202 (in part: the unknown one is named)
 #[test]
 fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
     for kind in ["anthropic", "openai"] {
@@ -56,6 +57,69 @@ fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
         let kinds = intents.iter().filter_map(|entry| entry.pointer("/payload/action/kind")?.as_str());
         assert!(kinds.eq(std::iter::repeat_n("model_call", 7)), "{kind}: {intents:?}");
     }
+}
+
+/// Rows: SF-207
+#[test]
+fn a_hundred_calls_of_no_tool_are_a_hundred_results_and_the_session_goes_on() {
+    let script = |request: &ParsedRequest| match request.messages.last().map(|last| last.results.is_empty()) {
+        Some(true) => Reply::call("no_such_tool", json!({})),
+        _ => Reply::text("There is none."),
+    };
+    let bench = Bench::new("openai", script);
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    for n in 0..100 {
+        let answer = link.ask("use it", &format!("{n}")).expect("the engine goes on");
+        assert_eq!(answer.text, "There is none.", "{n}");
+    }
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("There is no tool 'no_such_tool'"), "{last}");
+    let status = link.call("status", json!({})).expect("told");
+    assert_eq!((&status["turns_finished"], &status["running"]), (&json!(100), &json!([])));
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// One server speaks all three formats, to three providers of one home.
+///
+/// Rows: WIN-083
+#[test]
+fn needs_userns_three_formats_do_the_same_work_and_a_missing_key_stops_its_own_provider_alone() {
+    let mut bench = Bench::new(
+        "openai",
+        calls(vec![("shell_exec", json!({ "argv": ["echo", "from inside"] }))], "Done."),
+    );
+    bench
+        .home
+        .env
+        .retain(|(name, _)| !name.starts_with("WRIT_PROVIDERS__") && name != "WRIT_MODELS__DEFAULT");
+    let providers = [("first", "anthropic"), ("second", "openai"), ("third", "ollama")];
+    for (name, kind) in providers {
+        let url = bench.server.base_url_for(wire(kind));
+        let table = format!("WRIT_PROVIDERS__{}", name.to_uppercase());
+        bench.home.env.push((format!("{table}__KIND"), kind.to_owned()));
+        bench.home.env.push((format!("{table}__BASE_URL"), url));
+        let key = if name == "first" { "env:FIRST_KEY" } else { "env:SCRIPTED_KEY" };
+        bench.home.env.push((format!("{table}__API_KEY"), key.to_owned()));
+    }
+    bench.home.env.push(("FIRST_KEY".to_owned(), "the-key-of-the-first".to_owned()));
+    bench.home.env.push(("WRIT_MODELS__MAX_TRIES".to_owned(), "1".to_owned()));
+    let works = |bench: &mut Bench, name: &str| {
+        stop_engine_of(&bench.home);
+        bench.home.env.retain(|(name, _)| name != "WRIT_MODELS__DEFAULT");
+        bench.home.env.push(("WRIT_MODELS__DEFAULT".to_owned(), format!("{name}/scripted")));
+        let done = bench.chat("run it", &["--new"]);
+        code(&done) == 0 && bench.requests().pop().is_some_and(|last| last.contains("from inside"))
+    };
+    for (name, kind) in providers {
+        assert!(works(&mut bench, name), "{kind}");
+    }
+    bench.home.env.retain(|(name, _)| name != "FIRST_KEY");
+    let asked = bench.requests().len();
+    works(&mut bench, "first");
+    assert_eq!(bench.requests().len(), asked, "without its key it is not asked");
+    assert!(works(&mut bench, "second") && works(&mut bench, "third"), "the others are usable");
 }
 
 #[test]

@@ -245,8 +245,7 @@ fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
     assert_eq!(runs.len(), 2, "of both runs: {lines:?}");
 }
 
-/// Rows: SIL-251 SCL-198
-/// Rows: SCL-104 (in part: the duration)
+/// Rows: SIL-251 SCL-198 SCL-104
 #[test]
 fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
     let bench = busy();
@@ -270,6 +269,14 @@ fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
         assert_eq!(scopes.len(), 1, "{own:?}");
         let said: Vec<&str> = own.iter().filter_map(|line| line["message"].as_str()).collect();
         assert_eq!((said.first(), said.last()), (Some(&"turn started"), Some(&"turn completed")), "{said:?}");
+        let steps: Vec<(&Value, &Value)> = own
+            .iter()
+            .filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("tool call")))
+            .map(|line| (&line["step"], &line["tool"]))
+            .collect();
+        let tools = ["file_read", "shell_exec", "file_read", "memory_store"].map(Value::from);
+        let numbers = [1, 2, 3, 4].map(Value::from);
+        assert_eq!(steps, numbers.iter().zip(&tools).collect::<Vec<_>>());
         of_turns.push((scopes, said));
     }
     let [(one, said), (other, _)] = of_turns.as_slice() else { panic!("{of_turns:?}") };

@@ -85,7 +85,6 @@ fn racer(home: &Home) -> Child {
 }
 
 /// Rows: SIL-300 WIN-237
-/// Rows: SIL-331 (in part: all are answered; that none waits longer is not measured)
 #[test]
 fn needs_python_two_hundred_approvals_raced_by_eight_processes_are_performed_once_each() {
     let bench = bench();

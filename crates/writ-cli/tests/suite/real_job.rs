@@ -107,19 +107,19 @@ fn jobs(kind: &'static str, seeds: impl Iterator<Item = u64>) {
     assert_eq!(code(&verified), 0, "{}", text(&verified));
 }
 
-/// Rows: WIN-001 (in part: the loop, on the command line) WIN-083 (in part: over Anthropic Messages)
+/// Rows: WIN-001 (in part: the loop, on the command line)
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_anthropic_messages() {
     jobs("anthropic", 0..SEEDS);
 }
 
-/// Rows: WIN-001 (in part: the loop, on the command line) WIN-083 (in part: over OpenAI Chat)
+/// Rows: WIN-001 (in part: the loop, on the command line)
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_openai_chat() {
     jobs("openai", 0..SEEDS);
 }
 
-/// Rows: WIN-001 (in part: the loop, on the command line) WIN-083 (in part: over Ollama and others)
+/// Rows: WIN-001 (in part: the loop, on the command line)
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_the_other_formats() {
     for kind in ["openai_responses", "gemini", "ollama", "openrouter"] {

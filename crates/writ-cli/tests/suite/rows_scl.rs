@@ -306,10 +306,8 @@ fn needs_userns_no_line_smuggles_a_second_command() {
 /// One place says how long a tool may run: its call, else its own setting, else the default of all.
 ///
 /// Rows: SCL-189
-/// Rows: SCL-102
-/// Rows: SCL-143 SCL-144 (in part: no tool has a limit of its own below the default of all)
+/// Rows: SCL-102 SCL-143 SCL-144
 /// Rows: SCL-135 (in part: a tool without a limit of its own)
-/// Rows: WIN-089 (in part: a command that hangs)
 #[test]
 fn needs_userns_each_time_limit_changes_what_it_names() {
     let script = |tool: &'static str, arguments: Value| {
@@ -323,27 +321,93 @@ fn needs_userns_each_time_limit_changes_what_it_names() {
     let sleep = |word: &str| json!({ "argv": ["sleep", word] });
     let python = json!({ "script": "import time\ntime.sleep(1)\nprint('awake')" });
     let asked = json!({ "script": "import time\ntime.sleep(60)", "timeout_secs": 1 });
+    let endless = json!({ "script": "import time\ntime.sleep(60)" });
     let too_long = json!({ "argv": ["true"], "timeout_secs": 3 });
-    let cases: [(&'static str, Value, &str); 4] = [
-        ("shell_exec", sleep("86415.25"), "time"),
-        ("python_exec", python, "awake"),
-        ("python_exec", asked, "time"),
-        ("shell_exec", too_long, "must be from 1 to 2"),
+    let above = "[timeouts]\ndefault_ms = 500\nmax_ms = 2000\n[timeouts.tools]\npython_exec = 60000\n";
+    // Each tool ends at its own limit: below the one of all, and above it.
+    let own = "[timeouts]\ndefault_ms = 60000\n[timeouts.tools]\nshell_exec = 500\n";
+    let own_above = "[timeouts]\ndefault_ms = 100\n[timeouts.tools]\npython_exec = 1000\n";
+    let cases: [(&str, &'static str, Value, &str); 6] = [
+        (above, "shell_exec", sleep("86415.25"), "time"),
+        (above, "python_exec", python, "awake"),
+        (above, "python_exec", asked, "time"),
+        (above, "shell_exec", too_long, "must be from 1 to 2"),
+        (own, "shell_exec", sleep("86415.25"), "time"),
+        (own_above, "python_exec", endless, "time"),
     ];
-    for (tool, arguments, told) in cases {
+    for (config, tool, arguments, told) in cases {
         let bench = Bench::new("anthropic", script(tool, arguments));
-        let config = "[timeouts]\ndefault_ms = 500\nmax_ms = 2000\n[timeouts.tools]\npython_exec = 60000\n";
         std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
         assert_eq!(code(&bench.chat("work", &[])), 0);
         let last = bench.requests().pop().expect("a request");
         assert!(last.contains(told), "{tool} {told}: {last}");
     }
-    assert!(!runs("86415.25"));
+    assert!(!runs("86415.25"), "none of them runs on");
     let home = Home::ready();
     std::fs::write(home.root().join("config.toml"), "[timeouts.tools]\nshell_exce = 1\n").expect("written");
     let checked = home.run(&["config", "check"]);
     assert_eq!(code(&checked), 3, "a limit that nothing obeys is refused");
     assert!(text(&checked).contains("there is no such tool"), "{}", text(&checked));
+}
+
+/// A host that takes no further connection: the queue of its listener is full, so that the next handshake is not answered. Its
+/// listener and its connections are to be held open.
+#[expect(clippy::disallowed_types, reason = "a server that the engine is to connect to")]
+async fn black_hole() -> (String, tokio::net::TcpListener, Vec<tokio::net::TcpStream>) {
+    let bound = tokio::net::TcpSocket::new_v4().expect("a socket");
+    bound.bind("127.0.0.1:0".parse().expect("an address")).expect("binds");
+    let listener = bound.listen(1).expect("listens");
+    let address = listener.local_addr().expect("has an address");
+    let mut held = Vec::new();
+    let patience = std::time::Duration::from_millis(200);
+    while let Ok(stream) = tokio::time::timeout(patience, tokio::net::TcpStream::connect(address)).await {
+        held.push(stream.expect("connects"));
+    }
+    (format!("http://{address}/v1/"), listener, held)
+}
+
+/// The times of a model call are its own: 120 seconds without a byte, 10 seconds to connect. They are shortened here, and those of
+/// tools are shorter still.
+///
+/// Rows: SCL-018
+#[test]
+fn a_model_call_has_times_of_its_own_to_connect_and_to_answer() {
+    let shown = Home::ready().json(&["config", "show"]);
+    assert_eq!(shown["models.request_timeout_ms"]["value"], 120_000);
+    assert_eq!(shown["egress.limits.connect_timeout_ms"]["value"], 10_000);
+    let mut asked = 0;
+    let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
+        asked += 1;
+        match asked {
+            // Each frame comes later than any tool may take, and in time.
+            1 => Reply::text("In time.").with_pace(std::time::Duration::from_millis(200)),
+            _ => Reply::text("Never.").with_fault(ReplyFault::SilenceAfter(0)),
+        }
+    });
+    let limits = [
+        ("WRIT_MODELS__MAX_TRIES", "1"),
+        ("WRIT_MODELS__REQUEST_TIMEOUT_MS", "3000"),
+        ("WRIT_EGRESS__LIMITS__CONNECT_TIMEOUT_MS", "1000"),
+        ("WRIT_TIMEOUTS__DEFAULT_MS", "50"),
+        ("WRIT_TIMEOUTS__MAX_MS", "50"),
+    ];
+    bench.home.env.extend(limits.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let answered = bench.chat("hello", &[]);
+    assert!(code(&answered) == 0 && text(&answered).contains("In time."), "{}", text(&answered));
+    let began = std::time::Instant::now();
+    let silent = bench.chat("hello", &[]);
+    assert_eq!(code(&silent), 7, "{}", text(&silent));
+    assert!(began.elapsed().as_millis() >= 3_000, "not before its time: {:?}", began.elapsed());
+    let (address, listener, held) = bench.runtime.block_on(black_hole());
+    super::engine::stop_engine_of(&bench.home);
+    bench.home.env.push(("WRIT_PROVIDERS__TEST__BASE_URL".to_owned(), address));
+    let unreached = bench.chat("hello", &[]);
+    assert_eq!(code(&unreached), 7, "{}", text(&unreached));
+    let failed = bench.events("model_called");
+    let errors: Vec<&str> = failed.iter().filter_map(|row| row["payload"]["error"].as_str()).collect();
+    assert!(errors[0].contains("did not accept a connection within 1s"), "{errors:?}");
+    assert!(errors[1].contains("3s"), "{errors:?}");
+    drop((listener, held));
 }
 
 /// The old design did nothing unless it was told to. Here everything happens in an overlay, and what leaves it

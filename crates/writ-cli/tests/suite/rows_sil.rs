@@ -112,19 +112,28 @@ fn a_memory_comes_by_itself_with_a_message_that_it_fits() {
     assert_eq!(kinds, ["model_call", "model_call"], "no tool was called");
 }
 
-/// Rows: SIL-107
-/// Rows: WIN-089 (in part: output and exit code) SCL-113 (in part: its fields, as text)
-/// Rows: SCL-117 (in part: the code reaches the model, and the turn goes on)
+/// The result is a text with the exit code and both streams. One that fails, hangs or floods is a result as well, and the turn
+/// goes on.
+///
+/// Rows: SIL-107 WIN-089 SCL-113 SCL-117
 #[test]
 fn needs_userns_shell_exec_gives_output_and_code_from_within_the_limits() {
     assert_eq!(roles("shell_exec"), [false, false, true, false]);
     let script =
         "echo out; echo err >&2; ulimit -n; grep -E 'NoNewPrivs|Seccomp:|CapEff' /proc/self/status; exit 3";
-    let list = vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))];
+    let list = vec![
+        ("shell_exec", json!({"argv": ["sh", "-c", script]})),
+        ("shell_exec", json!({"argv": ["sleep", "86417.25"], "timeout_secs": 1})),
+        ("shell_exec", json!({"argv": ["sh", "-c", "yes flood | head -c 3000000"]})),
+    ];
     let mut bench = Bench::new("openai", calls(list, "Ran."));
     bench.home.env.push(("WRIT_SANDBOX__OPEN_FILES_MAX".to_owned(), "99".to_owned()));
-    assert_eq!(code(&bench.chat("run it", &[])), 0);
-    let told = told(&bench).concat();
+    let done = bench.chat("run it", &[]);
+    assert!(code(&done) == 0 && text(&done).contains("Ran."), "{}", text(&done));
+    let results = told(&bench);
+    let [told, hung, flooded] = results.as_slice() else { panic!("{results:?}") };
+    assert!(hung.contains("longer than 1 seconds") && !super::engine::runs("86417.25"), "{hung}");
+    assert!(flooded.len() < 200_000 && flooded.contains("left out"), "{} {}", flooded.len(), &flooded[..200]);
     assert!(told.contains("exit code 3") && told.contains("standard error:\nerr"), "{told}");
     for line in ["out", "99", "NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
         assert!(told.lines().any(|found| found == line), "{line}: {told}");

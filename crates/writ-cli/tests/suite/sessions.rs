@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::chat::Role;
 use writ_types::digest::canonical_json;
 use writ_types::entry::InboundRecord;
 use writ_types::frame::ServerFrame;
@@ -218,24 +219,34 @@ fn a_session_keeps_its_task_key_from_turn_to_turn() {
     }
 }
 
+/// Each answer repeats everything that was said in its session so far.
+///
+/// Rows: SCL-096
 #[test]
 fn a_hundred_sessions_at_once_are_each_answered_with_their_own_words() {
     let bench = Bench::new("openai", |request: &ParsedRequest| {
-        Reply::text(&format!("Heard {}.", request.last_user_text()))
+        let said = request.messages.iter().filter(|message| message.role == Role::User);
+        let words = said.flat_map(|message| message.text.split_whitespace());
+        let words: Vec<&str> = words.filter(|word| word.starts_with("word<")).collect();
+        Reply::text(&format!("Heard {}.", words.join(" ")))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let work = |n: usize| {
         let mut link = Link::open(&bench.home).expect("connects");
         let session = link.join(None, None).expect("joined");
-        let answer = link.ask(&format!("word<{n}>"), &format!("{n}")).expect("answered");
-        assert_eq!(answer.text, format!("Heard word<{n}>."));
+        for (id, heard) in
+            [("a", format!("Heard word<{n}a>.")), ("b", format!("Heard word<{n}a> word<{n}b>."))]
+        {
+            let answer = link.ask(&format!("word<{n}{id}>"), id).expect("answered");
+            assert_eq!(answer.text, heard);
+        }
         session
     };
     let sessions: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..100).map(|n| scope.spawn(move || work(n))).collect();
         workers.into_iter().map(|worker| worker.join().expect("works")).collect()
     });
-    assert_eq!((sessions.len(), bench.requests().len()), (100, 100));
+    assert_eq!((sessions.len(), bench.requests().len()), (100, 200));
     assert_eq!(engine.stop().code, Some(0));
 }
 

@@ -62,7 +62,7 @@ fn asked(handed: &TestEngine) -> (AskId, Timestamp) {
     (ask, expires_at)
 }
 
-async fn approve(handed: &TestEngine, ask: AskId) -> Result<Answered, Report> {
+pub(crate) async fn approve(handed: &TestEngine, ask: AskId) -> Result<Answered, Report> {
     let answer = Answer {
         decision: Decision::Approve,
         scope: ApprovalScope::Once,

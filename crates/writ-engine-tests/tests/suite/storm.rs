@@ -10,16 +10,20 @@ use writ_store::reads::{LedgerReads as _, QueueReads as _, TurnReads as _};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::chat::Role;
 use writ_types::error::Exit;
-use writ_types::frame::ServerFrame;
+use writ_types::frame::{Card, ServerFrame};
 use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 
-use crate::harness::{OWNER, TestEngine};
+use crate::harness::{ASK_REMEMBER, BEGIN, OWNER, TestEngine};
+use crate::set_back::approve;
 
 /// The longest wait for the end of everything that was sent.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SESSIONS: u64 = 12;
 const MESSAGES: u64 = 8;
+/// Messages that each ask for as many approvals as a turn may make calls: two hundred together.
+const BATCHES: usize = 10;
+const BATCH: usize = 20;
 
 /// Remembers something in each turn, and ends.
 fn remembering(request: &ParsedRequest) -> Reply {
@@ -130,5 +134,41 @@ fn what_is_stopped_revoked_and_closed_at_any_moment_leaves_nothing_open() {
         let report = handed.store.verify_ledger(&VerifyOptions::default()).await.expect("reads");
         assert!(report.is_good(), "{report:?}");
     });
+    handed.end();
+}
+
+/// The clock stands still: what waited for a while, or for a quieter time, would never come.
+///
+/// Rows: SIL-331
+#[test]
+fn two_hundred_approvals_are_open_at_once_and_each_is_performed_when_it_is_given() {
+    let script = |request: &ParsedRequest| match request.messages.last().map(|message| message.role) {
+        Some(Role::Tool) => Reply::text("It waits."),
+        _ => (0..BATCH).fold(Reply::default(), |reply, n| {
+            let text = format!("{} {n}", request.last_user_text());
+            reply.and_call("memory_store", json!({ "text": text }))
+        }),
+    };
+    let handed = TestEngine::new(ASK_REMEMBER, |_| script);
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0..BATCHES {
+            let (exit, text) = handed.send_in(&mut joined, &format!("{n}"), &format!("batch {n}")).await;
+            assert_eq!(exit, Exit::Waiting, "{text}");
+        }
+        let cards = async || {
+            let listed = handed.call("approvals.list", json!({ "all": true })).await.expect("listed");
+            serde_json::from_value::<Vec<Card>>(listed["asks"].clone()).expect("cards")
+        };
+        let open = cards().await;
+        assert_eq!(open.len(), BATCHES * BATCH);
+        for card in &open {
+            let said = approve(&handed, card.ask_id.clone()).await.expect("answered");
+            assert_eq!(said.state, "applied");
+        }
+        assert!(cards().await.iter().all(|card| card.state == "used"));
+        assert_eq!(handed.engine.call(OWNER, None, "status", json!({})).await.expect("told")["open_asks"], 0);
+    });
+    assert_eq!(handed.clock.now(), BEGIN, "no time has passed");
     handed.end();
 }

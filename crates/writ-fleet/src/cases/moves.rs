@@ -23,7 +23,7 @@ use super::router::{CaseRouter, MAX_NAME_BYTES, check_text, encode_state};
 use super::state::StoredState;
 use crate::anomalies::{Anomaly, Reaction};
 
-/// The ledger's text about a change.
+/// A change of a case, as the ledger records it.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseMove {
     pub(crate) change: CaseChange,
@@ -46,7 +46,7 @@ impl CaseMove {
         live: &LiveCase,
         (ended, began): (Option<HolderRecord>, Option<HolderRecord>),
     ) -> Op {
-        // The keys of both sides of a handing over stand in one entry.
+        // One entry has the keys of both sides of a handover, even if no agent held the case in between.
         let earlier = if began.is_some() && ended.is_none() { live.earlier.clone() } else { None };
         let record = CaseRecord {
             case: live.row.case_token.clone(),
@@ -76,7 +76,7 @@ impl CaseRouter {
         let keys = &self.0.keys;
         let (id, now) = (live.row.id, keys.now());
         let step = live.machine.apply_event(event)?;
-        // The record with the hashes of the keys, which the machine does not have.
+        // The machine does not know the hashes of the keys, so the record comes from here.
         let ended = step.ended.as_ref().and(live.holder.clone());
         let mut ops = Vec::new();
         if let Some(holder) = &step.ended {
@@ -96,18 +96,18 @@ impl CaseRouter {
             };
             ops.push(Op::Fleet(FleetOp::BeginHolder { id, holder }));
         }
-        // The next entry names both sides, also when the case waited in between.
+        // The next entry names the earlier holder too, also if the case waits in between.
         let earlier = ended.or_else(|| live.earlier.clone());
         let state = encode_state(&StoredState::new(&step.next, earlier.clone(), note.reason.clone()))?;
         let is_open = *step.next.state() != CaseState::Closed;
-        // Refused if another change came first: nothing of this one happens then.
+        // If another change came first, the commit is refused, and nothing of this one is written.
         let version = live.row.version;
         ops.push(Op::Fleet(FleetOp::Change { id, version, state, is_open, at: now }));
         keys.commit(ops).await?;
         if let Some(CaseHolder::Agent { key, .. }) = &step.ended {
             self.0.tokens.revoke_keys(&[*key]);
         }
-        // After the commit: a load that was counted for nothing would leave an agent idle.
+        // After the commit: a load that is counted for a change that failed would leave an agent idle.
         self.count_load(live.holder.as_ref(), began.as_ref());
         self.note_holder(&live.row.case_token, began.as_ref());
         let same_agent = matches!(
@@ -147,8 +147,8 @@ impl CaseRouter {
         self.advance_case(live, CaseEvent::Queue, note, None).await
     }
 
-    /// Gives a case that waits to an agent: the one with the fewest cases of those that may. Without one it waits for a
-    /// person.
+    /// Gives a waiting case to the agent with the fewest cases, among those that may take it. If there is none, the case waits for
+    /// a person.
     pub(crate) async fn place_case(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let target = match live.machine.state() {
             CaseState::Open => None,
@@ -159,7 +159,7 @@ impl CaseRouter {
         let chosen = self.choose_agent(capability, lost, target.as_deref()).await?;
         let (agent, base) = match chosen {
             AgentChoice::Free(free) => *free,
-            // A new case waits for one of them; what an agent has given up is a person's, if no other can take it now.
+            // A new case waits until one of them has room. A case that an agent has given up goes to a person instead.
             AgentChoice::Full if matches!(live.machine.state(), CaseState::Open) => return Ok(()),
             AgentChoice::Full => return self.queue_unplaced(live, target.as_deref()).await,
             AgentChoice::None { patience } => {
@@ -206,7 +206,7 @@ impl CaseRouter {
         let mut live = self.locked(id).await?;
         let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
         live.machine.apply_event(event.clone())?;
-        // Before anything is written: a case that no agent takes stays with the person.
+        // Checked before anything is written: if no agent can take the case, it stays with the person.
         match self.choose_agent(&live.row.capability, &BTreeSet::new(), target).await? {
             AgentChoice::Full | AgentChoice::None { patience: Duration::ZERO } => {
                 return Err(CaseError::NoAgent(target.unwrap_or(&live.row.capability).to_owned()));
@@ -226,7 +226,7 @@ impl CaseRouter {
         (agent, base): (&FleetAgent, &AgentBase),
         target: String,
     ) -> Result<(), CaseError> {
-        // The same tokens for every holder, so that what one has read means the same to the next.
+        // Every holder gets the same tokens, so that messages of one holder mean the same to the next.
         let tokens = (live.row.customer_token.as_str(), live.row.case_token.as_str());
         let (key, minted) = self.0.keys.mint_case_key(base, live.row.id, tokens, "minted")?;
         let reason = match live.reason.is_empty() {
@@ -259,7 +259,7 @@ impl CaseRouter {
                 let reason = format!("{}: it did not start: {fault}", cause.as_str());
                 let note = CaseMove::new(CaseChange::Rerouted, reason);
                 self.advance_case(live, CaseEvent::Lose(cause), note, None).await?;
-                // With a later look at the case: the list of agents is read again by then.
+                // The case is placed by the next `look_after_cases`, which sees the new version of the agent.
                 if is_replaced { Ok(()) } else { Box::pin(self.place_case(live)).await }
             }
         }
@@ -272,7 +272,7 @@ impl CaseRouter {
         lost: &BTreeSet<String>,
         target: Option<&str>,
     ) -> Result<AgentChoice, CaseError> {
-        // People are escalated to by names that no agent has: these need no wait.
+        // A target that no agent is named by is a person: waiting for an agent would be for nothing.
         let [mut is_stale, mut is_known, mut is_busy] = [false, target.is_some(), false];
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
         let agents = self.agents().all();
@@ -289,7 +289,7 @@ impl CaseRouter {
             }
             let base = match self.0.keys.check_base(&agent.base).await {
                 Ok(base) => base,
-                // An agent without a base key in force gets nothing; others go on.
+                // An agent without a base key in force gets no case; the others are still considered.
                 Err(error) => {
                     tracing::warn!(%error, agent = %agent.name, "an agent of the fleet has no base key in force");
                     is_stale |= agent.folder.is_some();
@@ -346,7 +346,7 @@ impl CaseRouter {
         holders.get(case).is_some_and(|holder| holder == agent)
     }
 
-    /// Does what a rule about anomalies says.
+    /// Performs the reaction that a rule about anomalies names.
     pub(crate) async fn apply_reaction(
         &self,
         live: &mut LiveCase,
@@ -355,7 +355,7 @@ impl CaseRouter {
         let holds = live.holder.as_ref().is_some_and(|holder| holder.name == anomaly.agent);
         let reason = format!("rule '{}': agent {} has {}", anomaly.rule, anomaly.agent, anomaly.evidence);
         match anomaly.reaction {
-            // Its own doing: what an earlier holder did takes nothing from this one.
+            // Only the agent that has caused the anomaly loses the case, not one that holds it by now.
             Reaction::Revoke if holds && live.machine.key().is_some() => {
                 self.lose_case(live, LossCause::Anomaly, &reason).await
             }
@@ -391,7 +391,7 @@ impl CaseRouter {
         if self.0.keys.is_revoked(key).await? {
             return self.lose_revoked(&mut live).await;
         }
-        // The clock may have leapt over the time of its renewal.
+        // The clock may have jumped past the time of renewal.
         if now >= ends {
             return self.lose_case(&mut live, LossCause::Ended, "its key has ended").await;
         }
@@ -407,7 +407,7 @@ impl CaseRouter {
     }
 
     /// Takes a case from an agent whose key was revoked. Where its base key is in force, the revocation was about this work.
-    /// Else it was about the base key: another version was deployed, or the keys of the installation were exchanged.
+    /// Otherwise it was about the base key: another version was deployed, or the keys of the installation were rotated.
     async fn lose_revoked(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let in_force = match &live.agent {
             Some(agent) => self.0.keys.check_base(&agent.base).await.is_ok(),
@@ -426,7 +426,7 @@ impl CaseRouter {
         let Some(agent) = agent else {
             return self.lose_case(live, LossCause::Ended, "its agent was retired").await;
         };
-        // Its process holds the base key with which it began; a task key of another one proves nothing beside that.
+        // Its process holds the base key with which it started; a task key over another base key is not accepted with it.
         if live.holder.as_ref().and_then(|holder| holder.base)
             != Some(Digest::of_bytes(agent.base.as_bytes()))
         {

@@ -1,7 +1,7 @@
-//! Links that open a session of the page, once.
+//! Links that sign a browser in to the page. Each works once.
 //!
 //! A link is a file in the runtime folder, named by the hash of its code. A program that can write there owns
-//! the home. Removing the file uses the link, so that no two clients can.
+//! the home. A link is used by removing its file, which succeeds for one client alone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use super::keys::write_private;
 
 /// The lifetime of a link.
 pub const LINK_TTL: Duration = Duration::from_secs(10 * 60);
-/// The most links that are good at once; one more ends the oldest.
+/// The most links that are valid at once; one more ends the oldest.
 pub const MAX_LINKS: usize = 16;
 /// The folder of links, below the runtime folder.
 const FOLDER: &str = "links";
 
-/// Makes a link; its code.
+/// Makes a link and returns its code.
 ///
 /// # Errors
 ///
@@ -37,12 +37,12 @@ pub fn mint_link(runtime: &Path, now: Timestamp) -> io::Result<String> {
     Ok(code)
 }
 
-/// Uses a link: whether it was good.
+/// Uses a link. Returns true if it was valid.
 pub(crate) fn redeem_link(runtime: &Path, code: &str, now: Timestamp) -> bool {
     let file = link_file(runtime, code);
-    // Read first: after the removal it could not be read.
+    // Read before the removal, since there is nothing to read after it.
     let ends = read_expiry(&file);
-    // Who removes it has it.
+    // Of several clients, the link is good for the one that has removed the file.
     std::fs::remove_file(&file).is_ok() && ends.is_some_and(|ends| now < ends)
 }
 
@@ -55,10 +55,10 @@ fn read_expiry(file: &Path) -> Option<Timestamp> {
     std::fs::read_to_string(file).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
-/// Removes what is over, and the oldest where there are too many.
+/// Removes the links that have expired, and the oldest ones where there are too many.
 fn remove_expired(folder: &Path, now: Timestamp) -> io::Result<()> {
     let mut live = Vec::new();
-    // The folder holds links alone; anything else is out of date.
+    // Nothing but links belongs in this folder, so a file that is not one is removed like an expired link.
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         match read_expiry(&path).filter(|ends| now < *ends) {

@@ -1,4 +1,4 @@
-//! Public keys of passkeys: the two algorithms that are used here, each with exactly the members that it has.
+//! Public keys of passkeys, of the two supported algorithms: ES256 and EdDSA.
 
 use ed25519_dalek::VerifyingKey as Ed25519Key;
 use p256::ecdsa::VerifyingKey as P256Key;
@@ -15,7 +15,7 @@ pub(super) enum CredentialKey {
 }
 
 impl CredentialKey {
-    /// A key of COSE (RFC 9053): exactly the members that its algorithm has.
+    /// Reads a COSE key (RFC 9053). It must have the members of its algorithm and no others.
     pub(super) fn read_key(value: &CborValue<'_>) -> Result<Self, PasskeyError> {
         let CborValue::Map(members) = value else { return Err(PasskeyError::Key) };
         let member = |label: i64| {
@@ -48,7 +48,7 @@ impl CredentialKey {
         if key.is_weak() { Err(PasskeyError::Key) } else { Ok(Self::Ed25519(key)) }
     }
 
-    /// A key from what [`Self::to_bytes`] wrote of it.
+    /// Reads a key that [`Self::to_bytes`] has written.
     pub(super) fn from_bytes(algorithm: i64, bytes: &[u8]) -> Result<Self, PasskeyError> {
         match algorithm {
             ES256 => P256Key::from_sec1_bytes(bytes).map(Self::P256).map_err(|_| PasskeyError::Key),
@@ -57,7 +57,7 @@ impl CredentialKey {
         }
     }
 
-    /// The key alone: a point of SEC 1, compressed, or 32 bytes.
+    /// Returns the bytes of the key alone: a compressed point (SEC 1) for ES256, 32 bytes for EdDSA.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::P256(key) => key.to_encoded_point(true).as_bytes().to_vec(),

@@ -10,7 +10,6 @@ use crate::error::Failure;
 /// After its stop reason a server sends counts and an end mark, or nothing, without closing the connection.
 ///
 /// Rows: SCL-017
-/// Rows: SCL-018 (in part: the time of a request)
 #[tokio::test]
 async fn silence_after_the_stop_reason_ends_a_whole_answer_and_before_it_fails() {
     let (mut whole, mut failed) = (0, 0);

@@ -214,7 +214,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
     }
 }
 
-/// Rows: SCL-013 SCL-018 (in part: the time of a request)
+/// Rows: SCL-013
 #[tokio::test]
 async fn silence_ends_after_the_request_timeout_and_not_before() {
     for kind in ALL {

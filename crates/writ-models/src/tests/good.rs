@@ -310,7 +310,6 @@ async fn system_and_tools_are_byte_identical_between_calls() {
 }
 
 /// Rows: SCL-024
-/// Rows: WIN-083 (in part: one conversation over every format)
 #[tokio::test]
 async fn every_role_has_its_place_in_every_format() {
     for kind in ALL {

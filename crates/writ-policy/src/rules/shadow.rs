@@ -38,11 +38,6 @@ impl RuleSet {
         self
     }
 
-    /// Returns true if any rules are tried.
-    pub fn has_shadows(&self) -> bool {
-        !self.shadows.is_empty()
-    }
-
     /// Compares the verdicts of the tried rules with those in force; returns a fact for each difference.
     pub fn shadow_facts(&self, (hash, prepared): (Digest, &Prepared), standing: RuleFacts) -> Vec<Fact> {
         if self.shadows.is_empty() {

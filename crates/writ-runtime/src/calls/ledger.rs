@@ -62,21 +62,7 @@ pub(super) async fn list_entries(
 
 /// Proves that an entry is in the ledger.
 pub(super) async fn prove_entry(services: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
-    let proof = services.journal.store.ledger_proof(check_entry(services, name).await?).await?;
-    Ok(EntryProof {
-        seq: proof.seq,
-        at: proof.at,
-        session: proof.session,
-        turn: proof.turn,
-        turn_number: proof.turn_number,
-        event: proof.event,
-        commitment: proof.commitment,
-        salt: proof.salt,
-        payload: proof.payload,
-        signature: proof.signature,
-        path: proof.path,
-        checkpoint: proof.checkpoint,
-    })
+    Ok(services.journal.store.ledger_proof(check_entry(services, name).await?).await?)
 }
 
 /// Shows what an entry rests on; nothing if it has no label.

@@ -39,8 +39,8 @@ pub(super) fn judge_plan(drive: &mut Drive, point: GatePoint, text: &str) -> Tex
     verdict
 }
 
-/// Ends the turn of a planner. A crash before the turn's last commit does this again; the same plan in the same turn is
-/// the same question.
+/// Ends the turn of a planner. After a crash before the turn's last commit this is done again; the same plan of the same turn
+/// is not asked about twice.
 pub(super) async fn end_planning(
     drive: &mut Drive,
     finish: &FinishedTurn,

@@ -1,7 +1,7 @@
 //! Inclusion proofs: one entry, shown to be in the ledger to someone who has the public key alone.
 
 use rusqlite::{Connection, OptionalExtension as _};
-use serde::{Deserialize, Serialize};
+use writ_types::api::ledger::EntryProof;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::EntrySeq;
 
@@ -14,36 +14,6 @@ use crate::error::{Conflict, StoreError};
 
 /// The longest audit path: the levels of a tree with 64 bits of leaves.
 pub const MAX_PATH: usize = 64;
-
-/// Everything that a stranger needs to check one entry, as one JSON object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Proof {
-    /// The entry's position.
-    pub seq: u64,
-    /// When it happened, in milliseconds since 1970.
-    pub at: i64,
-    /// Its session; empty if it has none.
-    pub session: String,
-    /// Its turn; empty if it has none.
-    pub turn: String,
-    /// The turn's number; zero outside turns.
-    pub turn_number: i64,
-    /// The kind of fact.
-    pub event: String,
-    /// The commitment to the payload, hexadecimal.
-    pub commitment: String,
-    /// The salt of the payload, hexadecimal; `None` if it was erased.
-    pub salt: Option<String>,
-    /// The payload, exactly as it was committed to; `None` if it was erased.
-    pub payload: Option<String>,
-    /// The signature over the header, hexadecimal.
-    pub signature: String,
-    /// The audit path, lowest sibling first, hexadecimal.
-    pub path: Vec<String>,
-    /// The signed head that the path leads to.
-    pub checkpoint: String,
-}
 
 /// The result of a checked proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +49,7 @@ pub enum ProofError {
 /// # Errors
 ///
 /// If anything in it does not fit.
-pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<ProvenEntry, ProofError> {
+pub fn check_proof(proof: &EntryProof, keys: &[[u8; 32]]) -> Result<ProvenEntry, ProofError> {
     let head = Checkpoint::verify(&proof.checkpoint, keys)?;
     let commitment = from_hex("commitment", &proof.commitment)?;
     let signature = from_hex("signature", &proof.signature)?;
@@ -135,7 +105,11 @@ fn hash_from_hex(text: &str) -> Result<Hash, ProofError> {
     from_hex("path", text)?.try_into().map_err(|_| ProofError::Malformed("path"))
 }
 
-pub(crate) fn ledger_proof(conn: &Connection, key: &[u8; 32], entry: EntrySeq) -> Result<Proof, StoreError> {
+pub(crate) fn ledger_proof(
+    conn: &Connection,
+    key: &[u8; 32],
+    entry: EntrySeq,
+) -> Result<EntryProof, StoreError> {
     let row = row::ledger_row(conn, key, entry)?;
     let missing = || Conflict::Missing { what: "entry", id: entry.to_string() };
     let row = row.ok_or_else(missing)?;
@@ -152,7 +126,7 @@ pub(crate) fn ledger_proof(conn: &Connection, key: &[u8; 32], entry: EntrySeq) -
     let note = note.ok_or_else(missing)?;
     let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
     let path = tree::inclusion_path(entry.0, head.size, &StoredNodes(&snapshot))?;
-    Ok(Proof {
+    Ok(EntryProof {
         seq: entry.0,
         at: row.at.as_millis(),
         session: row.session.map(|id| id.to_string()).unwrap_or_default(),

@@ -29,7 +29,6 @@ fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
 }
 
 /// Rows: SIL-208
-/// Rows: SIL-210 (in part: a lease that ran out and is another's; one that only ran out may still be acknowledged)
 /// Rows: SIL-209 SIL-211 (in part: of another holder)
 #[test]
 fn an_old_fence_changes_nothing() {
@@ -57,6 +56,27 @@ fn an_old_fence_changes_nothing() {
     assert_eq!(home.store.blocking().ledger_size(), Ok(1), "nothing of those batches was written");
     home.commit(vec![Op::AckMessage { message, fence: second.fence }]);
     assert_eq!(home.try_commit(vec![Op::AckMessage { message, fence: second.fence }]), stale, "once");
+}
+
+/// A lease ends when its time is over and the store notices, at the next lease for any consumer. Until then the message is its
+/// holder's alone: the answer of a machine that was asleep still counts.
+///
+/// Rows: SIL-210
+#[test]
+fn an_expired_lease_acknowledges_nothing_and_what_was_acknowledged_is_not_leased_again() {
+    let home = TestHome::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    let first = lease_at(&home, 0).expect("due");
+    let ack = |held: &Leased| vec![Op::AckMessage { message: id(held), fence: held.fence }];
+    let consumer = "planner".to_owned();
+    let other = Op::LeaseFor { consumer, now: at(1_000), owner: "engine".to_owned(), ttl_ms: 1_000 };
+    assert_eq!(home.commit(vec![other]).leased, [None], "nothing of its own");
+    let stale = Err(StoreError::Conflict(Conflict::Fence(message(1))));
+    assert_eq!(home.try_commit(ack(&first)), stale, "though no other holds it yet");
+    let second = lease_at(&home, 1_000).expect("delivered again");
+    home.commit(ack(&second));
+    assert_eq!(home.try_commit(ack(&second)), stale, "once");
+    assert_eq!(lease_at(&home, 1_000_000), None, "it is not delivered again");
 }
 
 /// Rows: SIL-209
@@ -204,7 +224,6 @@ fn a_full_queue_refuses() {
     home.commit(receive(2, 5_001, "another session"));
 }
 
-/// Rows: SIL-207 (in part: what is refused)
 #[test]
 fn a_message_needs_a_session_and_the_entry_before_it() {
     let home = TestHome::new();

@@ -3,12 +3,13 @@
 use std::future::Future;
 
 use writ_types::action::Action;
+use writ_types::api::ledger::EntryProof;
 use writ_types::id::{AskId, EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
 use crate::ledger::export::{self, ExportError};
-use crate::ledger::proof::{self, Proof};
+use crate::ledger::proof;
 use crate::ledger::rests_on::{self, RestsOn};
 use crate::ledger::row::{self, LedgerQuery, LedgerRow};
 use crate::ledger::verify::{self, VerifyOptions, VerifyReport};
@@ -34,7 +35,7 @@ reads! {
             |db| row::ledger_search(&db.conn, &db.key, &query);
 
         /// Returns the proof that an entry is in the ledger, against the newest head. A missing entry is an error.
-        fn ledger_proof(entry: EntrySeq) -> Proof = |db| proof::ledger_proof(&db.conn, &db.key, entry);
+        fn ledger_proof(entry: EntrySeq) -> EntryProof = |db| proof::ledger_proof(&db.conn, &db.key, entry);
 
         /// Verifies the ledger on a snapshot; the store's own key is among those accepted. Problems *in* the ledger are in
         /// the report. Holds a thread of the pool for as long as it takes.

@@ -112,7 +112,7 @@ fn a_command_is_its_own_words_and_no_shell_is_assumed() {
     assert!(limits.contains("Windows is not supported"), "stated");
 }
 
-/// Rows: SCL-102 (in part: which limit counts) SCL-144 (in part: a limit of its own above that of all)
+/// Rows: SCL-102 (in part: which limit counts)
 #[test]
 fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
     let config =

@@ -71,7 +71,6 @@ fn the_output_of_a_good_program_is_its_result() {
 
 /// Part of SIL-107: output and exit code.
 ///
-/// Rows: SCL-113 (in part: both streams and the code) SCL-117 (in part: a failure)
 #[test]
 fn a_failing_program_shows_its_code_and_both_streams() {
     let rendered = ran(ExecEnd::Code(101), "running 1 test\n", "error: test failed\n");
@@ -107,7 +106,6 @@ fn a_program_that_is_cut_off_while_it_reaches_a_host_may_have_done_it() {
     assert_eq!(ran(ExecEnd::Code(0)).outcome, ToolOutcome::Done);
 }
 
-/// Rows: SCL-113 (in part: large output is cut and marked)
 #[test]
 fn long_output_loses_its_middle_and_says_so() {
     let long = format!("BEGIN{}END", "ü".repeat(100_000));

@@ -198,21 +198,6 @@ fn colour_is_used_where_it_is_wanted_and_possible() {
 }
 
 #[test]
-fn diffs_are_coloured_by_line() {
-    let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\u{1b}[0m\n+new\n same\n";
-    let write = |mode| {
-        let mut renderer = Renderer::new(Vec::new(), mode);
-        renderer.write_diff(diff).expect("written");
-        String::from_utf8(renderer.into_inner()).expect("text")
-    };
-    assert_eq!(write(RenderMode::Text(Paint::Plain)), diff.replace('\u{1b}', "\\u{1b}"));
-    let colored = write(RenderMode::Text(Paint::Color));
-    assert!(colored.contains("\u{1b}[31m-old\\u{1b}[0m\u{1b}[0m\n\u{1b}[32m+new\u{1b}[0m\n same\n"));
-    let line: serde_json::Value = serde_json::from_str(&write(RenderMode::Json)).expect("JSON");
-    assert_eq!(line, json!({ "diff": diff }));
-}
-
-#[test]
 fn json_mode_writes_frames_unchanged_one_per_line() {
     let frames = [delta("a\nb\u{1b}"), tool("done", "x"), card("y\n")];
     let text = written(RenderMode::Json, &frames);

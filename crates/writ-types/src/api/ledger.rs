@@ -78,6 +78,7 @@ pub struct EntryName {
 
 /// A proof that an entry is in the ledger, which can be checked with the harness's public key alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct EntryProof {
     /// The entry's position.
     pub seq: u64,

@@ -22,7 +22,7 @@ pub struct EngineStatus {
     pub posture: Value,
     /// When the engine started, as RFC 3339.
     pub started_at: String,
-    /// By how many seconds the clock is behind the latest time in the ledger.
+    /// The seconds that the clock is behind the latest time in the ledger.
     pub clock_behind_secs: u64,
     /// True if a model is configured or was found.
     pub model: bool,
@@ -72,7 +72,7 @@ pub struct QueueCounts {
     pub ready: u64,
     /// Taken by a turn.
     pub leased: u64,
-    /// Set aside: after their last attempt, or with their session.
+    /// Set aside after their last attempt, or because their session was closed.
     pub dead: u64,
 }
 

@@ -13,7 +13,7 @@ fn a_stranger_can_check_every_entry() {
     for seq in 0..11 {
         let proof = home.store.blocking().ledger_proof(EntrySeq(seq)).expect("proves");
         let text = serde_json::to_string(&proof).expect("JSON");
-        let proof: Proof = serde_json::from_str(&text).expect("JSON");
+        let proof: EntryProof = serde_json::from_str(&text).expect("JSON");
         let proven = check_proof(&proof, &keys()).expect("holds");
         assert_eq!((proven.head.size, proven.payload), (11, true));
         assert_eq!(check_proof(&proof, &[[3; 32]]), Err(ProofError::Checkpoint(NoteError::Unsigned)));
@@ -26,7 +26,7 @@ fn every_changed_field_breaks_a_proof() {
     let home = TestHome::new().with_session(1);
     home.append(6);
     let good = home.store.blocking().ledger_proof(EntrySeq(3)).expect("proves");
-    let changes: [fn(&mut Proof); 11] = [
+    let changes: [fn(&mut EntryProof); 11] = [
         |proof| proof.seq = 2,
         |proof| proof.at += 1,
         |proof| proof.session.push('x'),
