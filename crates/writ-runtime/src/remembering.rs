@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use writ_memory::contradiction::contradiction_of;
+use writ_memory::contradiction::{contradiction_of, contradiction_pattern};
 use writ_memory::links::names_in;
 use writ_memory::window::find_window;
 use writ_memory::words::fold_whole;
 use writ_store::batch::{NewMemory, Op};
 use writ_store::memory::{
-    Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind, Secrets,
+    Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind,
 };
 use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
@@ -72,9 +72,11 @@ pub(crate) async fn remember_ops(
         }
     }
     let new = Memory { id, item: item.clone(), at: now, entry: None, traits: traits.clone(), row: 0 };
-    let hits =
-        services.journal.store.search_memory(&item.text, item.session, Secrets::Told, COMPARED).await?;
-    for older in hits.into_iter().map(|hit| hit.memory) {
+    let older = match contradiction_pattern(&new) {
+        Some(pattern) => services.journal.store.memories_fitting(&pattern, item.session, COMPARED).await?,
+        None => Vec::new(),
+    };
+    for older in older {
         let Some(contradiction) = contradiction_of(&older, &new) else { continue };
         // What others have written asks nothing about the owner's own words, it waits.
         if older.item.trust != MemoryTrust::Working && item.trust == MemoryTrust::Working {

@@ -32,7 +32,8 @@ pub use terms::Unsearchable;
 pub(crate) use terms::extra_terms;
 pub use vectors::{MAX_MODEL_BYTES, NewVector, StoredCode, StoredVector, VectorSpace};
 pub(crate) use vectors::{codes_after, spaces, unembedded, vectors_of_rows};
-pub(crate) use words::word_candidates;
+pub use words::{WordPattern, WordTerm};
+pub(crate) use words::{memories_fitting, word_candidates};
 pub use writ_types::api::memory::{MemorySource, MemoryStatus, QuestionKind};
 
 /// Something that is remembered.

@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::keys::{self, IssuedKey, OrderRow};
 use crate::memory::{
     self, ChangeBatch, Memory, MemoryHit, MemoryScope, MemoryStats, MemoryStatus, OpenQuestion, QuestionKind,
-    Secrets, StoredCode, StoredVector, VectorSpace,
+    Secrets, StoredCode, StoredVector, VectorSpace, WordPattern,
 };
 use crate::readers::BlockingReads;
 use crate::settings;
@@ -66,6 +66,10 @@ reads! {
         /// ones find enough.
         fn word_candidates(text: &str, scope: MemoryScope, limit: usize) -> Vec<(i64, f64)> =
             |db| memory::word_candidates(&db.conn, &text, scope, limit);
+
+        /// Returns active memories of a session alone, or of none, that fit a pattern, newest first.
+        fn memories_fitting(pattern: &WordPattern, session: Option<SessionId>, limit: usize) -> Vec<Memory> =
+            |db| memory::memories_fitting(&db.conn, &pattern, session, limit);
 
         /// Returns the first of these rows that are in a scope, in their order.
         fn readable_rows(rows: &[i64], scope: MemoryScope, limit: usize) -> Vec<i64> =
