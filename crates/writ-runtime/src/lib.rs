@@ -80,6 +80,7 @@ mod gatekeeper;
 mod judging;
 mod mcp;
 mod model;
+mod noticing;
 mod opening;
 mod oracle;
 mod perform;

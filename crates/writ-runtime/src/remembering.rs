@@ -12,6 +12,8 @@ use writ_store::memory::{
 };
 use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
@@ -45,6 +47,17 @@ const ORDERS: &[&str] = &[
     "von nun an",
     "du musst",
 ];
+
+/// Returns the fact that a memory is as it is, or is forgotten.
+pub(crate) fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
+    Fact::Remembered {
+        memory: id,
+        forgotten,
+        trust: item.trust,
+        taint: item.taint,
+        text: Digest::of_bytes(item.text.as_bytes()),
+    }
+}
 
 /// Returns the operations that store a memory, and the questions that it raises.
 ///

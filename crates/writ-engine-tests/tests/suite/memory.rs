@@ -384,3 +384,57 @@ fn a_preference_that_an_agent_infers_waits_for_the_owner() {
     });
     handed.end();
 }
+
+/// What is corrected once is none; what was denied is not asked again. What others say in a conversation counts for nothing.
+///
+/// Rows: SIL-394
+/// Rows: SIL-395 (in part: the card with its evidence; before its approval it is in no request, and then in each)
+#[test]
+fn a_correction_that_is_repeated_is_asked_about_once() {
+    let handed = TestEngine::new("", |_| {
+        |request: &ParsedRequest| {
+            let knows = request.raw.to_string().contains("«use tabs not spaces»");
+            Reply::text(if knows { "It is known." } else { "It is not known." })
+        }
+    });
+    handed.runtime.block_on(async {
+        let pending = || async { handed.call("memory.pending", json!({})).await.expect("listed") };
+        let look = || async {
+            handed.clock.go_on(30 * MINUTE);
+            until_run(&handed, "memory.consolidate", handed.clock.now()).await;
+        };
+        handed.say(None, "No, use tabs, not spaces.").await;
+        handed.say(None, "Answer briefly").await;
+        look().await;
+        assert_eq!(pending().await["questions"], json!([]), "once is no habit");
+        handed.say(None, "I said: use tabs not spaces! And then go on.").await;
+        handed.say(None, "Answer briefly").await;
+        look().await;
+        let waiting = pending().await;
+        let [question] = waiting["questions"].as_array().expect("a list").as_slice() else {
+            panic!("one card: {waiting}")
+        };
+        assert_eq!(question["kind"], "preference");
+        let reason = question["reason"].as_str().expect("a reason");
+        assert!(reason.starts_with("you said it 2 times, 2 of them to correct: "), "{reason}");
+        assert_eq!(handed.say(None, "Hello").await.1, "It is not known.");
+        let id = &question["id"];
+        let shown = handed.call("memory.show", json!({ "id": id })).await.expect("shown");
+        let traits = (&shown["source"], &shown["status"], &shown["kind"], &shown["trust"]);
+        assert_eq!(traits, (&json!("observer"), &json!("pending"), &json!("preference"), &json!("working")));
+        handed.call("memory.confirm", json!({ "id": id, "confirm": true })).await.expect("confirmed");
+        assert_eq!(handed.say(None, "Hello").await.1, "It is known.");
+        // The third choice; and a no is the end of it.
+        handed.say(None, "Please answer briefly.").await;
+        look().await;
+        let waiting = pending().await;
+        let text = waiting["questions"][0]["text"].as_str().expect("a text");
+        assert_eq!(text, "The owner's words about how things are done: «answer briefly»");
+        let no = json!({ "id": waiting["questions"][0]["id"], "confirm": false });
+        handed.call("memory.confirm", no).await.expect("denied");
+        handed.say(None, "Answer briefly!").await;
+        look().await;
+        assert_eq!(pending().await, json!({ "pending": [], "questions": [] }));
+    });
+    handed.end();
+}
