@@ -77,6 +77,8 @@ fn external_content_is_never_verified() {
 /// Importance is in thousandths; a kind that is none has no name. Reading and using a memory leave its time as it was.
 ///
 /// Rows: SIL-090
+/// Rows: WIN-195 (in part: kind, text and source of a memory; a kind or status that is none is refused)
+/// Rows: WIN-208 (in part: a memory and its status are written; the status of one that is not there is an error)
 #[test]
 fn a_memory_is_read_as_it_was_stored_and_what_cannot_be_one_is_refused() {
     let home = TestHome::new().with_session(1);
@@ -104,8 +106,32 @@ fn a_memory_is_read_as_it_was_stored_and_what_cannot_be_one_is_refused() {
     assert!(home.try_commit(vec![Op::Remember(Box::new(too_much))]).is_err());
     assert!(serde_json::from_str::<MemoryKind>("\"rumour\"").is_err());
     let conn = Connection::open(home.path()).expect("opens");
-    let sql = "UPDATE memory SET importance = -100";
-    assert!(conn.execute(sql, []).is_err(), "the database refuses it too");
+    for sql in [
+        "UPDATE memory SET importance = -100",
+        "UPDATE memory SET status = 'lost'",
+        "UPDATE memory SET source = 'page'",
+        "UPDATE memory SET kind = NULL",
+        "UPDATE memory SET text = NULL",
+        "UPDATE memory SET source = NULL",
+    ] {
+        assert!(conn.execute(sql, []).is_err(), "the database refuses it too: {sql}");
+    }
+    let archive = |n| {
+        let change = MemoryChange::Status(MemoryStatus::Archived);
+        Op::Memory(MemoryOp::Change {
+            memory: memory(n, "", None).id,
+            change,
+            batch: "b".to_owned(),
+            at: at(99),
+        })
+    };
+    assert!(home.try_commit(vec![archive(77)]).is_err(), "there is none");
+    home.commit(vec![archive(1)]);
+    let archived = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
+    assert_eq!(
+        (archived.traits.status, archived.traits.source),
+        (MemoryStatus::Archived, MemorySource::Agent)
+    );
 }
 
 /// What is secret comes back as secret, by search, by id and by kind; what an older database remembers is not.
