@@ -95,6 +95,7 @@ mod remembering;
 mod secrets;
 mod subscriptions;
 mod titles;
+mod topics;
 mod undo;
 mod upkeep;
 mod way_back;

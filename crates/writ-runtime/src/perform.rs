@@ -391,7 +391,9 @@ async fn remember(
     };
     let fact = remembered(id, &item, false);
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
-    let (stored, _) = remember_ops(&place.services, (id, item), MemoryTraits::default(), now).await?;
+    let entities = place.session.state().context.topics.reference().into_iter().collect();
+    let traits = MemoryTraits { entities, ..MemoryTraits::default() };
+    let (stored, _) = remember_ops(&place.services, (id, item), traits, now).await?;
     ops.extend(stored);
     // The job finds it after the commit, or at its next run.
     place.services.memories.added.fetch_add(1, Ordering::Release);

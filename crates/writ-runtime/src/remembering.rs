@@ -8,7 +8,7 @@ use writ_memory::window::find_window;
 use writ_memory::words::fold_whole;
 use writ_store::batch::{NewMemory, Op};
 use writ_store::memory::{
-    Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind,
+    MAX_ENTITIES, Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind,
 };
 use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
@@ -70,7 +70,10 @@ pub(crate) async fn remember_ops(
     traits: MemoryTraits,
     now: Timestamp,
 ) -> Result<(Vec<Op>, MemoryStatus), EngineError> {
-    let mut traits = MemoryTraits { entities: names_in(&item.text), ..traits };
+    // The names that the caller gives come first: there is room for so many.
+    let mut traits = traits;
+    traits.entities.extend(names_in(&item.text));
+    traits.entities.truncate(MAX_ENTITIES);
     let window = find_window(&item.text, &services.config.time_zone, now);
     traits.happened = traits.happened.or(window.map(|(window, _)| window.start).filter(|start| *start < now));
     let mut questions = Vec::new();

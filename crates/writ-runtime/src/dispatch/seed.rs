@@ -146,6 +146,7 @@ async fn set_history(
 ) -> Result<(), EngineError> {
     seed.history_rows = history.rows();
     seed.pinned_places = compaction::pinned_places(session, &history.numbers);
+    seed.hidden_places = session.state().context.topics.hidden_places(&history.numbers);
     seed.carried = compaction::carried_items(services, session, history.compaction.as_ref()).await?;
     Ok(())
 }
@@ -195,6 +196,7 @@ pub(crate) async fn seed(
         history_rows: None,
         carried: Vec::new(),
         pinned_places: Vec::new(),
+        hidden_places: Vec::new(),
         workspace: Vec::new(),
         setting: Some(setting(services, session)),
         rehydrated,
@@ -216,7 +218,12 @@ fn setting(services: &Services, session: &Session) -> String {
         .project()
         .map(writ_inspect::show::escape_line)
         .map(|path| format!(" The project is the folder \"{path}\"."));
-    format!("[Now] {now}.{}", folder.unwrap_or_default())
+    let topic = session.state().context.topics.active().map(|topic| {
+        format!(
+            " The conversation is about the topic \"{topic}\": what was said about other topics is not shown."
+        )
+    });
+    format!("[Now] {now}.{}{}", folder.unwrap_or_default(), topic.unwrap_or_default())
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
