@@ -208,6 +208,9 @@ pub struct ContextSeed {
     /// Places in `history` of the messages that the owner has pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_places: Vec<usize>,
+    /// Places in `history` of the messages of topics that are not the one in force, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden_places: Vec<usize>,
     /// The session's subscriptions, as they are at the beginning of the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspace: Vec<WorkspaceItem>,

@@ -6,7 +6,7 @@
 //! Read in this order: [`config`] chooses the embedder; [`embedder`] is its port, and [`local`] one that reads a model
 //! from a folder. [`codes`] is the quantised index, [`window`] reads the time that a text names, [`fusion`] joins
 //! the rankings, and [`search`] does all of it. [`words`] compares texts; [`contradiction`],
-//! [`consolidation`] and [`links`] rest on that. [`bundle`] is the format of export and import.
+//! [`consolidation`], [`links`] and [`preferences`] rest on that. [`bundle`] is the format of export and import.
 
 pub mod config;
 
@@ -29,5 +29,7 @@ pub mod contradiction;
 pub mod consolidation;
 
 pub mod links;
+
+pub mod preferences;
 
 pub mod bundle;

@@ -21,7 +21,7 @@ const STOP_WORDS: &[&str] = &[
 ];
 
 /// Words that turn a statement around.
-const NEGATIONS: &[&str] = &[
+pub(crate) const NEGATIONS: &[&str] = &[
     "not", "no", "never", "none", "neither", "nor", "without", "isn't", "aren't", "doesn't", "don't",
     "didn't", "won't", "can't", "cannot", "hasn't", "nicht", "kein", "keine", "keinen", "nie", "niemals",
     "ohne", "nichts",
@@ -47,13 +47,12 @@ pub struct TextWords {
 impl TextWords {
     /// Cuts a text into its words.
     pub fn of(text: &str) -> Self {
-        let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
+        let folded = fold_letters(text);
         let mut words = Self::default();
-        for word in folded.split(|letter: char| !is_word_letter(letter)) {
-            let word = word.trim_matches(|letter: char| !letter.is_alphanumeric());
+        for word in split_words(&folded) {
             if NEGATIONS.contains(&word) {
                 words.negations += 1;
-            } else if !word.is_empty() && !STOP_WORDS.contains(&word) {
+            } else if !STOP_WORDS.contains(&word) {
                 words.content.push(stem(word).to_owned());
             }
             if words.content.len() >= MAX_WORDS {
@@ -67,6 +66,24 @@ impl TextWords {
     pub fn set(&self) -> BTreeSet<&str> {
         self.content.iter().map(String::as_str).collect()
     }
+}
+
+fn fold_letters(text: &str) -> String {
+    text.nfkc().flat_map(char::to_lowercase).collect()
+}
+
+fn split_words(folded: &str) -> impl Iterator<Item = &str> {
+    let words = folded.split(|letter: char| !is_word_letter(letter));
+    let words = words.map(|word| word.trim_matches(|letter: char| !letter.is_alphanumeric()));
+    words.filter(|word| !word.is_empty())
+}
+
+/// Returns the words of [`TextWords`] of a text, each once: as they are written, and what they have in common with other forms.
+pub(crate) fn distinct_words(text: &str) -> Vec<(String, String)> {
+    let (folded, mut seen) = (fold_letters(text), BTreeSet::new());
+    let words = split_words(&folded).filter(|word| !NEGATIONS.contains(word) && !STOP_WORDS.contains(word));
+    let pairs = words.take(MAX_WORDS).map(|word| (word.to_owned(), stem(word).to_owned()));
+    pairs.filter(|(_, stem)| seen.insert(stem.clone())).collect()
 }
 
 fn is_word_letter(letter: char) -> bool {

@@ -32,6 +32,7 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
+use crate::topics;
 use crate::work::people;
 use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
@@ -216,6 +217,7 @@ async fn dispatch_call(
         Call::ContextDiff(name) => answer!(ContextDiff, context::diff_context(services, name)),
         Call::ContextPin(pin) => answer!(ContextPin, context::pin_message(services, pin)),
         Call::ContextUnpin(pin) => answer!(ContextUnpin, context::unpin_message(services, pin)),
+        Call::ContextTopic(choice) => answer!(ContextTopic, topics::choose_topic(services, choice)),
         Call::ContextCompact(name) => answer!(ContextCompact, context::compact_context(services, name)),
         Call::BudgetReport(query) => answer!(BudgetReport, budget::report_budget(services, query)),
         Call::BudgetPause(name) => answer!(BudgetPause, budget::pause_session(services, name)),

@@ -14,7 +14,7 @@ use crate::jobs::{Chore, Progress};
 use crate::outbox::{DELIVER_EVERY, delivery_job};
 use crate::recall::configured_embedder;
 use crate::services::Services;
-use crate::{erase, upkeep, way_back};
+use crate::{erase, noticing, upkeep, way_back};
 
 /// The job that erases old payloads of the ledger.
 pub(crate) const ERASE: &str = "ledger.erase";
@@ -48,7 +48,8 @@ fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
     let minutes = u64::from(services.memories.settings.config.consolidate_minutes);
     let mut chores = vec![
         chore(services, CONSOLIDATE, Duration::from_secs(minutes * 60), |services| async move {
-            upkeep::consolidate(&services).await
+            upkeep::consolidate(&services).await?;
+            noticing::notice_preferences(&services).await
         }),
         chore(services, "asks.expire", EXPIRY_EVERY, |services| async move {
             tell::expire_asks(&services).await.map(|()| Progress::Complete)

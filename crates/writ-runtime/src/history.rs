@@ -11,7 +11,6 @@ use writ_store::memory::{Memory, Secrets};
 use writ_store::reads::{SessionReads as _, TurnReads as _};
 use writ_store::sessions::ChronicleRow;
 use writ_store::store::Store;
-use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, Part};
 use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::{Label, Source};
@@ -113,8 +112,8 @@ impl TurnHistory {
     }
 }
 
-/// Returns the messages of a session that no compaction stands for, the compaction, and the memories of a kind that are
-/// pinned, in one read.
+/// Returns the messages of a session that no compaction stands for, the compaction, and the memories that are pinned,
+/// in one read.
 ///
 /// # Errors
 ///
@@ -122,7 +121,7 @@ impl TurnHistory {
 pub(crate) async fn read_history(
     (store, histories): (&Store, &Mutex<Histories>),
     session: SessionId,
-    pinned: Option<(MemoryKind, Secrets, usize)>,
+    pinned: Option<(Secrets, usize)>,
 ) -> Result<TurnHistory, StoreError> {
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);

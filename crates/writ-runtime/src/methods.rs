@@ -413,6 +413,8 @@ methods! {
     /// Lets a pinned message leave the context with the others.
     ContextUnpin = "context.unpin", shown::ContextPin => ContextPins,
         Change("it chooses what of a session's own history its model reads"), Post ["/api/v1/context/unpin"], or [404];
+    /// Shows the topics of a session, or changes to one.
+    ContextTopic = "context.topic", shown::TopicChoice => shown::SessionTopicList, Terminal;
     /// Summarises everything but the newest turn of a session; its history stays.
     ContextCompact = "context.compact", SessionName => CompactionOutcome,
         Change("it is one model call of the session, within its budget, and nothing is deleted"),

@@ -19,7 +19,6 @@ use writ_tools::outcome::{
     ExecEnd, LineWindow, Listed, ListedKind, Matched, PerformedOutcome, RecalledMemory,
 };
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
-use writ_types::digest::Digest;
 use writ_types::encoding::{TextForm, decode_text};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
@@ -31,7 +30,7 @@ use crate::mcp::start;
 use crate::pending::Pending;
 use crate::place::{self, CallPlace};
 use crate::recall::{MemoryQuestionText, find_memories};
-use crate::remembering::remember_ops;
+use crate::remembering::{remember_ops, remembered};
 use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
 use crate::{plans, way_back};
@@ -390,15 +389,11 @@ async fn remember(
     let Action::Remember(item) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    let fact = Fact::Remembered {
-        memory: id,
-        forgotten: false,
-        trust: item.trust,
-        taint: item.taint,
-        text: Digest::of_bytes(item.text.as_bytes()),
-    };
+    let fact = remembered(id, &item, false);
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
-    let (stored, _) = remember_ops(&place.services, (id, item), MemoryTraits::default(), now).await?;
+    let entities = place.session.state().context.topics.reference().into_iter().collect();
+    let traits = MemoryTraits { entities, ..MemoryTraits::default() };
+    let (stored, _) = remember_ops(&place.services, (id, item), traits, now).await?;
     ops.extend(stored);
     // The job finds it after the commit, or at its next run.
     place.services.memories.added.fetch_add(1, Ordering::Release);

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use writ_memory::contradiction::contradiction_of;
+use writ_memory::contradiction::{contradiction_of, contradiction_pattern};
 use writ_memory::links::names_in;
 use writ_memory::window::find_window;
 use writ_memory::words::fold_whole;
 use writ_store::batch::{NewMemory, Op};
 use writ_store::memory::{
-    Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind, Secrets,
+    MAX_ENTITIES, Memory, MemoryOp, MemoryQuestion, MemorySource, MemoryStatus, MemoryTraits, QuestionKind,
 };
 use writ_store::reads::MemoryReads as _;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
@@ -46,6 +48,17 @@ const ORDERS: &[&str] = &[
     "du musst",
 ];
 
+/// Returns the fact that a memory is as it is, or is forgotten.
+pub(crate) fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
+    Fact::Remembered {
+        memory: id,
+        forgotten,
+        trust: item.trust,
+        taint: item.taint,
+        text: Digest::of_bytes(item.text.as_bytes()),
+    }
+}
+
 /// Returns the operations that store a memory, and the questions that it raises.
 ///
 /// # Errors
@@ -57,7 +70,10 @@ pub(crate) async fn remember_ops(
     traits: MemoryTraits,
     now: Timestamp,
 ) -> Result<(Vec<Op>, MemoryStatus), EngineError> {
-    let mut traits = MemoryTraits { entities: names_in(&item.text), ..traits };
+    // The names that the caller gives come first: there is room for so many.
+    let mut traits = traits;
+    traits.entities.extend(names_in(&item.text));
+    traits.entities.truncate(MAX_ENTITIES);
     let window = find_window(&item.text, &services.config.time_zone, now);
     traits.happened = traits.happened.or(window.map(|(window, _)| window.start).filter(|start| *start < now));
     let mut questions = Vec::new();
@@ -72,9 +88,11 @@ pub(crate) async fn remember_ops(
         }
     }
     let new = Memory { id, item: item.clone(), at: now, entry: None, traits: traits.clone(), row: 0 };
-    let hits =
-        services.journal.store.search_memory(&item.text, item.session, Secrets::Told, COMPARED).await?;
-    for older in hits.into_iter().map(|hit| hit.memory) {
+    let older = match contradiction_pattern(&new) {
+        Some(pattern) => services.journal.store.memories_fitting(&pattern, item.session, COMPARED).await?,
+        None => Vec::new(),
+    };
+    for older in older {
         let Some(contradiction) = contradiction_of(&older, &new) else { continue };
         // What others have written asks nothing about the owner's own words, it waits.
         if older.item.trust != MemoryTrust::Working && item.trust == MemoryTrust::Working {

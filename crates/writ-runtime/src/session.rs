@@ -70,6 +70,8 @@ pub(crate) const WORK_ITEM: &str = "work_item";
 pub(crate) const TITLE: &str = "title";
 /// The key of a session's metadata with the named agent that answers in it.
 pub(crate) const AGENT: &str = "agent";
+/// The key of a session's metadata with its topics.
+pub(crate) const TOPICS: &str = "topics";
 /// The key of a session's metadata with the session and the turn that it was copied from.
 pub(crate) const FORKED_FROM: &str = "forked_from";
 

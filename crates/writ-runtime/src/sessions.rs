@@ -24,7 +24,7 @@ use crate::session::{
     ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM,
     GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget,
     SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState, SessionSubscriptions,
-    SessionTerms, Surface, TITLE, TitleRecord, WORK_ITEM,
+    SessionTerms, Surface, TITLE, TOPICS, TitleRecord, WORK_ITEM,
 };
 use crate::subscription;
 
@@ -201,6 +201,7 @@ impl Sessions {
             paused: flag(BUDGET_PAUSED),
         };
         let pins = row.metadata.get(CONTEXT_PINS).and_then(|rows| serde_json::from_value(rows.clone()).ok());
+        let topics = row.metadata.get(TOPICS).and_then(|topics| serde_json::from_value(topics.clone()).ok());
         let state = SessionState {
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
@@ -221,7 +222,11 @@ impl Sessions {
             },
             gates: gates_of(&row.metadata),
             budget,
-            context: SessionContext { pins: pins.unwrap_or_default(), ..SessionContext::default() },
+            context: SessionContext {
+                pins: pins.unwrap_or_default(),
+                topics: topics.unwrap_or_default(),
+                ..SessionContext::default()
+            },
             ..SessionState::default()
         };
         let session = Arc::new(Session::new(id, terms, state));

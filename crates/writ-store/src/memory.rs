@@ -32,7 +32,8 @@ pub use terms::Unsearchable;
 pub(crate) use terms::extra_terms;
 pub use vectors::{MAX_MODEL_BYTES, NewVector, StoredCode, StoredVector, VectorSpace};
 pub(crate) use vectors::{codes_after, spaces, unembedded, vectors_of_rows};
-pub(crate) use words::word_candidates;
+pub use words::{WordPattern, WordTerm};
+pub(crate) use words::{memories_fitting, word_candidates};
 pub use writ_types::api::memory::{MemorySource, MemoryStatus, QuestionKind};
 
 /// Something that is remembered.
@@ -271,19 +272,28 @@ pub(crate) fn read_memory(conn: &Connection, memory: MemoryId) -> Result<Option<
     query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode_memory)
 }
 
-pub(crate) fn memories_of_kind(
+/// Returns the memories that are in every context, at most so many of each kind.
+pub(crate) fn pinned_memories(
     conn: &Connection,
-    kind: MemoryKind,
     secrets: Secrets,
     limit: usize,
 ) -> Result<Vec<Memory>, StoreError> {
-    // What others have written is never pinned.
+    // What others have written is never pinned, and a preference only with the owner's word.
     let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
-               AND status = 'active' AND taint <> 'external'
-               AND (kind <> 'preference' OR trust <> 'working')
-               ORDER BY n DESC LIMIT ?3";
-    let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
-    query(conn, sql, params, decode_memory)
+               AND status = 'active' AND taint <> 'external' AND (trust <> 'working' OR ?3)
+               ORDER BY n DESC LIMIT ?4";
+    let mut pinned = Vec::new();
+    for kind in [MemoryKind::Profile, MemoryKind::Preference] {
+        let unconfirmed = kind == MemoryKind::Profile;
+        let values = params![
+            to_name("memory kind", &kind)?,
+            secrets == Secrets::Told,
+            unconfirmed,
+            codec::limit(limit)
+        ];
+        pinned.extend(query(conn, sql, values, decode_memory)?);
+    }
+    Ok(pinned)
 }
 
 // === impl Memory ===

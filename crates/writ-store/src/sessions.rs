@@ -292,6 +292,25 @@ pub(crate) fn search_chronicle(
     Ok(ChronicleHits { rows: found, more: false })
 }
 
+/// Reads what users have said since a time in conversations of the surfaces, newest first.
+pub(crate) fn said_since(
+    conn: &Connection,
+    since: Timestamp,
+    surfaces: &[String],
+    limit: usize,
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    // The role stands first in a message, and most rows are of others: only the beginning of these is compared.
+    let sql = "SELECT c.* FROM (SELECT * FROM chronicle ORDER BY n DESC LIMIT ?1) c JOIN session s ON s.id = c.session
+               WHERE c.at >= ?2 AND substr(c.message, 1, 14) = '{\"role\":\"user\"'
+                   AND json_extract(s.metadata, '$.deleted_at') IS NULL
+                   AND coalesce(json_extract(s.metadata, '$.relayed'), 0) = 0
+                   AND coalesce(json_extract(s.metadata, '$.surface'), 'local') IN (SELECT value FROM json_each(?3))
+               ORDER BY c.n DESC LIMIT ?4";
+    let surfaces = codec::to_json("surfaces", &surfaces)?;
+    let most = codec::limit(MAX_SEARCHED);
+    query(conn, sql, params![most, since.as_millis(), surfaces, codec::limit(limit)], decode_chronicle)
+}
+
 /// Reads messages of a session's history after a number, oldest first.
 pub(crate) fn chronicle_page(
     conn: &Connection,

@@ -29,6 +29,8 @@ mod sandbox;
 
 mod memory;
 
+mod recall;
+
 mod ledger;
 
 mod commit;
@@ -93,6 +95,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("mcp", mcp::measure),
     ("sandbox", sandbox::measure),
     ("memory", memory::measure),
+    ("recall", recall::measure),
     ("ledger", ledger::measure),
     ("presence", presence::measure),
     ("proxy", proxy::measure),

@@ -306,7 +306,7 @@ fn mask_if(is_masked: bool, messages: Vec<Arc<ChatMessage>>) -> Vec<Arc<ChatMess
     if is_masked { messages.into_iter().map(old::mask_results).collect() } else { messages }
 }
 
-/// Returns the history as it is shown: results masked by their age, and trivial messages dropped, where room is scarce.
+/// Returns the history as it is shown, without other topics than the one in force: results masked by their age, and trivial messages dropped, where room is scarce.
 fn history_units(
     seed: &ContextSeed,
     Showing { most_chars, results, mask_after }: Showing,
@@ -319,6 +319,10 @@ fn history_units(
     let units = groups.into_iter().filter_map(|group| {
         // A call is not shown without its results: pinning one of them pins all.
         let pinned = group.has_place(&seed.pinned_places);
+        // A step and its results are of the topic in which it began.
+        if !pinned && seed.hidden_places.binary_search(&group.place).is_ok() {
+            return None;
+        }
         if is_scarce && !pinned && group.messages.iter().all(|message| old::is_trivial(message)) {
             return None;
         }

@@ -35,6 +35,7 @@ impl ContextParts {
             history_rows: None,
             carried: Vec::new(),
             pinned_places: Vec::new(),
+            hidden_places: Vec::new(),
             workspace: Vec::new(),
             setting: None,
             rehydrated: false,

@@ -257,6 +257,23 @@ fn the_oldest_history_and_the_least_relevant_memory_leave_first() {
     assert_eq!(words.last().map(String::as_str), Some("now"));
 }
 
+/// Rows: SIL-346 (in part: messages of an inactive topic are out of the request, though there is room, with the results of their calls)
+#[test]
+fn messages_of_another_topic_are_not_shown_and_pinned_ones_are() {
+    let [calls, results] = exchange("c1", 50);
+    let user = |text| said(Role::User, text);
+    let history = vec![user("about roses"), calls, results, user("about taxes"), user("about roses again")];
+    let shown = |hidden: Vec<usize>, pinned: Vec<usize>| {
+        let seed =
+            ContextSeed { hidden_places: hidden, pinned_places: pinned, ..with_history(history.clone()) };
+        let made = assemble_context(&ContextConfig::default(), &seed, &[], &[], OUTPUT).expect("fits");
+        made.items.iter().filter_map(|item| item.place).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(vec![], vec![]), [0, 1, 3, 4]);
+    assert_eq!(shown(vec![0, 1, 2, 4], vec![]), [3]);
+    assert_eq!(shown(vec![0, 1, 2, 4], vec![2]), [1, 3], "a pinned result brings its call");
+}
+
 #[test]
 fn memory_within_its_share_outlives_history() {
     let history = vec![said(Role::User, &tokens(96)); 8];

@@ -219,6 +219,7 @@ pub(crate) fn seed() -> ContextSeed {
         history_rows: None,
         carried: Vec::new(),
         pinned_places: Vec::new(),
+        hidden_places: Vec::new(),
         workspace: Vec::new(),
         setting: None,
         rehydrated: false,

@@ -5,7 +5,7 @@ use writ_types::api::budget::BudgetBy;
 use writ_types::id::SessionId;
 
 /// `writ context …`.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ContextCommand {
     /// Show what the model of a session sees, and what each part costs
     Show(SessionChoice),
@@ -23,6 +23,17 @@ pub(crate) enum ContextCommand {
     Unpin {
         /// Its number
         row: u64,
+        /// The session
+        #[command(flatten)]
+        choice: SessionChoice,
+    },
+    /// Show the topics of a session, or change to one: what belongs to others is not in its context
+    Topic {
+        /// The topic that what follows is about; a new name makes a new topic
+        name: Option<String>,
+        /// What follows is about no topic
+        #[arg(long, conflicts_with = "name")]
+        none: bool,
         /// The session
         #[command(flatten)]
         choice: SessionChoice,

@@ -4,6 +4,7 @@ use writ_inspect::show::escape_line;
 use writ_runtime::methods::{self as m, SessionsList};
 use writ_types::api::context::{
     CompactionOutcome, CompactionSummary, ContextDiff, ContextPin, ContextPins, ContextView, MessageState,
+    SessionTopicList, TopicChoice,
 };
 use writ_types::api::session::{SessionFilter, SessionName};
 use writ_types::error::Exit;
@@ -41,6 +42,12 @@ pub(crate) fn run_context(context: &Context, command: ContextCommand) -> Result<
                 let SessionName { session } = name_session(&mut client, choice).await?;
                 let pins = client.ask::<m::ContextUnpin>(&ContextPin { session, row }).await?;
                 context.out.print_either(&pins, describe_pins)
+            }
+            ContextCommand::Topic { name, none, choice } => {
+                let SessionName { session } = name_session(&mut client, choice).await?;
+                let choice = TopicChoice { session, topic: name, leave: none };
+                let topics = client.ask::<m::ContextTopic>(&choice).await?;
+                context.out.print_either(&topics, describe_topics)
             }
             ContextCommand::Compact(choice) => {
                 let name = name_session(&mut client, choice).await?;
@@ -147,6 +154,16 @@ fn describe_diff(diff: &ContextDiff) -> Vec<String> {
         };
         format!("#{:<7} {state:<11} {}", message.row, escape_line(&message.begins))
     }));
+    lines
+}
+
+fn describe_topics(list: &SessionTopicList) -> Vec<String> {
+    let mut lines = vec![match &list.topic {
+        Some(topic) => format!("about {}", escape_line(topic)),
+        None => "about no topic".to_owned(),
+    }];
+    let others = list.topics.iter().filter(|topic| list.topic.as_ref() != Some(topic));
+    lines.extend(others.map(|topic| format!("not shown: {}", escape_line(topic))));
     lines
 }
 

@@ -561,3 +561,62 @@ fn a_session_that_has_spent_its_money_stops_and_is_renewed_where_its_owner_is() 
     });
     handed.end();
 }
+
+/// Messages and memories of one topic are neither in the requests nor among the memories of another, and come back with it; those of
+/// no topic are always there. The topic outlives a restart.
+///
+/// Rows: SIL-346
+#[test]
+fn a_topic_holds_its_messages_and_memories() {
+    let script = |request: &ParsedRequest| {
+        let text = request.last_user_text();
+        if let Some(fact) = text.strip_prefix("store: ")
+            && request.results().next().is_none()
+        {
+            return Reply::call("memory_store", json!({ "text": fact }));
+        }
+        let words = ["heron", "roses", "invoices", "twice a week", "in triplicate"];
+        let raw = request.raw.to_string();
+        Reply::text(&words.into_iter().filter(|word| raw.contains(word)).collect::<Vec<_>>().join(", "))
+    };
+    let mut handed = TestEngine::new("", |_| script);
+    let topic = async |handed: &TestEngine, params: Value| {
+        handed.call("context.topic", params).await.expect("a list")
+    };
+    let session = handed.runtime.block_on(async {
+        let (session, ..) = handed.send(None, "one", "The code name is heron").await;
+        let changed = topic(&handed, json!({ "session": session, "topic": " Garden " })).await;
+        assert_eq!(changed, json!({ "session": session, "topic": "garden", "topics": ["garden"] }));
+        handed.send(Some(session), "two", "We speak of roses").await;
+        let (other, ..) = handed.send(None, "x", "a conversation of its own, without topics").await;
+        topic(&handed, json!({ "session": other, "topic": "garden" })).await;
+        handed.send(Some(other), "y", "store: The watering is due twice a week").await;
+        topic(&handed, json!({ "session": other, "topic": "office" })).await;
+        handed.send(Some(other), "z", "store: The watering of plants there is billed in triplicate").await;
+        topic(&handed, json!({ "session": session, "topic": "office" })).await;
+        let (_, _, seen) = handed.send(Some(session), "three", "invoices arrive").await;
+        assert_eq!(seen, "heron, invoices");
+        let (_, _, seen) = handed.send(Some(session), "four", "When is the watering due?").await;
+        assert_eq!(seen, "heron, invoices, in triplicate", "the memory of the garden is not brought");
+        session
+    });
+    handed = handed.restarted();
+    handed.runtime.block_on(async {
+        let shown = handed.call("context.show", json!({ "session": session })).await.expect("shown");
+        assert_eq!(shown["topic"], "office");
+        topic(&handed, json!({ "session": session, "topic": "garden" })).await;
+        let (_, _, seen) = handed.send(Some(session), "five", "When is the watering due?").await;
+        assert_eq!(seen, "heron, roses, twice a week");
+        let left = topic(&handed, json!({ "session": session, "leave": true })).await;
+        assert_eq!(left, json!({ "session": session, "topic": null, "topics": ["garden", "office"] }));
+        let (_, _, seen) = handed.send(Some(session), "six", "And now?").await;
+        assert_eq!(seen, "heron");
+        for wrong in [
+            json!({ "session": session, "topic": "#x" }),
+            json!({ "session": session, "topic": "x", "leave": true }),
+        ] {
+            assert!(handed.call("context.topic", wrong).await.is_err());
+        }
+    });
+    handed.end();
+}

@@ -80,6 +80,7 @@ fn what_is_not_equal_is_not_merged() {
 }
 
 /// Rows: SIL-393 (in part: old unused rows go, recent ones stay)
+/// Rows: WIN-332 (in part: what was not used for 61 days is archived, what was not for 59 stays)
 #[test]
 fn old_memories_without_use_are_put_aside() {
     let aged = |n, text: &str, days: u32| {

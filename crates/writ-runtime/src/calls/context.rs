@@ -112,7 +112,10 @@ pub(super) async fn show_context(services: &Services, name: SessionName) -> Resu
     let used = next.assembled.total_tokens();
     let items = context_items(&next, &cost);
     let context = &next.config.context;
-    let pins = next.session.state().context.pins.iter().copied().collect();
+    let (pins, topic) = {
+        let state = next.session.state();
+        (state.context.pins.iter().copied().collect(), state.context.topics.active().map(str::to_owned))
+    };
     Ok(ContextView {
         session: next.session.id,
         model,
@@ -128,6 +131,7 @@ pub(super) async fn show_context(services: &Services, name: SessionName) -> Resu
         items: items.into_iter().take(MAX_ITEMS).collect(),
         evicted: next.assembled.evicted,
         pins,
+        topic,
         compactions: compactions.into_iter().map(summary_of).collect(),
         recalled: next.session.state().context.recalled.clone(),
     })

@@ -20,8 +20,6 @@ use writ_types::api::memory::{
     MemoryPage, MemoryPageQuery, MemoryQuery, MemoryQuestionRow, MemoryUndoing, NewFact, PendingMemories,
     ShownMemory, VectorCount,
 };
-use writ_types::digest::Digest;
-use writ_types::entry::Fact;
 use writ_types::frame::MAX_FRAME_BYTES;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
@@ -30,7 +28,7 @@ use writ_types::unit::Timestamp;
 use super::MAX_LISTED;
 use crate::error::EngineError;
 use crate::recall::{MemoryQuestionText, configured_embedder, find_memories};
-use crate::remembering::remember_ops;
+use crate::remembering::{remember_ops, remembered};
 use crate::services::Services;
 
 /// Memories of one part of an export: their texts fit into a frame many times.
@@ -103,17 +101,6 @@ fn check_text(method: &str, text: &str) -> Result<(), EngineError> {
 pub(super) async fn existing(services: &Services, method: &str, id: MemoryId) -> Result<Memory, EngineError> {
     let found = services.journal.store.memory(id).await?;
     found.ok_or_else(|| wrong(method, &format!("there is no memory {id}")))
-}
-
-/// Returns the fact that a memory is as it is, or is forgotten.
-pub(super) fn remembered(id: MemoryId, item: &Remember, forgotten: bool) -> Fact {
-    Fact::Remembered {
-        memory: id,
-        forgotten,
-        trust: item.trust,
-        taint: item.taint,
-        text: Digest::of_bytes(item.text.as_bytes()),
-    }
 }
 
 /// Shows a memory with what it is linked with.

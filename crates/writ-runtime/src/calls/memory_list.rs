@@ -8,8 +8,9 @@ use writ_store::reads::MemoryReads as _;
 use writ_types::api::memory::{MemoryChanges, MemoryFilter, MemoryHits, MemoryName};
 
 use super::MAX_LISTED;
-use super::memory::{changed, existing, found_memory, remembered, wrong};
+use super::memory::{changed, existing, found_memory, wrong};
 use crate::error::EngineError;
+use crate::remembering::remembered;
 use crate::services::Services;
 
 /// Lists the memories that are found, newest first.

@@ -14,7 +14,7 @@ use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::UsageReads as _;
-use writ_types::action::{ActionKind, MemoryKind};
+use writ_types::action::ActionKind;
 use writ_types::id::TurnId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
@@ -30,7 +30,7 @@ use crate::services::Services;
 use crate::session::{BUDGET_BASE, Interrupt, MAX_INTERRUPTS, Session};
 use crate::{budget, compaction, subscriptions};
 
-/// The largest number of memories about the owner that are pinned.
+/// The largest number of memories about the owner that are pinned, and of confirmed preferences.
 const PROFILE_LIMIT: usize = 8;
 
 /// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
@@ -146,6 +146,7 @@ async fn set_history(
 ) -> Result<(), EngineError> {
     seed.history_rows = history.rows();
     seed.pinned_places = compaction::pinned_places(session, &history.numbers);
+    seed.hidden_places = session.state().context.topics.hidden_places(&history.numbers);
     seed.carried = compaction::carried_items(services, session, history.compaction.as_ref()).await?;
     Ok(())
 }
@@ -165,7 +166,7 @@ pub(crate) async fn seed(
     };
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
-    let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
+    let pinned = recalls.then(|| (secrets(services), PROFILE_LIMIT));
     let store = (&services.journal.store, &services.sessions.histories);
     // A step knows what its message says, and nothing of the steps before it.
     let mut history = if profile.is_step {
@@ -195,6 +196,7 @@ pub(crate) async fn seed(
         history_rows: None,
         carried: Vec::new(),
         pinned_places: Vec::new(),
+        hidden_places: Vec::new(),
         workspace: Vec::new(),
         setting: Some(setting(services, session)),
         rehydrated,
@@ -216,7 +218,12 @@ fn setting(services: &Services, session: &Session) -> String {
         .project()
         .map(writ_inspect::show::escape_line)
         .map(|path| format!(" The project is the folder \"{path}\"."));
-    format!("[Now] {now}.{}", folder.unwrap_or_default())
+    let topic = session.state().context.topics.active().map(|topic| {
+        format!(
+            " The conversation is about the topic \"{topic}\": what was said about other topics is not shown."
+        )
+    });
+    format!("[Now] {now}.{}{}", folder.unwrap_or_default(), topic.unwrap_or_default())
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's

@@ -15,6 +15,7 @@ use crate::error::EngineError;
 use crate::recall::{MemoryQuestionText, find_memories};
 use crate::services::Services;
 use crate::session::Session;
+use crate::topics::SessionTopics;
 use crate::{model, trace};
 
 /// The longest text of one memory in a context, in characters: eight of them have some thousand tokens.
@@ -26,7 +27,10 @@ const MAX_REASONS: usize = 50;
 /// The most characters of the beginning of such a memory.
 const MAX_BEGINNING: usize = 160;
 
-/// Returns the memories that fit a text best; none in a session that may not recall.
+/// The memories that are found for each that is wanted, where a session has topics.
+const OF_OTHER_TOPICS: usize = 4;
+
+/// Returns the memories that fit a text best, without those of other topics than the session's; none in a session that may not recall.
 ///
 /// # Errors
 ///
@@ -39,7 +43,8 @@ pub(super) async fn recall(
     if !session.grants().kinds.contains_key(&ActionKind::Recall) {
         return Ok(Vec::new());
     }
-    let limit = services.memories.settings.config.recall_limit;
+    let limit = usize::try_from(services.memories.settings.config.recall_limit).unwrap_or(usize::MAX);
+    let topics = session.state().context.topics.clone();
     let question = MemoryQuestionText {
         text: query,
         secret: session.state().secrecy.secret,
@@ -47,10 +52,13 @@ pub(super) async fn recall(
         secrets: model::secrets(services),
         // A message that names a day may be about something else besides.
         beyond: BeyondWindow::Found,
-        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        // Some of them may be of other topics.
+        limit: if topics == SessionTopics::default() { limit } else { limit.saturating_mul(OF_OTHER_TOPICS) },
     };
     let search = async { find_memories(services, question).await.map(|found| found.hits) };
-    let hits = trace::memory_search(search).await?;
+    let mut hits = trace::memory_search(search).await?;
+    hits.retain(|hit| topics.shows_memory(&hit.memory));
+    hits.truncate(limit);
     if !hits.is_empty() {
         let (rows, at) = (hits.iter().map(|hit| hit.memory.row).collect(), services.journal.clock.now());
         let used = Op::Memory(MemoryOp::Used { rows, at });

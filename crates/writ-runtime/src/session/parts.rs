@@ -17,6 +17,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use super::{TITLE, WaitingGate};
 use crate::subscription::Subscription;
+use crate::topics::SessionTopics;
 
 /// The authorities of a session apart from those of the turns that run.
 #[derive(Debug, Default)]
@@ -101,6 +102,8 @@ impl SessionBudget {
 pub(crate) struct SessionContext {
     /// Rows of the history that stay in it.
     pub(crate) pins: BTreeSet<u64>,
+    /// Its topics.
+    pub(crate) topics: SessionTopics,
     /// The memories that its last message brought.
     pub(crate) recalled: Vec<RecallReason>,
 }

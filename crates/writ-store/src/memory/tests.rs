@@ -77,6 +77,8 @@ fn external_content_is_never_verified() {
 /// Importance is in thousandths; a kind that is none has no name. Reading and using a memory leave its time as it was.
 ///
 /// Rows: SIL-090
+/// Rows: WIN-195 (in part: kind, text and source of a memory; a kind or status that is none is refused)
+/// Rows: WIN-208 (in part: a memory and its status are written; the status of one that is not there is an error)
 #[test]
 fn a_memory_is_read_as_it_was_stored_and_what_cannot_be_one_is_refused() {
     let home = TestHome::new().with_session(1);
@@ -104,8 +106,32 @@ fn a_memory_is_read_as_it_was_stored_and_what_cannot_be_one_is_refused() {
     assert!(home.try_commit(vec![Op::Remember(Box::new(too_much))]).is_err());
     assert!(serde_json::from_str::<MemoryKind>("\"rumour\"").is_err());
     let conn = Connection::open(home.path()).expect("opens");
-    let sql = "UPDATE memory SET importance = -100";
-    assert!(conn.execute(sql, []).is_err(), "the database refuses it too");
+    for sql in [
+        "UPDATE memory SET importance = -100",
+        "UPDATE memory SET status = 'lost'",
+        "UPDATE memory SET source = 'page'",
+        "UPDATE memory SET kind = NULL",
+        "UPDATE memory SET text = NULL",
+        "UPDATE memory SET source = NULL",
+    ] {
+        assert!(conn.execute(sql, []).is_err(), "the database refuses it too: {sql}");
+    }
+    let archive = |n| {
+        let change = MemoryChange::Status(MemoryStatus::Archived);
+        Op::Memory(MemoryOp::Change {
+            memory: memory(n, "", None).id,
+            change,
+            batch: "b".to_owned(),
+            at: at(99),
+        })
+    };
+    assert!(home.try_commit(vec![archive(77)]).is_err(), "there is none");
+    home.commit(vec![archive(1)]);
+    let archived = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
+    assert_eq!(
+        (archived.traits.status, archived.traits.source),
+        (MemoryStatus::Archived, MemorySource::Agent)
+    );
 }
 
 /// What is secret comes back as secret, by search, by id and by kind; what an older database remembers is not.
@@ -114,7 +140,10 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     let home = TestHome::new();
     let mut secret = memory(1, "the diagnosis is known", None);
     secret.item.secret = true;
-    home.commit(vec![Op::Remember(Box::new(secret)), remember(2, "the doctor is known", None)]);
+    secret.item.memory_kind = MemoryKind::Profile;
+    let mut open = memory(2, "the doctor is known", None);
+    open.item.memory_kind = MemoryKind::Profile;
+    home.commit(vec![Op::Remember(Box::new(secret)), Op::Remember(Box::new(open))]);
     let hits = home.store.blocking().search_memory("known", None, Secrets::Told, 10).expect("searches");
     let mut found: Vec<(String, bool)> =
         hits.into_iter().map(|hit| (hit.memory.item.text, hit.memory.item.secret)).collect();
@@ -125,16 +154,16 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     );
     let kept = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
     assert!(kept.item.secret);
-    let facts = home.store.blocking().memories_of_kind(MemoryKind::Fact, Secrets::Told, 5).expect("reads");
+    let facts = home.store.blocking().pinned_memories(Secrets::Told, 5).expect("reads");
     assert_eq!(facts.iter().map(|row| row.item.secret).collect::<Vec<_>>(), [false, true], "newest first");
     let mut newer = memory(3, "the address is known known", None);
     newer.item.secret = true;
+    newer.item.memory_kind = MemoryKind::Profile;
     home.commit(vec![Op::Remember(Box::new(newer))]);
     let kept = |limit| {
         let hits =
             home.store.blocking().search_memory("known", None, Secrets::Kept, limit).expect("searches");
-        let facts =
-            home.store.blocking().memories_of_kind(MemoryKind::Fact, Secrets::Kept, limit).expect("reads");
+        let facts = home.store.blocking().pinned_memories(Secrets::Kept, limit).expect("reads");
         assert_eq!(hits.len(), facts.len());
         hits.into_iter().map(|hit| hit.memory.item.text).collect::<Vec<_>>()
     };
@@ -381,17 +410,37 @@ fn memories_of_a_span_are_those_that_were_stored_or_happened_in_it() {
     assert_eq!(found, [memory(2, "", None).id, memory(3, "", None).id]);
 }
 
+/// Rows: SIL-395 (in part: a preference that the owner has confirmed is in every context, one that waits is not)
 #[test]
-fn the_profile_is_found_by_kind() {
+fn the_profile_and_confirmed_preferences_are_pinned() {
     let home = TestHome::new();
-    let mut profile = memory(1, "the owner is called Ann", None);
-    profile.item.memory_kind = MemoryKind::Profile;
-    home.commit(vec![Op::Remember(Box::new(profile)), remember(2, "a fact", None)]);
-    let rows = home.store.blocking().memories_of_kind(MemoryKind::Profile, Secrets::Told, 5).expect("reads");
-    assert_eq!(
-        rows.iter().map(|row| row.item.text.as_str()).collect::<Vec<_>>(),
-        ["the owner is called Ann"]
-    );
+    let new = |n, text, kind, trust| {
+        let mut new = memory(n, text, None);
+        (new.item.memory_kind, new.item.trust) = (kind, trust);
+        new
+    };
+    let mut waiting = new(4, "tea at three", MemoryKind::Preference, MemoryTrust::Working);
+    waiting.traits.status = MemoryStatus::Pending;
+    let memories = [
+        new(1, "the owner is called Ann", MemoryKind::Profile, MemoryTrust::Working),
+        new(2, "answer in German", MemoryKind::Preference, MemoryTrust::Verified),
+        new(3, "an agent has concluded it", MemoryKind::Preference, MemoryTrust::Working),
+        waiting,
+        new(5, "a fact", MemoryKind::Fact, MemoryTrust::Verified),
+    ];
+    home.commit(memories.into_iter().map(|memory| Op::Remember(Box::new(memory))).collect());
+    let pinned = || {
+        let rows = home.store.blocking().pinned_memories(Secrets::Told, 5).expect("reads");
+        rows.into_iter().map(|row| row.item.text).collect::<Vec<_>>()
+    };
+    assert_eq!(pinned(), ["the owner is called Ann", "answer in German"]);
+    let change = |change| {
+        let (memory, batch) = (memory(4, "", None).id, "confirm".to_owned());
+        Op::Memory(MemoryOp::Change { memory, change, batch, at: at(9) })
+    };
+    let status = MemoryChange::Status(MemoryStatus::Active);
+    home.commit(vec![change(status), change(MemoryChange::Trust(MemoryTrust::Verified))]);
+    assert_eq!(pinned(), ["the owner is called Ann", "tea at three", "answer in German"]);
 }
 
 /// Rows: WIN-202 (in part: what is syntax of FTS5 is words, and no error)

@@ -6,9 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, params};
+use writ_types::id::SessionId;
 
 use super::scope::{IN_SCOPE, MemoryScope, readable_rows};
 use super::terms::Query;
+use super::{Memory, decode_memory};
 use crate::codec;
 use crate::error::StoreError;
 
@@ -26,6 +28,82 @@ const MAX_SCANNED: usize = 30_000;
 
 /// The two indexes: words, and pieces of words.
 const INDEXES: [&str; 2] = ["memory_fts", "memory_terms"];
+
+/// The rows that fit a pattern of which the active ones of a session are taken.
+const MAX_FITTING: usize = 1_000;
+
+/// A word that is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordTerm {
+    word: String,
+    /// Words that only begin so are found too.
+    is_beginning: bool,
+}
+
+impl WordTerm {
+    /// Returns the term of a word and its forms, as the index has them.
+    pub fn exact(word: &str) -> Self {
+        Self { word: word.to_owned(), is_beginning: false }
+    }
+
+    /// Returns the term of all words with this beginning.
+    pub fn beginning(word: &str) -> Self {
+        Self { word: word.to_owned(), is_beginning: true }
+    }
+
+    /// Writes it as FTS5 reads it: quoted, so that nothing in it is syntax.
+    fn expression(&self) -> String {
+        let quoted = format!("\"{}\"", self.word.replace('"', " "));
+        if self.is_beginning { format!("{quoted} *") } else { quoted }
+    }
+}
+
+/// The words that a memory has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordPattern {
+    /// Alternatives, of which one is met: each is a list of groups, and of each group one term is in the memory.
+    pub alternatives: Vec<Vec<Vec<WordTerm>>>,
+}
+
+impl WordPattern {
+    /// Writes it as FTS5 reads it; `None`: there is no word.
+    fn expression(&self) -> Option<String> {
+        let group = |terms: &Vec<WordTerm>| {
+            let terms: Vec<String> = terms.iter().map(WordTerm::expression).collect();
+            format!("({})", terms.join(" OR "))
+        };
+        let alternatives = self.alternatives.iter().filter(|groups| !groups.is_empty());
+        let alternatives: Vec<String> = alternatives
+            .map(|groups| format!("({})", groups.iter().map(group).collect::<Vec<_>>().join(" AND ")))
+            .collect();
+        (!alternatives.is_empty()).then(|| alternatives.join(" OR "))
+    }
+}
+
+/// Returns active memories of a session, or of none, that fit a pattern, newest first.
+pub(crate) fn memories_fitting(
+    conn: &Connection,
+    pattern: &WordPattern,
+    session: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<Memory>, StoreError> {
+    let Some(expression) = pattern.expression() else { return Ok(Vec::new()) };
+    let session = session.map(|id| id.to_string());
+    let mut found: BTreeMap<i64, Memory> = BTreeMap::new();
+    for index in INDEXES {
+        let sql = format!(
+            "SELECT m.* FROM
+                 (SELECT rowid AS n FROM {index} WHERE {index} MATCH ?1 ORDER BY rowid DESC LIMIT {MAX_FITTING}) f
+                 CROSS JOIN memory m ON m.n = f.n
+             WHERE m.status = 'active' AND m.session IS ?2 ORDER BY f.n DESC LIMIT ?3"
+        );
+        let values = params![expression, session, codec::limit(limit)];
+        found.extend(
+            codec::query(conn, &sql, values, decode_memory)?.into_iter().map(|memory| (memory.row, memory)),
+        );
+    }
+    Ok(found.into_values().rev().take(limit).collect())
+}
 
 /// Returns rows of a scope with their score by BM25, larger is better; best first.
 pub(crate) fn word_candidates(

@@ -3,7 +3,6 @@
 use std::future::Future;
 
 use serde_json::Value;
-use writ_types::action::MemoryKind;
 use writ_types::id::{AttemptId, KeyId, MemoryId, SessionId};
 use writ_types::unit::Timestamp;
 
@@ -13,7 +12,7 @@ use crate::error::StoreError;
 use crate::keys::{self, IssuedKey, OrderRow};
 use crate::memory::{
     self, ChangeBatch, Memory, MemoryHit, MemoryScope, MemoryStats, MemoryStatus, OpenQuestion, QuestionKind,
-    Secrets, StoredCode, StoredVector, VectorSpace,
+    Secrets, StoredCode, StoredVector, VectorSpace, WordPattern,
 };
 use crate::readers::BlockingReads;
 use crate::settings;
@@ -57,15 +56,19 @@ reads! {
         /// Returns a memory.
         fn memory(memory: MemoryId) -> Option<Memory> = brief |db| memory::read_memory(&db.conn, memory);
 
-        /// Returns the memories of one kind that belong to no session, newest first. `Profile` ones are pinned when a
-        /// session is opened.
-        fn memories_of_kind(kind: MemoryKind, secrets: Secrets, limit: usize) -> Vec<Memory> =
-            |db| memory::memories_of_kind(&db.conn, kind, secrets, limit);
+        /// Returns the memories that are in every context: facts about the owner, and preferences that the owner has confirmed;
+        /// the newest of each kind, the facts first.
+        fn pinned_memories(secrets: Secrets, limit: usize) -> Vec<Memory> =
+            |db| memory::pinned_memories(&db.conn, secrets, limit);
 
         /// Returns rows of a scope that have words of a text, best first, with BM25. Common words are left out where rarer
         /// ones find enough.
         fn word_candidates(text: &str, scope: MemoryScope, limit: usize) -> Vec<(i64, f64)> =
             |db| memory::word_candidates(&db.conn, &text, scope, limit);
+
+        /// Returns active memories of a session alone, or of none, that fit a pattern, newest first.
+        fn memories_fitting(pattern: &WordPattern, session: Option<SessionId>, limit: usize) -> Vec<Memory> =
+            |db| memory::memories_fitting(&db.conn, &pattern, session, limit);
 
         /// Returns the first of these rows that are in a scope, in their order.
         fn readable_rows(rows: &[i64], scope: MemoryScope, limit: usize) -> Vec<i64> =

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 
-use writ_types::action::MemoryKind;
 use writ_types::digest::Digest;
 use writ_types::frame::Numbered;
 use writ_types::id::{MessageId, SessionId, TurnId};
@@ -64,6 +63,11 @@ reads! {
         fn search_chronicle(words: &[String], limit: usize) -> ChronicleHits =
             |db| sessions::search_chronicle(&db.conn, &words, limit);
 
+        /// Returns what users have said since a time in conversations of these surfaces, newest first; nothing of deleted ones,
+        /// and of those in which others speak.
+        fn said_since(since: Timestamp, surfaces: &[String], limit: usize) -> Vec<ChronicleRow> =
+            |db| sessions::said_since(&db.conn, since, &surfaces, limit);
+
         /// Returns these rows of a session's history, in their order; those of other sessions are left out.
         fn chronicle_rows(session: SessionId, rows: &[u64]) -> Vec<ChronicleRow> =
             |db| sessions::chronicle_rows(&db.conn, session, &rows);
@@ -81,16 +85,16 @@ reads! {
             |db| compaction::read_all(&db.conn, session, limit);
 
         /// Returns what a turn begins with: the newest compaction, the messages of [`SessionReads::recent_after`] that it
-        /// does not stand for, and the memories of [`MemoryReads::memories_of_kind`](super::MemoryReads::memories_of_kind),
-        /// of which `None` names none.
-        fn turn_opening(session: SessionId, after: u64, limit: usize, pinned: Option<(MemoryKind, Secrets, usize)>)
+        /// does not stand for, and what [`MemoryReads::pinned_memories`](super::MemoryReads::pinned_memories) names; `None`: nothing of
+        /// that.
+        fn turn_opening(session: SessionId, after: u64, limit: usize, pinned: Option<(Secrets, usize)>)
             -> (Option<Compaction>, Vec<ChronicleRow>, Vec<Memory>) =
             |db| {
                 let compaction = compaction::read_newest(&db.conn, session)?;
                 let after = compaction.as_ref().map_or(0, |newest| newest.upto).max(after);
                 let messages = sessions::recent_after(&db.conn, session, after, limit)?;
                 let memories = match pinned {
-                    Some((kind, secrets, limit)) => memory::memories_of_kind(&db.conn, kind, secrets, limit)?,
+                    Some((secrets, limit)) => memory::pinned_memories(&db.conn, secrets, limit)?,
                     None => Vec::new(),
                 };
                 Ok((compaction, messages, memories))

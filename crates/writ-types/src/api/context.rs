@@ -39,6 +39,9 @@ pub struct ContextView {
     pub evicted: usize,
     /// The rows that are pinned.
     pub pins: Vec<u64>,
+    /// The topic in force, whose messages and memories alone are in the context besides those of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
     /// The compactions, newest first; at most 20.
     pub compactions: Vec<CompactionSummary>,
     /// The memories that the last message brought, best first, since the engine was started; at most 50.
@@ -153,6 +156,31 @@ pub struct ContextPin {
     pub session: SessionId,
     /// The row.
     pub row: u64,
+}
+
+/// A question about the topics of a session, or the order to change to one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TopicChoice {
+    /// The session.
+    pub session: SessionId,
+    /// The topic that what follows is about; it is new if it has no such name yet. None: nothing changes.
+    #[serde(default)]
+    pub topic: Option<String>,
+    /// True if what follows is about no topic.
+    #[serde(default)]
+    pub leave: bool,
+}
+
+/// The topics of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionTopicList {
+    /// The session.
+    pub session: SessionId,
+    /// The topic in force.
+    pub topic: Option<String>,
+    /// All topics, by name.
+    pub topics: Vec<String>,
 }
 
 /// The pins of a session.

@@ -1,5 +1,6 @@
 //! The example `bench` of `writ-cli`: what must be measured inside the product's crates.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +21,12 @@ pub(super) struct Measured {
 
 /// Runs one of its tasks; everything that it measured.
 pub(super) fn run(bench: &Bench, arguments: &[&str]) -> Result<Vec<Measured>> {
-    let output = Program::new(&bench.helper, arguments).output()?;
+    run_program(&bench.helper, arguments)
+}
+
+/// Runs a program that prints such lines.
+pub(super) fn run_program(program: &Path, arguments: &[&str]) -> Result<Vec<Measured>> {
+    let output = Program::new(program, arguments).output()?;
     ensure!(output.success, "bench {}: {}", arguments.join(" "), output.stderr.trim());
     let lines = output.stdout.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
     lines.collect()
