@@ -501,3 +501,79 @@ fn needs_userns_a_retry_is_for_as_much_money_again() {
     });
     engine.end();
 }
+
+/// An engine that ends within two steps: at its start the one goes on at once, and the other does not, since its approval was taken
+/// back. What was done is not done again.
+///
+/// Rows: SIL-041
+#[test]
+fn needs_userns_a_start_takes_up_what_was_under_way_and_is_still_approved() {
+    /// Less than the wait after which everything is looked at without a call.
+    const AT_ONCE: Duration = Duration::from_secs(25);
+    let (gate, asked) = (ReplyGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let (held, seen) = (gate.clone(), Arc::clone(&asked));
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            let name = ["first.txt", "second.txt", "third.txt"]
+                .into_iter()
+                .find(|name| request.last_user_text().contains(&format!("Write {name}.")))
+                .unwrap_or("none.txt");
+            if request.results().next().is_some() {
+                return Reply::text("written");
+            }
+            let mut seen = seen.lock().expect("whole");
+            seen.push(name);
+            let is_held = name != "first.txt" && seen.iter().filter(|seen| **seen == name).count() == 1;
+            let reply = write(name, "done");
+            if is_held { reply.with_fault(ReplyFault::SlowFirstByte(held.clone())) } else { reply }
+        }
+    });
+    let plan = |name: &str| {
+        one_file("{max_attempts: 1}")
+            .replace("one.txt", name)
+            .replace("id: one", &format!("id: {}", name.trim_end_matches(".txt")))
+    };
+    let [first, second, third] = engine.runtime.block_on(async {
+        let first = begin(&engine, &plan("first.txt"), None).await;
+        assert_eq!(until_at_rest(&engine, &first).await.summary.state, WorkState::Done);
+        let second = begin(&engine, &plan("second.txt"), None).await;
+        let third = begin(&engine, &plan("third.txt"), None).await;
+        until("both ask their models", async || (engine.server.connections_waiting() >= 2).then_some(()))
+            .await;
+        let ask = show(&engine, &third).await.summary.ask.expect("its approval");
+        engine.call("approvals.revoke", json!({ "ask": ask })).await.expect("taken back");
+        [first, second, third]
+    });
+    let engine = engine.restarted();
+    engine.runtime.block_on(async {
+        let count = || asked.lock().expect("whole").iter().filter(|name| **name == "second.txt").count();
+        let again = until("its model is asked again", async || (count() == 2).then_some(()));
+        tokio::time::timeout(AT_ONCE, again).await.expect("it is taken up at once");
+        let second = until_at_rest(&engine, &second).await;
+        assert_eq!(
+            (second.summary.state, verdicts(&second)),
+            (WorkState::Done, vec!["pass"]),
+            "{}",
+            second.report
+        );
+        // Its turn is tried again some times before that is given up.
+        let given_up = async || {
+            engine.clock.go_on(Duration::from_secs(10));
+            let shown = show(&engine, &third).await;
+            shown.summary.state.is_at_rest().then_some(shown)
+        };
+        let third = until("the other is given up", given_up).await;
+        assert_eq!(third.summary.state, WorkState::Stuck, "{}", third.report);
+        assert!(third.report.contains("the approval of its plan has ended"), "{}", third.report);
+        assert_eq!(show(&engine, &first).await.summary.state, WorkState::Done);
+    });
+    let asked = asked.lock().expect("whole").clone();
+    assert_eq!(asked.iter().filter(|name| **name == "first.txt").count(), 1, "{asked:?}");
+    assert_eq!(
+        asked.iter().filter(|name| **name == "second.txt").count(),
+        2,
+        "the call that was cut off, again"
+    );
+    gate.open();
+    engine.end();
+}
