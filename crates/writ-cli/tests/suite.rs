@@ -28,6 +28,9 @@ mod threats;
 #[path = "suite/crash.rs"]
 mod crash;
 
+#[path = "suite/crash_work.rs"]
+mod crash_work;
+
 #[path = "suite/races.rs"]
 mod races;
 

@@ -62,3 +62,6 @@ mod work;
 
 #[path = "suite/work_ends.rs"]
 mod work_ends;
+
+#[path = "suite/work_stories.rs"]
+mod work_stories;

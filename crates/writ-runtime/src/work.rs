@@ -59,9 +59,7 @@ type Driven = Arc<Mutex<BTreeMap<ItemId, bool>>>;
 /// Drives items until the engine drains.
 pub(crate) async fn run(services: Arc<Services>) {
     let driven = Driven::default();
-    for item in open_items(&services).await {
-        services.life.work.call_item(item);
-    }
+    call_open(&services).await;
     loop {
         let (woken, now) = (services.life.work.wake.notified(), services.journal.clock.now());
         for item in services.life.work.take() {
@@ -70,12 +68,20 @@ pub(crate) async fn run(services: Arc<Services>) {
         tokio::select! {
             () = services.life.draining.cancelled() => return,
             () = woken => {}
-            () = services.journal.clock.wait(now, LOOK_EVERY) => {
-                for item in open_items(&services).await {
-                    drive_soon(&services, &driven, item);
-                }
-            }
+            () = services.journal.clock.wait(now, LOOK_EVERY) => call_open(&services).await,
         }
+    }
+}
+
+/// Calls for a look at all open items. After a start their lanes may have messages from before, at which the dispatcher has not
+/// looked if it was first: it looks at lanes only once there is an item.
+async fn call_open(services: &Services) {
+    let items = open_items(services).await;
+    for item in &items {
+        services.life.work.call_item(*item);
+    }
+    if !items.is_empty() {
+        services.life.wake.notify_one();
     }
 }
 

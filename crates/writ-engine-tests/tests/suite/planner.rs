@@ -5,8 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use writ_runtime::engine::Join;
-use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use tokio::runtime::Runtime;
+use writ_models::Models;
+use writ_models::config::{ModelRole, ModelsConfig, ProviderKind, ProviderTable};
+use writ_runtime::engine::{Join, Joined};
+use writ_store::queue::EXECUTOR;
+use writ_store::reads::QueueReads as _;
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::action::Action;
 use writ_types::api::work::WorkState;
 use writ_types::entry::{Fact, TurnPhase};
@@ -15,7 +20,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
 
-use crate::harness::{OWNER, TestEngine};
+use crate::harness::{NoSecrets, OWNER, TestEngine};
 use crate::work::{PATIENCE, approve, begin, show, until_at_rest};
 
 const PLAN: &str = r#"---
@@ -170,6 +175,230 @@ fn a_conversation_without_a_plan_costs_one_call() {
     assert_eq!(said, (Exit::Done, "hello".to_owned()));
     assert_eq!(engine.server.recorded_requests().len(), 1);
     engine.end();
+}
+
+/// Has the request planned, once for each message of the person that begins with a verb of work.
+fn plan_requests(request: &ParsedRequest) -> Reply {
+    let is_new = request.messages.last().is_some_and(|last| last.results.is_empty());
+    let said = request.last_user_text().to_owned();
+    match said.starts_with("Plan ") {
+        true if is_new => Reply::call("plan", json!({ "request": said, "reason": "it is a task" })),
+        true => Reply::text("A plan is being made."),
+        false => Reply::text("Hello."),
+    }
+}
+
+/// What a turn hands on waits in the planner's queue under its kind, and in no other; a direct turn puts nothing there. The planner
+/// works for one request of a conversation at a time, so the second one is seen waiting.
+///
+/// Rows: SIL-215
+#[test]
+fn a_routed_turn_puts_a_plan_request_into_the_planners_queue_and_a_direct_one_puts_none() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if is_planner(request) {
+                return Reply::text(PLAN).with_fault(ReplyFault::SlowFirstByte(held.clone()));
+            }
+            plan_requests(request)
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        let session = joined.session;
+        let waiting =
+            async |consumer: &str| engine.store.pending_for(consumer, session).await.expect("reads");
+        engine.send_in(&mut joined, "one", "Plan the first move.").await;
+        while engine.server.connections_waiting() < 1 {
+            tokio::task::yield_now().await;
+        }
+        engine.send_in(&mut joined, "two", "Hello?").await;
+        assert!(waiting("planner").await.is_empty(), "a direct turn hands nothing on");
+        engine.send_in(&mut joined, "three", "Plan the second move.").await;
+        let queued = waiting("planner").await;
+        let [message] = queued.as_slice() else { panic!("one request: {queued:?}") };
+        assert!(message.client_id.starts_with("plan_request/"), "{}", message.client_id);
+        assert_eq!((message.text.as_str(), message.consumer.as_str()), ("Plan the second move.", "planner"));
+        engine.send_in(&mut joined, "four", "Hello again?").await;
+        assert_eq!(waiting("planner").await, queued, "nor does this one");
+        assert!(waiting(EXECUTOR).await.is_empty());
+        gate.open();
+    });
+    engine.end();
+}
+
+/// The planner has the model of its role; its answer is an item with the plan's steps. A greeting asks it nothing.
+///
+/// Rows: SIL-050
+#[test]
+fn the_planner_is_the_model_of_its_role_and_a_greeting_does_not_ask_it() {
+    let runtime = Runtime::new().expect("a runtime");
+    let script = |request: &ParsedRequest| {
+        if request.model == "deep" {
+            assert!(is_planner(request), "the model of the planner answers nothing else");
+            return Reply::text(PLAN);
+        }
+        plan_requests(request)
+    };
+    let server = runtime.block_on(ModelServer::start(script)).expect("serves");
+    let mut config = ModelsConfig::default();
+    config.models.default = Some("test/plain".to_owned());
+    config.models.roles.insert(ModelRole::Planner, "test/deep".to_owned());
+    let base_url = Some(server.base_url());
+    let table = ProviderTable { kind: Some(ProviderKind::OpenAi), base_url, ..ProviderTable::default() };
+    config.providers.insert("test".to_owned(), table);
+    let engine = TestEngine::with(
+        |parts| {
+            let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
+            parts.models = Some(models.expect("models"));
+        },
+        |_| |_: &ParsedRequest| Reply::text("It is not asked."),
+    );
+    let asked = || -> Vec<String> {
+        let models = server.recorded_requests().into_iter();
+        models.map(|sent| sent.body["model"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        engine.send_in(&mut joined, "one", "Hello?").await;
+        assert_eq!(asked(), ["plain"], "a greeting is answered at once");
+        assert_eq!(route_of(&engine, &mut joined, "two", "Plan the move.").await, Route::Planner);
+        let mut models = asked();
+        models.sort();
+        assert_eq!(models, ["deep", "plain", "plain", "plain"]);
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let item = listed["items"][0]["item"].as_str().expect("an item").to_owned();
+        let shown = show(&engine, &item).await;
+        assert_eq!(
+            (shown.summary.title.as_str(), shown.summary.state),
+            ("Note the port", WorkState::Proposed)
+        );
+        assert_eq!(shown.steps[0].step, "note");
+    });
+    let called = engine.facts("model_called").into_iter();
+    let called =
+        called.filter(|fact| matches!(fact, Fact::ModelCalled { requested, .. } if requested == "test/deep"));
+    assert_eq!(called.count(), 1, "in the ledger too");
+    engine.end();
+}
+
+/// The way that a message has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// The first answer is the response.
+    Direct,
+    /// The planner has made a plan, which waits for its approval.
+    Planner,
+}
+
+/// Says something and follows it to its end.
+async fn route_of(engine: &TestEngine, joined: &mut Joined, id: &str, text: &str) -> Route {
+    let (session, text) = (joined.session, text.to_owned());
+    engine.engine.receive(OWNER, session, id.to_owned(), text, Taint::Owner).await.expect("stored");
+    let (mut is_handed_on, mut exits) = (false, Vec::new());
+    let ended = async {
+        loop {
+            let frame = joined.live.recv().await.expect("a frame").frame.clone();
+            if let ServerFrame::Error { code, text, .. } = &frame {
+                panic!("{code}: {text}");
+            }
+            // The call comes before both answers.
+            is_handed_on |=
+                matches!(&frame, ServerFrame::Tool { tool, state, .. } if tool == "plan" && state == "done");
+            if let ServerFrame::Message { exit, last: true, .. } = frame {
+                exits.push(exit);
+            }
+            if exits.len() == 1 + usize::from(is_handed_on) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("it is answered");
+    exits.sort_by_key(|exit| exit.code());
+    match exits.as_slice() {
+        [Exit::Done] => Route::Direct,
+        [Exit::Done, Exit::Waiting] => Route::Planner,
+        other => panic!("neither an answer nor a plan: {other:?}"),
+    }
+}
+
+/// Messages as people send them, with the way that each should take.
+const SAMPLES: [(&str, Route); 15] = [
+    ("Hi!", Route::Direct),
+    ("Good morning, how are you?", Route::Direct),
+    ("Thanks, that is all for today.", Route::Direct),
+    ("What is the capital of Portugal?", Route::Direct),
+    ("How many metres are in a nautical mile?", Route::Direct),
+    ("What does HTTP status 429 mean?", Route::Direct),
+    ("Translate 'good night' into French.", Route::Direct),
+    ("Which day of the week was 1 December 2025?", Route::Direct),
+    ("Remind me what we call the main branch.", Route::Direct),
+    ("Is a tomato a fruit?", Route::Direct),
+    ("Say that more shortly, please.", Route::Direct),
+    ("What is 17 times 23?", Route::Direct),
+    ("Refactor the parser so that its tests pass, and update the guide.", Route::Planner),
+    ("Move our scripts from Python 3.8 to 3.12 and check that each still runs.", Route::Planner),
+    ("Compare three suppliers, write a table, and draft a letter to the best one.", Route::Planner),
+];
+
+/// Sends each sample in a conversation of its own to a model that plans what `plans` says. Returns the samples that took another way
+/// than their label.
+fn misrouted(plans: fn(&str) -> bool) -> Vec<&'static str> {
+    let seen = Seen::default();
+    let planner = Arc::clone(&seen);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if is_planner(request) {
+                note(&planner, request);
+                return Reply::text(PLAN);
+            }
+            let said = request.last_user_text().to_owned();
+            match request.results().next() {
+                None if plans(&said) => {
+                    Reply::call("plan", json!({ "request": said, "reason": "it is a task" }))
+                }
+                None => Reply::text("Gladly."),
+                Some(_) => Reply::text("A plan is being made."),
+            }
+        }
+    });
+    let wrong = engine.runtime.block_on(async {
+        let mut wrong = Vec::new();
+        for (text, label) in SAMPLES {
+            let before = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
+            let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+            let route = route_of(&engine, &mut joined, "one", text).await;
+            let asked = seen.lock().unwrap_or_else(PoisonError::into_inner).split_off(before);
+            assert_eq!(asked.len(), usize::from(route == Route::Planner), "{text}: {asked:?}");
+            assert!(asked.iter().all(|request| request.last_user_text().contains(text)), "{text}: {asked:?}");
+            if route != label {
+                wrong.push(text);
+            }
+        }
+        wrong
+    });
+    engine.end();
+    wrong
+}
+
+/// Returns true for the samples that are work in several steps.
+fn is_work(text: &str) -> bool {
+    SAMPLES.contains(&(text, Route::Planner))
+}
+
+/// What the model answers is the response, and what it hands on becomes one plan that waits; a model that decides wrongly is found
+/// out by the labels.
+///
+/// Rows: SIL-290
+/// Rows: SIL-049 (in part: four of five samples are answered directly)
+#[test]
+fn labelled_messages_take_the_way_of_their_label_and_a_wrong_way_is_seen() {
+    assert_eq!(misrouted(is_work), [""; 0]);
+    let all: Vec<&str> = SAMPLES.iter().map(|(text, _)| *text).collect();
+    assert_eq!(misrouted(|text| !is_work(text)), all);
+    let direct = SAMPLES.iter().filter(|(_, label)| *label == Route::Direct).count();
+    assert_eq!((direct * 10 / SAMPLES.len(), SAMPLES.len() - direct), (8, 3));
 }
 
 /// A plan of two files. Nothing is said about what happens when it is stuck, so the planner is asked.

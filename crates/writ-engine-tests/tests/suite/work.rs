@@ -1,5 +1,4 @@
-//! Work items end to end: a plan is proposed, approved once, run by scripted models in real repositories, and checked by
-//! the harness with real test runners.
+//! Work items: a plan is proposed, approved once, run by scripted models, and checked by the harness.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,15 +20,15 @@ use crate::harness::{OWNER, TestEngine};
 /// A repository whose function is wrong, in one language.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Language {
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// The file with the function, as it is, as it should be, and wrong in another way.
     pub(crate) file: &'static str,
     pub(crate) wrong: &'static str,
-    right: &'static str,
-    other: &'static str,
+    pub(crate) right: &'static str,
+    pub(crate) other: &'static str,
     /// The file with its tests.
-    tests: &'static str,
-    test_text: &'static str,
+    pub(crate) tests: &'static str,
+    pub(crate) test_text: &'static str,
     more: &'static [(&'static str, &'static str)],
     pub(crate) check: &'static str,
 }
@@ -46,7 +45,7 @@ pub(crate) const PYTHON: Language = Language {
     check: "/usr/bin/python3 -m unittest test_sums",
 };
 
-const NODE: Language = Language {
+pub(crate) const NODE: Language = Language {
     name: "node",
     file: "sums.mjs",
     wrong: "export const add = (a, b) => a - b;\n",
@@ -58,7 +57,7 @@ const NODE: Language = Language {
     check: "node --test sums.test.mjs",
 };
 
-const C: Language = Language {
+pub(crate) const C: Language = Language {
     name: "c",
     file: "sums.c",
     wrong: "int add(int a, int b) { return a - b; }\n",
@@ -89,59 +88,10 @@ pub(crate) fn repository(language: &Language) -> tempfile::TempDir {
     dir
 }
 
-fn plan(language: &Language, budget: &str) -> String {
-    format!(
-        "---\nid: mend-add\ntype: task\ntitle: Refactor add so that its tests pass\nbudget: {budget}\nverify:\n  - name: tests_pass\n    run: {}\n    expect: {{ exit_code: 0 }}\non_stuck: ask_person\n---\n\n# What to do\n\nRefactor `add` in `{}` so that its tests pass.\n",
-        language.check, language.file
-    )
-}
-
-/// The behaviour of a scripted model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Story {
-    /// Writes what is right at once.
-    Good,
-    /// Writes something wrong twice, then what is right.
-    WrongTwice,
-    /// Writes the same wrong thing again and again.
-    Stuck,
-    /// Says that it is done; changes the tests first, then deletes them.
-    Lying,
-    /// Uses more tokens than the item has.
-    OverBudget,
-}
-
 /// The number of attempts that a step's message names as failed.
 pub(crate) fn failed_before(request: &ParsedRequest) -> usize {
     let first = request.messages.iter().find(|message| !message.text.is_empty());
     first.map_or(0, |message| message.text.matches(" has failed.").count())
-}
-
-fn script(language: Language, story: Story, request: &ParsedRequest) -> Reply {
-    let write =
-        |path: &str, content: &str| Reply::call("file_write", json!({ "path": path, "content": content }));
-    let attempt = failed_before(request);
-    let reply = match (request.results().next(), story) {
-        (None, Story::Good) => write(language.file, language.right),
-        // Each try is wrong in another way, so that it is not stuck before its tokens are used up.
-        (None, Story::OverBudget) => write(language.file, &format!("broken({attempt}")),
-        (None, Story::WrongTwice) => {
-            let tries = [language.other, language.wrong, language.right];
-            // The second try is another text, so that it is no repetition of the first.
-            let text = tries.get(attempt).copied().unwrap_or(language.right);
-            write(language.file, if attempt == 1 { "broken(" } else { text })
-        }
-        (None, Story::Stuck) => write(language.file, language.other),
-        (None, Story::Lying) if attempt == 0 => write(language.tests, "# nothing to see\n"),
-        (None, Story::Lying) => {
-            Reply::call("shell_exec", json!({ "command": format!("rm -f {}", language.tests) }))
-        }
-        (Some(_), _) => Reply::text("Done, all tests pass."),
-    };
-    match story {
-        Story::OverBudget => Reply { input_tokens: Some(900), output_tokens: Some(200), ..reply },
-        Story::Good | Story::WrongTwice | Story::Stuck | Story::Lying => reply,
-    }
 }
 
 pub(crate) fn approve() -> Answer {
@@ -210,122 +160,8 @@ pub(crate) async fn begin(engine: &TestEngine, plan: &str, project: Option<&Path
     proposed["item"].as_str().expect("an id").to_owned()
 }
 
-/// The news of an item as people saw them, without what differs from run to run.
-async fn transcript(engine: &TestEngine, shown: &WorkDetails, project: &Path) -> String {
-    let session = shown.summary.session;
-    let mut lines = Vec::new();
-    let mut after = 0;
-    loop {
-        let frames = engine.engine.frames_after(session, after).await.expect("reads");
-        let Some(last) = frames.last() else { break };
-        after = last.seq;
-        lines.extend(frames.iter().filter_map(|numbered| {
-            if let ServerFrame::Work(news) = &numbered.frame {
-                let step = if news.step.is_empty() { "whole" } else { &news.step };
-                let (state, done, steps) = (news.state.name(), news.steps_done, news.steps);
-                return Some(format!("[{state} {done}/{steps}] {step}: {}", news.text));
-            }
-            let ServerFrame::Tool { tool, state, .. } = &numbered.frame else { return None };
-            Some(format!("  tool {tool}: {state}"))
-        }));
-    }
-    let text = lines.join("\n").replace(project.to_str().expect("plain"), "PROJECT");
-    let text = text.replace(&session.to_string(), "SESSION");
-    // What the executor's turns cost in tokens is counted elsewhere.
-    let lines = text.lines().map(|line| if line.starts_with("Used: ") { "Used: SPENT" } else { line });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
 pub(crate) fn read(project: &Path, name: &str) -> String {
     std::fs::read_to_string(project.join(name)).unwrap_or_default()
-}
-
-/// Plays a story in a language; returns its end and its transcript.
-fn play(language: Language, story: Story) -> (WorkDetails, String, tempfile::TempDir, TestEngine) {
-    let engine = TestEngine::new("", |_| move |request: &ParsedRequest| script(language, story, request));
-    let repository = repository(&language);
-    let budget = if story == Story::OverBudget { "{max_tokens: 4000}" } else { "{max_tokens: 400000}" };
-    let (shown, text) = engine.runtime.block_on(async {
-        let item = begin(&engine, &plan(&language, budget), Some(repository.path())).await;
-        let shown = until_at_rest(&engine, &item).await;
-        let text = transcript(&engine, &shown, repository.path()).await;
-        (shown, text)
-    });
-    (shown, text, repository, engine)
-}
-
-fn play_good(language: Language) {
-    let (shown, text, repository, engine) = play(language, Story::Good);
-    assert_eq!(shown.summary.state, WorkState::Done, "{text}");
-    assert_eq!(read(repository.path(), language.file), language.right, "the change is in the project");
-    // Approved once, and nothing else was asked.
-    assert_eq!(engine.facts("asked").len(), 1);
-    let checks = &shown.steps[0].attempts[0].checks;
-    assert_eq!((checks.len(), checks[0].verdict.as_str()), (1, "pass"), "{checks:?}");
-    insta::assert_snapshot!(format!("good_{}", language.name), text);
-    engine.end();
-}
-
-fn play_wrong_twice(language: Language) {
-    let (shown, text, repository, engine) = play(language, Story::WrongTwice);
-    assert_eq!(shown.summary.state, WorkState::Done, "{text}");
-    let verdicts: Vec<&str> =
-        shown.steps[0].attempts.iter().map(|attempt| attempt.verdict.as_str()).collect();
-    assert_eq!(verdicts, ["fail", "fail", "pass"]);
-    assert_eq!(read(repository.path(), language.file), language.right);
-    insta::assert_snapshot!(format!("wrong_twice_{}", language.name), text);
-    engine.end();
-}
-
-fn play_bad(language: Language, story: Story, state: WorkState, name: &str) {
-    let (shown, text, repository, engine) = play(language, story);
-    assert_eq!(shown.summary.state, state, "{text}");
-    assert_eq!(read(repository.path(), language.file), language.wrong, "the project is as it was");
-    assert_eq!(read(repository.path(), language.tests), language.test_text);
-    assert!(!shown.report.is_empty() && shown.report.contains("attempt 1"), "{}", shown.report);
-    insta::assert_snapshot!(format!("{name}_{}", language.name), text);
-    engine.end();
-}
-
-/// «Refactor function X so that its tests pass» in Python, by a good model.
-///
-/// Rows: SIL-193
-/// Rows: SIL-003 (in part: an agent that says that all tests pass while they fail)
-/// Rows: SIL-175 (in part: an attempt is run, checked, and the next one knows why it failed)
-/// Rows: SIL-065 (in part: a plan for it is approved and run; the plan is proposed, without a proxy and a planner)
-#[test]
-fn needs_userns_needs_git_needs_python_good_and_wrong_models_mend_a_function() {
-    play_good(PYTHON);
-    play_wrong_twice(PYTHON);
-}
-
-/// Rows: SIL-177
-/// Rows: SIL-003 SIL-178 (in part: what the agent says of tests that fail decides nothing)
-/// Rows: SIL-174 (in part: tokens beyond its budget stop further attempts)
-/// Rows: SIL-292 (in part: an attempt that fails is stored as failed)
-#[test]
-fn needs_userns_needs_git_needs_python_stuck_lying_and_spent_models_end_with_a_report() {
-    play_bad(PYTHON, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(PYTHON, Story::Lying, WorkState::Stuck, "lying");
-    play_bad(PYTHON, Story::OverBudget, WorkState::OverBudget, "over_budget");
-}
-
-#[test]
-fn needs_userns_needs_git_needs_node_every_story_ends_the_same_in_node() {
-    play_good(NODE);
-    play_wrong_twice(NODE);
-    play_bad(NODE, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(NODE, Story::Lying, WorkState::Stuck, "lying");
-    play_bad(NODE, Story::OverBudget, WorkState::OverBudget, "over_budget");
-}
-
-#[test]
-fn needs_userns_needs_git_every_story_ends_the_same_in_c() {
-    play_good(C);
-    play_wrong_twice(C);
-    play_bad(C, Story::Stuck, WorkState::Stuck, "stuck");
-    play_bad(C, Story::Lying, WorkState::Stuck, "lying");
-    play_bad(C, Story::OverBudget, WorkState::OverBudget, "over_budget");
 }
 
 const TWO_STEPS: &str = "---\nid: two\ntype: task\ntitle: Two files\nsteps:\n  - id: one\n    title: First\n    do: Write one.txt, the secret word is heron.\n    tools: [file_write]\n    verify:\n      - name: there\n        expect: { file_exists: one.txt }\n  - id: two\n    title: Second\n    do: Write two.txt.\nverify:\n  - name: both\n    run: cat one.txt two.txt\n    expect: { contains: done }\n---\n\n# What to do\n\nWrite both files.\n";
@@ -362,6 +198,46 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
     let offered = |n: usize| requests[n].tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(offered(0), ["file_write"], "the first step names its tools");
     assert!(offered(2).contains(&"shell_exec".to_owned()), "the second names none: {:?}", offered(2));
+    engine.end();
+}
+
+/// The prose of a plan is the instructions of its executor; a plan without it is none, and nothing is stored of it.
+///
+/// Rows: SIL-056
+#[test]
+fn needs_userns_the_prose_of_a_plan_is_what_its_executor_reads() {
+    const PROSE: &str = "Write one.txt, and nothing but the word heron in it.";
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            seen.lock().expect("whole").push(request.last_user_text().to_owned());
+            match request.results().next() {
+                None => Reply::call("file_write", json!({ "path": "one.txt", "content": "heron" })),
+                Some(_) => Reply::text("written"),
+            }
+        }
+    });
+    let plan = format!(
+        "---\nid: prose\ntype: task\ntitle: One file\nverify:\n  - name: word\n    run: cat one.txt\n    expect: {{ equals: heron }}\n---\n\n# Context\n\nThe bird was seen in spring.\n\n# What to do\n\n{PROSE}\n"
+    );
+    engine.runtime.block_on(async {
+        let without = plan.replace("# What to do", "# What was done");
+        let refused = engine.call("work.propose", json!({ "plan": without })).await.expect_err("no plan");
+        assert_eq!((refused.code.as_str(), refused.exit), ("plan.document", Exit::Usage));
+        assert!(refused.outside.contains("What"), "the heading is named: {refused:?}");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        assert_eq!(listed["items"], json!([]));
+        let item = begin(&engine, &plan, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        let card = engine.call("approvals.show", json!({ "ask": shown.summary.ask })).await.expect("a card");
+        let text = card["shown"].as_str().expect("a text");
+        assert!(text.contains(PROSE) && text.contains("The bird was seen in spring."), "both parts: {text}");
+    });
+    let sent = sent.lock().expect("whole").clone();
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|text| text.contains(PROSE)), "{sent:?}");
     engine.end();
 }
 

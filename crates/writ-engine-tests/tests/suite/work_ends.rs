@@ -1,18 +1,20 @@
 //! What happens to work items beside their plan: people stop them, turns end because of something outside, executors cheat.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use writ_runtime::engine::Answer;
-use writ_store::reads::PlanReads as _;
+use writ_store::reads::{PlanReads as _, UsageReads as _};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::{StepState, WorkDetails, WorkState};
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::harness::{BEGIN, OWNER, TestEngine};
 use crate::work::{PATIENCE, PYTHON, approve, begin, failed_before, read, repository, show, until_at_rest};
@@ -447,5 +449,131 @@ fn executors_are_eight_for_an_item_and_sixteen_for_all() {
     });
     let calls = working.lock().expect("whole").clone();
     assert_eq!(calls, BTreeMap::from([('a', STEPS), ('b', STEPS), ('c', STEPS)]), "each step once");
+    engine.end();
+}
+
+/// An item whose money is used up is reported. It has as much again after another approval and goes on, and what it costs is known
+/// to the millionth.
+///
+/// Rows: SIL-174 (in part: money beyond its budget stops further attempts)
+#[test]
+fn needs_userns_a_retry_is_for_as_much_money_again() {
+    let mends = Arc::new(AtomicBool::new(false));
+    let (seen, writes) = (Arc::clone(&mends), AtomicUsize::new(0));
+    let engine = TestEngine::priced(
+        |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+        |_| {
+            move |request: &ParsedRequest| {
+                let reply = match request.results().next() {
+                    None if seen.load(Ordering::SeqCst) => write("one.txt", "done"),
+                    None => write("one.txt", &format!("bad {}", writes.fetch_add(1, Ordering::SeqCst))),
+                    Some(_) => Reply::text("written"),
+                };
+                reply.with_usage(10_000, 1_000)
+            }
+        },
+    );
+    engine.runtime.block_on(async {
+        let item = begin(&engine, &one_file("{max_cost_usd: 0.20, max_attempts: 9}"), None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::OverBudget, "{}", shown.report);
+        let session = shown.summary.session;
+        let first = engine.store.session_usage(session).await.expect("reads").cost;
+        assert_eq!(shown.summary.spending.cost_micro_usd, first);
+        assert!(first > MicroUsd::new(100_000), "{first}");
+        mends.store(true, Ordering::SeqCst);
+        // A person reads the report first: what was refused before this approval says nothing about the time after it.
+        engine.clock.go_on(Duration::from_secs(1));
+        approve_again(&engine, &item).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        let whole = engine.store.session_usage(session).await.expect("reads").cost;
+        let again = shown.summary.spending.cost_micro_usd;
+        assert_eq!(whole.get(), first.get() + again.get(), "the limit counts from the approval on");
+        let listed = items(&engine).await;
+        assert_eq!(listed[0]["spending"], json!(shown.summary.spending), "the list says the same");
+        let calls = u64::try_from(engine.facts("model_called").len()).expect("few");
+        assert_eq!(
+            (whole.get() % calls, again.get()),
+            (0, 2 * whole.get() / calls),
+            "each call costs the same"
+        );
+    });
+    engine.end();
+}
+
+/// An engine that ends within two steps: at its start the one goes on at once, and the other does not, since its approval was taken
+/// back. What was done is not done again.
+///
+/// Rows: SIL-041
+#[test]
+fn needs_userns_a_start_takes_up_what_was_under_way_and_is_still_approved() {
+    /// Less than the wait after which everything is looked at without a call.
+    const AT_ONCE: Duration = Duration::from_secs(25);
+    let (gate, asked) = (ReplyGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let (held, seen) = (gate.clone(), Arc::clone(&asked));
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            let name = ["first.txt", "second.txt", "third.txt"]
+                .into_iter()
+                .find(|name| request.last_user_text().contains(&format!("Write {name}.")))
+                .unwrap_or("none.txt");
+            if request.results().next().is_some() {
+                return Reply::text("written");
+            }
+            let mut seen = seen.lock().expect("whole");
+            seen.push(name);
+            let is_held = name != "first.txt" && seen.iter().filter(|seen| **seen == name).count() == 1;
+            let reply = write(name, "done");
+            if is_held { reply.with_fault(ReplyFault::SlowFirstByte(held.clone())) } else { reply }
+        }
+    });
+    let plan = |name: &str| {
+        one_file("{max_attempts: 1}")
+            .replace("one.txt", name)
+            .replace("id: one", &format!("id: {}", name.trim_end_matches(".txt")))
+    };
+    let [first, second, third] = engine.runtime.block_on(async {
+        let first = begin(&engine, &plan("first.txt"), None).await;
+        assert_eq!(until_at_rest(&engine, &first).await.summary.state, WorkState::Done);
+        let second = begin(&engine, &plan("second.txt"), None).await;
+        let third = begin(&engine, &plan("third.txt"), None).await;
+        until("both ask their models", async || (engine.server.connections_waiting() >= 2).then_some(()))
+            .await;
+        let ask = show(&engine, &third).await.summary.ask.expect("its approval");
+        engine.call("approvals.revoke", json!({ "ask": ask })).await.expect("taken back");
+        [first, second, third]
+    });
+    let engine = engine.restarted();
+    engine.runtime.block_on(async {
+        let count = || asked.lock().expect("whole").iter().filter(|name| **name == "second.txt").count();
+        let again = until("its model is asked again", async || (count() == 2).then_some(()));
+        tokio::time::timeout(AT_ONCE, again).await.expect("it is taken up at once");
+        let second = until_at_rest(&engine, &second).await;
+        assert_eq!(
+            (second.summary.state, verdicts(&second)),
+            (WorkState::Done, vec!["pass"]),
+            "{}",
+            second.report
+        );
+        // Its turn is tried again some times before that is given up.
+        let given_up = async || {
+            engine.clock.go_on(Duration::from_secs(10));
+            let shown = show(&engine, &third).await;
+            shown.summary.state.is_at_rest().then_some(shown)
+        };
+        let third = until("the other is given up", given_up).await;
+        assert_eq!(third.summary.state, WorkState::Stuck, "{}", third.report);
+        assert!(third.report.contains("the approval of its plan has ended"), "{}", third.report);
+        assert_eq!(show(&engine, &first).await.summary.state, WorkState::Done);
+    });
+    let asked = asked.lock().expect("whole").clone();
+    assert_eq!(asked.iter().filter(|name| **name == "first.txt").count(), 1, "{asked:?}");
+    assert_eq!(
+        asked.iter().filter(|name| **name == "second.txt").count(),
+        2,
+        "the call that was cut off, again"
+    );
+    gate.open();
     engine.end();
 }

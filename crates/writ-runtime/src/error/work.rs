@@ -74,7 +74,8 @@ impl ToReport for WorkError {
                 "work.name",
                 "name what `writ tools list` and `writ gates list` show, or leave it out",
             ),
-            Self::Document(report) => return report.as_ref().clone(),
+            // A person has handed it in: the fault is in the text, and in no model's answer.
+            Self::Document(report) => return Report { exit: Exit::Usage, ..report.as_ref().clone() },
             Self::Call { .. } => {
                 (Exit::Usage, "work.call", "name a tool of this home and the arguments that it takes")
             }
