@@ -128,6 +128,9 @@ pub struct CassettePage {
 pub enum ReplayVerdict {
     /// It passes.
     Permit,
+    /// A person is asked, and the approval of then lets it pass: the answer to its own question, or an earlier one that covers
+    /// it.
+    Approved,
     /// A person is asked.
     Ask,
     /// It is refused.
@@ -147,6 +150,9 @@ pub struct ReplayStep {
     pub tool: String,
     /// The purpose, escaped.
     pub intent: String,
+    /// The gates that were not asked, since they run a program or ask a person: their judgement today is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
     /// The decision then.
     pub did: ReplayVerdict,
     /// The decision today.
