@@ -6,6 +6,9 @@
 //!             │   └─────────────────────────┼─────────┼───┼──┴──────────────────────────┘
 //!             └── a message came meanwhile ─┴── Acting ◄──┘
 //! ```
+//!
+//! Where there is a proxy, Routing stands between Recalling and CallingModel, once in a turn: its answer goes to JudgingOutput,
+//! and what it does not answer on to CallingModel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,6 +25,7 @@ use crate::effect::{Effect, TurnStatus};
 use crate::event::{Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, TextVerdict, TurnMessage};
 use crate::notice::{self, BudgetNote};
 use crate::repeat::Repeats;
+use crate::route::{Route, RouteDecision};
 use crate::text;
 
 mod ending;
@@ -139,69 +143,84 @@ impl Turn {
     fn apply_event(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         use Phase::{
             Acting, CallingModel, Delivering, Finished, JudgingInput, JudgingOutput, New, Recalling,
-            Recording,
+            Recording, Routing,
         };
         match (self.phase, event) {
             (New, Event::Opened(opened)) => self.open_turn(*opened, now, out)?,
             (JudgingInput, Event::InputJudged { verdict }) => self.take_input_verdict(verdict, out),
             (Recording, Event::Recorded) => self.take_in(out),
             (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
+            (Routing, Event::Routed { decision }) => self.take_route(decision, out),
             (CallingModel, Event::ModelReplied { reply }) => self.take_reply(reply, out),
             (CallingModel, Event::ModelFailed { failure }) => self.take_failure(failure, out),
             (Acting, Event::Acted { result, ask, ends }) => self.take_result(result, ask, ends, out)?,
             (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
             (Delivering, Event::Delivered) => self.finish_turn(out),
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Delivering,
                 Event::Answered { ask, result },
             ) => self.take_answer(&ask, result)?,
-            (JudgingInput | Recording | Recalling | CallingModel | Acting, Event::Arrived { message }) => {
+            (
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting,
+                Event::Arrived { message },
+            ) => {
                 self.add_message(message)?;
             }
-            (JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput, Event::Cancel) => {
-                self.cancel_turn(out)
-            }
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput,
+                Event::Cancel,
+            ) => self.cancel_turn(out),
+            (
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput,
                 Event::DeadlinePassed,
             ) => self.expire_turn(now, out),
             // The answer is final by now: what comes later belongs to the next turn.
             (JudgingOutput | Delivering, Event::Arrived { .. })
             | (Delivering, Event::Cancel | Event::DeadlinePassed) => {}
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering
-                | Finished,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Delivering | Finished,
                 Event::Opened(_),
             )
             | (
-                New | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering | Finished,
+                New | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput | Delivering
+                | Finished,
                 Event::InputJudged { .. },
             )
             | (
-                New | JudgingInput | Recalling | CallingModel | Acting | JudgingOutput | Delivering
+                New | JudgingInput | Recalling | Routing | CallingModel | Acting | JudgingOutput | Delivering
                 | Finished,
                 Event::Recorded,
             )
             | (
-                New | JudgingInput | Recording | CallingModel | Acting | JudgingOutput | Delivering
+                New | JudgingInput | Recording | Routing | CallingModel | Acting | JudgingOutput | Delivering
                 | Finished,
                 Event::Recalled { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | Acting | JudgingOutput | Delivering | Finished,
+                New | JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput
+                | Delivering | Finished,
+                Event::Routed { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | Routing | Acting | JudgingOutput | Delivering
+                | Finished,
                 Event::ModelReplied { .. } | Event::ModelFailed { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | JudgingOutput | Delivering
-                | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | JudgingOutput
+                | Delivering | Finished,
                 Event::Acted { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | Acting | Delivering | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | Delivering
+                | Finished,
                 Event::OutputJudged { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Finished,
                 Event::Delivered,
             )
             | (
@@ -219,6 +238,7 @@ impl Turn {
             Phase::JudgingInput
             | Phase::Recording
             | Phase::Recalling
+            | Phase::Routing
             | Phase::CallingModel
             | Phase::Acting
             | Phase::JudgingOutput => Some(self.limit_time()),
@@ -350,6 +370,10 @@ impl Turn {
                 noted: None,
             };
             self.deliver_answer("", out);
+        } else if let Some(question) = self.context.take_question() {
+            self.label.join(&question.label);
+            self.phase = Phase::Routing;
+            out.push(Effect::Route { question: Box::new(question) });
         } else {
             self.call_model(out);
         }
@@ -400,6 +424,26 @@ impl Turn {
             }
         }
         self.proceed_turn(out);
+    }
+
+    fn take_route(&mut self, decision: RouteDecision, out: &mut Vec<Effect>) {
+        let is_known = |name: &String| self.config.context.has_profile(name);
+        if let Some(profile) = decision.context_profile.clone().filter(is_known) {
+            self.context.seed.profile = profile;
+        }
+        // What has come meanwhile was not read by the proxy: the executor answers all of it.
+        let has_more = !self.inbox.is_empty();
+        match decision.route {
+            Route::Planner if has_more => {
+                self.context.push_passing(context::system_message(notice::HANDED_TO_PLANNER));
+                self.proceed_turn(out);
+            }
+            Route::Planner => self.conclude_turn(notice::BEING_PLANNED.to_owned(), out),
+            Route::Direct | Route::Clarify if !has_more => {
+                self.conclude_turn(decision.into_response().unwrap_or_default(), out);
+            }
+            Route::Direct | Route::Clarify | Route::Act => self.proceed_turn(out),
+        }
     }
 
     // --- the model ---

@@ -30,15 +30,17 @@ use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
+use writ_secrets::contents::SEALED_REPLY;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{Effort, ModelReply, ModelRequest, Part, Usage};
-use writ_types::entry::Fact;
+use writ_types::entry::{Fact, SealedText};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
+use zeroize::Zeroizing;
 
 use crate::budget;
 use crate::pending::Pending;
@@ -60,6 +62,9 @@ use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
+
+/// The longest answer to the harness that is stored, in bytes of JSON: its questions want short answers.
+const MAX_SEALED_REPLY: usize = 64 * 1024;
 
 /// The share of the model's window, in per cent, from which a request is noted as nearly filling it
 /// (SCL-042).
@@ -450,6 +455,8 @@ fn record(
         Err((usage, _)) => *usage,
     };
     let cost = models.call_cost(planned, &usage, now);
+    // The answers to an agent are in its turn; those to the harness would be nowhere.
+    let is_beside = role != place.profile.model;
     let fact = Fact::ModelCalled {
         attempt,
         requested: planned.requested_model(),
@@ -458,7 +465,8 @@ fn record(
         usage,
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
-        sealed_reply: None,
+        role: if is_beside { role.as_str().to_owned() } else { String::new() },
+        sealed_reply: answer.ok().filter(|_| is_beside).and_then(|reply| seal_reply(&place.services, reply)),
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();
@@ -484,6 +492,16 @@ fn record(
         ops.push(Op::Frame { session: place.session.id, frame });
     }
     cost
+}
+
+/// Seals an answer to the harness, for cassettes. One that is too long, or that cannot be sealed, is left out: nothing rests on it.
+fn seal_reply(services: &Services, reply: &ModelReply) -> Option<SealedText> {
+    let plain = Zeroizing::new(serde_json::to_vec(reply).ok()?);
+    if plain.len() > MAX_SEALED_REPLY {
+        return None;
+    }
+    let sealed = services.outside.seal.seal_content(SEALED_REPLY, &plain);
+    sealed.inspect_err(|error| tracing::warn!(%error, "an answer to the harness cannot be sealed")).ok()
 }
 
 #[cfg(test)]

@@ -316,7 +316,11 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
-        /// What came of the answer, sealed, where a program outside asked; an agent's own is in its conversation.
+        /// The role that the harness asked beside the conversation, such as `scorer`; empty: the answer is an agent's own.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        role: String,
+        /// What came of the answer, sealed, where a program outside or the harness asked; an agent's own is in its
+        /// conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed_reply: Option<SealedText>,
     },

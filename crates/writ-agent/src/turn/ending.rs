@@ -116,7 +116,7 @@ impl Turn {
     /// Stops the model call or tool that is under way; its late answer is no longer wanted.
     pub(super) fn stop_what_runs(&mut self, out: &mut Vec<Effect>) {
         match self.phase {
-            Phase::CallingModel => out.push(Effect::CancelModel),
+            Phase::Routing | Phase::CallingModel => out.push(Effect::CancelModel),
             Phase::Acting => self.cancel_calls(out),
             Phase::New
             | Phase::JudgingInput

@@ -81,8 +81,17 @@ pub(crate) async fn embed_texts(
     };
     let cost = models.embedding_cost(&planned, &usage, now);
     let requested = planned.requested_model();
-    let fact =
-        Fact::ModelCalled { attempt, requested, actual, stop: None, usage, cost, error, sealed_reply: None };
+    let fact = Fact::ModelCalled {
+        attempt,
+        requested,
+        actual,
+        stop: None,
+        usage,
+        cost,
+        error,
+        role: String::new(),
+        sealed_reply: None,
+    };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
     let delta = UsageDelta {
