@@ -48,7 +48,7 @@ before it begins.";
 /// The way that a turn takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Route {
+pub enum TurnRoute {
     /// The proxy's own answer is the turn's.
     Direct,
     /// The proxy asks the person for what is missing.
@@ -64,7 +64,7 @@ pub enum Route {
 #[serde(deny_unknown_fields)]
 pub struct RouteDecision {
     /// The way.
-    pub route: Route,
+    pub route: TurnRoute,
     /// The reason, in a few words.
     pub reason: String,
     /// The answer or the question; `None` for the other ways.
@@ -86,9 +86,9 @@ pub struct RouteQuestion {
     pub plans: bool,
 }
 
-// === impl Route ===
+// === impl TurnRoute ===
 
-impl Route {
+impl TurnRoute {
     /// Returns the name of the way, as the proxy writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -111,14 +111,14 @@ impl RouteDecision {
     /// Returns the decision where the proxy has made none: the executor answers, as without a proxy (SIL-064).
     pub fn without_proxy() -> Self {
         let reason = "the proxy gave no decision".to_owned();
-        Self { route: Route::Act, reason, response: None, context_profile: None }
+        Self { route: TurnRoute::Act, reason, response: None, context_profile: None }
     }
 
     /// Returns the JSON Schema of a decision. `plans`: the planner is one of the ways.
     pub fn schema(plans: bool) -> Value {
-        let mut ways = vec![Route::Direct, Route::Clarify, Route::Act];
-        ways.extend(plans.then_some(Route::Planner));
-        let ways: Vec<&str> = ways.into_iter().map(Route::as_str).collect();
+        let mut ways = vec![TurnRoute::Direct, TurnRoute::Clarify, TurnRoute::Act];
+        ways.extend(plans.then_some(TurnRoute::Planner));
+        let ways: Vec<&str> = ways.into_iter().map(TurnRoute::as_str).collect();
         json!({
             "type": "object",
             "properties": {
@@ -141,7 +141,7 @@ impl RouteDecision {
         if self.reason.trim().is_empty() || self.reason.chars().count() > MAX_REASON_CHARS {
             return Err(format!("the reason has 1 to {MAX_REASON_CHARS} characters"));
         }
-        if self.route == Route::Planner && !plans {
+        if self.route == TurnRoute::Planner && !plans {
             return Err("there is no planner here: the ways are direct, clarify and act".to_owned());
         }
         let answers = self.response.as_deref().is_some_and(|text| !text.trim().is_empty());

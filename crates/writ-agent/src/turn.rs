@@ -11,7 +11,6 @@
 //! and what it does not answer on to CallingModel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, Usage};
 use writ_types::error::{Exit, Report, ToReport};
@@ -25,7 +24,6 @@ use crate::effect::{Effect, TurnStatus};
 use crate::event::{Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, TextVerdict, TurnMessage};
 use crate::notice::{self, BudgetNote};
 use crate::repeat::Repeats;
-use crate::route::{Route, RouteDecision};
 use crate::text;
 
 mod ending;
@@ -426,26 +424,6 @@ impl Turn {
         self.proceed_turn(out);
     }
 
-    fn take_route(&mut self, decision: RouteDecision, out: &mut Vec<Effect>) {
-        let is_known = |name: &String| self.config.context.has_profile(name);
-        if let Some(profile) = decision.context_profile.clone().filter(is_known) {
-            self.context.seed.profile = profile;
-        }
-        // What has come meanwhile was not read by the proxy: the executor answers all of it.
-        let has_more = !self.inbox.is_empty();
-        match decision.route {
-            Route::Planner if has_more => {
-                self.context.push_passing(context::system_message(notice::HANDED_TO_PLANNER));
-                self.proceed_turn(out);
-            }
-            Route::Planner => self.conclude_turn(notice::BEING_PLANNED.to_owned(), out),
-            Route::Direct | Route::Clarify if !has_more => {
-                self.conclude_turn(decision.into_response().unwrap_or_default(), out);
-            }
-            Route::Direct | Route::Clarify | Route::Act => self.proceed_turn(out),
-        }
-    }
-
     // --- the model ---
 
     fn call_model(&mut self, out: &mut Vec<Effect>) {
@@ -509,18 +487,6 @@ impl Turn {
             self.inbox.push_back(message);
         }
         Ok(())
-    }
-
-    fn expire_turn(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
-        // A timer that fires early is harmless.
-        if now >= self.limit_time() {
-            self.stop_what_runs(out);
-            self.stop_at_limit(notice::too_long(self.config.limits.max_turn_secs), out);
-        }
-    }
-
-    fn limit_time(&self) -> Timestamp {
-        self.started.plus_duration(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
     }
 }
 

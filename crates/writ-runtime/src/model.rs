@@ -30,17 +30,15 @@ use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
-use writ_secrets::contents::SEALED_REPLY;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{Effort, ModelReply, ModelRequest, Part, Usage};
-use writ_types::entry::{Fact, SealedText};
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
-use zeroize::Zeroizing;
 
 use crate::budget;
 use crate::pending::Pending;
@@ -62,9 +60,6 @@ use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
-
-/// The longest answer to the harness that is stored, in bytes of JSON: its questions want short answers.
-const MAX_SEALED_REPLY: usize = 64 * 1024;
 
 /// The share of the model's window, in per cent, from which a request is noted as nearly filling it
 /// (SCL-042).
@@ -466,7 +461,10 @@ fn record(
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
         role: if is_beside { role.as_str().to_owned() } else { String::new() },
-        sealed_reply: answer.ok().filter(|_| is_beside).and_then(|reply| seal_reply(&place.services, reply)),
+        sealed_reply: answer
+            .ok()
+            .filter(|_| is_beside)
+            .and_then(|reply| ask::seal_reply(&place.services, reply)),
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();
@@ -492,16 +490,6 @@ fn record(
         ops.push(Op::Frame { session: place.session.id, frame });
     }
     cost
-}
-
-/// Seals an answer to the harness, for cassettes. One that is too long, or that cannot be sealed, is left out: nothing rests on it.
-fn seal_reply(services: &Services, reply: &ModelReply) -> Option<SealedText> {
-    let plain = Zeroizing::new(serde_json::to_vec(reply).ok()?);
-    if plain.len() > MAX_SEALED_REPLY {
-        return None;
-    }
-    let sealed = services.outside.seal.seal_content(SEALED_REPLY, &plain);
-    sealed.inspect_err(|error| tracing::warn!(%error, "an answer to the harness cannot be sealed")).ok()
 }
 
 #[cfg(test)]

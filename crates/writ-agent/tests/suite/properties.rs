@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use writ_agent::config::{AgentConfig, ContextConfig, TurnLimits};
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, EventKind, ModelFailure, StoredEvent, TextVerdict};
-use writ_agent::route::{Route, RouteDecision};
+use writ_agent::route::{RouteDecision, TurnRoute};
 use writ_agent::turn::{Phase, Turn};
 use writ_types::chat::{StopReason, ToolCall, ToolOutcome};
 use writ_types::error::Exit;
@@ -83,7 +83,7 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
         EventKind::Recorded => Event::Recorded,
         EventKind::Recalled => Event::Recalled { hits: vec![memory(u128::from(small), &text, taint)] },
         EventKind::Routed => {
-            let ways = [Route::Direct, Route::Clarify, Route::Act, Route::Planner];
+            let ways = [TurnRoute::Direct, TurnRoute::Clarify, TurnRoute::Act, TurnRoute::Planner];
             Event::Routed {
                 decision: RouteDecision {
                     route: ways[usize::from(small % 4)],

@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::event::Event;
-use writ_agent::route::{Route, RouteDecision, RouteQuestion};
+use writ_agent::route::{RouteDecision, RouteQuestion, TurnRoute};
 use writ_models::ModelRole;
 use writ_policy::principal::Principal;
 use writ_store::error::StoreError;
@@ -69,9 +69,9 @@ pub(super) async fn choose_way(drive: &mut Drive, question: RouteQuestion) -> Re
         tracing::info!(turn = %drive.turn, why, "the proxy could not be asked: the executor answers");
     }
     let mut decision = answer.value;
-    if decision.route == Route::Planner {
+    if decision.route == TurnRoute::Planner {
         if hand_to_planner(drive, &decision, &label).await? {
-            drive.services.life.metrics.routed(Route::Planner.as_str());
+            drive.services.life.metrics.routed(TurnRoute::Planner.as_str());
             return Ok(true);
         }
         decision = RouteDecision {
