@@ -260,6 +260,11 @@ impl ContextConfig {
         Ok(())
     }
 
+    /// Returns true if there is a profile with this name.
+    pub fn has_profile(&self, name: &str) -> bool {
+        self.find_profile(name).is_some()
+    }
+
     /// The profile with this name, else the default one.
     pub fn profile_named(&self, name: &str) -> Profile {
         let fallback = Profile::of_percent(45, 20, 15);

@@ -8,6 +8,7 @@ use writ_types::unit::Tokens;
 
 use crate::event::TurnMessage;
 use crate::notice::BudgetNote;
+use crate::route::RouteQuestion;
 
 /// The next work for the driver of a turn, in the order given. Each effect but `CancelModel`, `CancelTool`
 /// and `Finish` is answered with exactly one event.
@@ -29,6 +30,11 @@ pub enum Effect {
     Recall {
         /// The search text; at most [`MAX_QUERY_CHARS`](crate::turn::MAX_QUERY_CHARS) characters.
         query: String,
+    },
+    /// Have the proxy choose the way of the turn. Answer: `Routed`.
+    Route {
+        /// The question.
+        question: Box<RouteQuestion>,
     },
     /// Call the model. Answer: `ModelReplied` or `ModelFailed`.
     CallModel {

@@ -12,6 +12,7 @@ use writ_types::unit::{Timestamp, Tokens};
 
 use crate::config::AgentConfig;
 use crate::notice::BudgetNote;
+use crate::route::RouteDecision;
 
 /// The version of stored events that this code writes, and the newest that it reads.
 pub const EVENT_VERSION: u32 = 1;
@@ -33,6 +34,11 @@ pub enum Event {
     Recalled {
         /// The hits, best first.
         hits: Vec<MemoryItem>,
+    },
+    /// The proxy has chosen the way of the turn.
+    Routed {
+        /// Its decision, or the one that counts without it.
+        decision: RouteDecision,
     },
     /// The model answered.
     ModelReplied {
@@ -88,6 +94,7 @@ pub enum EventKind {
     InputJudged,
     Recorded,
     Recalled,
+    Routed,
     ModelReplied,
     ModelFailed,
     Acted,
@@ -221,6 +228,9 @@ pub struct ContextSeed {
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.
     pub profile: String,
+    /// True as long as a proxy is to choose the way of the turn, before the model is called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proxy: bool,
     /// The state of the session's token budget.
     pub budget: BudgetSeed,
 }
@@ -353,6 +363,7 @@ impl Event {
             Self::InputJudged { .. } => EventKind::InputJudged,
             Self::Recorded => EventKind::Recorded,
             Self::Recalled { .. } => EventKind::Recalled,
+            Self::Routed { .. } => EventKind::Routed,
             Self::ModelReplied { .. } => EventKind::ModelReplied,
             Self::ModelFailed { .. } => EventKind::ModelFailed,
             Self::Acted { .. } => EventKind::Acted,
@@ -368,11 +379,12 @@ impl Event {
 
 impl EventKind {
     /// Every kind, in the order of [`Event`].
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Opened,
         Self::InputJudged,
         Self::Recorded,
         Self::Recalled,
+        Self::Routed,
         Self::ModelReplied,
         Self::ModelFailed,
         Self::Acted,

@@ -15,6 +15,8 @@ pub mod context;
 
 pub mod config;
 
+pub mod route;
+
 pub mod notice;
 
 mod repeat;

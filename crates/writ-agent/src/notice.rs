@@ -13,6 +13,14 @@ use crate::text;
 /// For the model, once, in the first turn after a restart.
 pub const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
 
+/// For the person when the proxy has sent the message to the planner.
+pub const BEING_PLANNED: &str =
+    "This is being planned. The plan comes to you as one card; nothing is done before you approve it.";
+
+/// For the model when the proxy has sent the first message to the planner and another one came meanwhile.
+pub const HANDED_TO_PLANNER: &str = "The message above is with the planner, which makes a plan of it for the person to approve. \
+Do none of it yourself; answer what came after it.";
+
 /// For the person when the session's token budget is used up: nothing is discarded, and there are three ways
 /// to continue.
 pub const SESSION_EXHAUSTED: &str = "The token budget of this session is used up, so the session is paused. \

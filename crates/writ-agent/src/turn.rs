@@ -6,9 +6,11 @@
 //!             │   └─────────────────────────┼─────────┼───┼──┴──────────────────────────┘
 //!             └── a message came meanwhile ─┴── Acting ◄──┘
 //! ```
+//!
+//! Where there is a proxy, Routing stands between Recalling and CallingModel, once in a turn: its answer goes to JudgingOutput,
+//! and what it does not answer on to CallingModel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, Usage};
 use writ_types::error::{Exit, Report, ToReport};
@@ -139,69 +141,84 @@ impl Turn {
     fn apply_event(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         use Phase::{
             Acting, CallingModel, Delivering, Finished, JudgingInput, JudgingOutput, New, Recalling,
-            Recording,
+            Recording, Routing,
         };
         match (self.phase, event) {
             (New, Event::Opened(opened)) => self.open_turn(*opened, now, out)?,
             (JudgingInput, Event::InputJudged { verdict }) => self.take_input_verdict(verdict, out),
             (Recording, Event::Recorded) => self.take_in(out),
             (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
+            (Routing, Event::Routed { decision }) => self.take_route(decision, out),
             (CallingModel, Event::ModelReplied { reply }) => self.take_reply(reply, out),
             (CallingModel, Event::ModelFailed { failure }) => self.take_failure(failure, out),
             (Acting, Event::Acted { result, ask, ends }) => self.take_result(result, ask, ends, out)?,
             (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
             (Delivering, Event::Delivered) => self.finish_turn(out),
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Delivering,
                 Event::Answered { ask, result },
             ) => self.take_answer(&ask, result)?,
-            (JudgingInput | Recording | Recalling | CallingModel | Acting, Event::Arrived { message }) => {
+            (
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting,
+                Event::Arrived { message },
+            ) => {
                 self.add_message(message)?;
             }
-            (JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput, Event::Cancel) => {
-                self.cancel_turn(out)
-            }
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput,
+                Event::Cancel,
+            ) => self.cancel_turn(out),
+            (
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput,
                 Event::DeadlinePassed,
             ) => self.expire_turn(now, out),
             // The answer is final by now: what comes later belongs to the next turn.
             (JudgingOutput | Delivering, Event::Arrived { .. })
             | (Delivering, Event::Cancel | Event::DeadlinePassed) => {}
             (
-                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering
-                | Finished,
+                JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Delivering | Finished,
                 Event::Opened(_),
             )
             | (
-                New | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering | Finished,
+                New | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput | Delivering
+                | Finished,
                 Event::InputJudged { .. },
             )
             | (
-                New | JudgingInput | Recalling | CallingModel | Acting | JudgingOutput | Delivering
+                New | JudgingInput | Recalling | Routing | CallingModel | Acting | JudgingOutput | Delivering
                 | Finished,
                 Event::Recorded,
             )
             | (
-                New | JudgingInput | Recording | CallingModel | Acting | JudgingOutput | Delivering
+                New | JudgingInput | Recording | Routing | CallingModel | Acting | JudgingOutput | Delivering
                 | Finished,
                 Event::Recalled { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | Acting | JudgingOutput | Delivering | Finished,
+                New | JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput
+                | Delivering | Finished,
+                Event::Routed { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | Routing | Acting | JudgingOutput | Delivering
+                | Finished,
                 Event::ModelReplied { .. } | Event::ModelFailed { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | JudgingOutput | Delivering
-                | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | JudgingOutput
+                | Delivering | Finished,
                 Event::Acted { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | Acting | Delivering | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | Delivering
+                | Finished,
                 Event::OutputJudged { .. },
             )
             | (
-                New | JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Finished,
+                New | JudgingInput | Recording | Recalling | Routing | CallingModel | Acting | JudgingOutput
+                | Finished,
                 Event::Delivered,
             )
             | (
@@ -219,6 +236,7 @@ impl Turn {
             Phase::JudgingInput
             | Phase::Recording
             | Phase::Recalling
+            | Phase::Routing
             | Phase::CallingModel
             | Phase::Acting
             | Phase::JudgingOutput => Some(self.limit_time()),
@@ -350,6 +368,10 @@ impl Turn {
                 noted: None,
             };
             self.deliver_answer("", out);
+        } else if let Some(question) = self.context.take_question() {
+            self.label.join(&question.label);
+            self.phase = Phase::Routing;
+            out.push(Effect::Route { question: Box::new(question) });
         } else {
             self.call_model(out);
         }
@@ -465,18 +487,6 @@ impl Turn {
             self.inbox.push_back(message);
         }
         Ok(())
-    }
-
-    fn expire_turn(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
-        // A timer that fires early is harmless.
-        if now >= self.limit_time() {
-            self.stop_what_runs(out);
-            self.stop_at_limit(notice::too_long(self.config.limits.max_turn_secs), out);
-        }
-    }
-
-    fn limit_time(&self) -> Timestamp {
-        self.started.plus_duration(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
     }
 }
 

@@ -31,3 +31,6 @@ mod compact;
 #[cfg(test)]
 #[path = "suite/properties.rs"]
 mod properties;
+#[cfg(test)]
+#[path = "suite/route.rs"]
+mod route;

@@ -48,6 +48,9 @@ mod renewed;
 #[path = "suite/routed.rs"]
 mod routed;
 
+#[path = "suite/routing.rs"]
+mod routing;
+
 #[path = "suite/set_back.rs"]
 mod set_back;
 

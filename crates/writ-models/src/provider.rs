@@ -1,6 +1,6 @@
 //! The provider and model that a name stands for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_egress::http::Url;
@@ -228,6 +228,8 @@ impl Chain {
 pub struct Routes {
     default: Chain,
     roles: BTreeMap<ModelRole, Chain>,
+    /// The roles that the owner has named a model for, and not only a tier.
+    named: BTreeSet<ModelRole>,
     skills: BTreeMap<String, Chain>,
     effort: BTreeMap<ModelRole, Effort>,
     providers: BTreeMap<String, Arc<Provider>>,
@@ -272,10 +274,12 @@ impl Routes {
             roles.insert(*role, Chain::new(first, &list));
         }
         // Every other role uses the common list, and at last the default model: one that cannot be reached should not stop
-        // what another can do. Vectors of another model are of no use, so that role has no other.
+        // what another can do. Vectors of another model are of no use, and in place of a proxy the executor answers: those
+        // roles have no other.
         let last: Vec<Route> = fallback.iter().cloned().chain([default.clone()]).collect();
         roles.extend(firsts.into_iter().map(|(role, first)| {
-            let rest = if role == ModelRole::Embedding { &[] } else { last.as_slice() };
+            let alone = matches!(role, ModelRole::Embedding | ModelRole::Proxy);
+            let rest = if alone { &[] } else { last.as_slice() };
             (role, Chain::new(first, rest))
         }));
         let mut skills = BTreeMap::new();
@@ -283,7 +287,8 @@ impl Routes {
             skills.insert(skill.clone(), Chain::new(one(format!("models.skills.{skill}"), model)?, &last));
         }
         let default = Chain::new(default, &fallback);
-        Ok(Self { default, roles, skills, effort: models.effort.clone(), providers })
+        let named = models.roles.keys().copied().collect();
+        Ok(Self { default, roles, named, skills, effort: models.effort.clone(), providers })
     }
 
     /// The route to a model of any known provider, as `provider/name`, whether or not it is configured for something.
@@ -303,6 +308,11 @@ impl Routes {
     /// Returns true if a role has a model of its own that the default one is not.
     pub fn has_own(&self, role: ModelRole) -> bool {
         self.route(role) != self.default.first()
+    }
+
+    /// Returns true if the owner has named a model for a role itself, other than the one of another role.
+    pub fn names_another(&self, role: ModelRole, than: ModelRole) -> bool {
+        self.named.contains(&role) && self.route(role) != self.route(than)
     }
 
     /// The routes of a call for a skill: those of the skill, else of the role, else the default ones (WIN-073).

@@ -4,7 +4,8 @@
 //! such as `1m2.5s`), and the same for tokens (<https://platform.openai.com/docs/guides/rate-limits>). Anthropic writes
 //! `anthropic-ratelimit-requests-limit`, `-remaining` and `-reset` (a time of RFC 3339), and the same for tokens, input tokens
 //! and output tokens (<https://docs.anthropic.com/en/api/rate-limits>). OpenRouter writes `x-ratelimit-limit`, `-remaining`
-//! and `-reset` (milliseconds since 1970).
+//! and `-reset` (milliseconds since 1970). Mistral writes `x-ratelimit-limit-tokens-minute`, `-remaining-tokens-minute`, and the
+//! same for `req-minute`, without a reset. Azure may write -1 for what it does not count, with a reset of 0: that states nothing.
 //!
 //! The client library hands headers out with errors alone, so the state is that of the last refused request.
 
@@ -56,18 +57,34 @@ impl RateLimits {
             read(&name("limit"), &name("remaining"), &name("reset"))
         };
         let stated = |limits: &[RateLimit]| {
-            let stated = limits.iter().copied().filter(|limit| *limit != RateLimit::default());
+            // A reset alone says nothing of what is left.
+            let stated = limits.iter().copied().filter(RateLimit::has_count);
             stated.min_by_key(|limit| limit.remaining.unwrap_or(u64::MAX)).unwrap_or_default()
         };
-        let requests = stated(&[openai("-requests"), anthropic("requests"), openai("")]);
+        let requests =
+            stated(&[openai("-requests"), openai("-req-minute"), anthropic("requests"), openai("")]);
         let tokens = stated(&[
             openai("-tokens"),
+            openai("-tokens-minute"),
             anthropic("tokens"),
             anthropic("input-tokens"),
             anthropic("output-tokens"),
         ]);
         let limits = Self { requests, tokens, at: now };
         (limits != Self { at: now, ..Self::default() }).then_some(limits)
+    }
+
+    /// Returns the time at which a limit of which nothing is left is whole again, the latest of them; `None`: none is used up, or
+    /// it is not stated.
+    pub fn exhausted_until(&self) -> Option<Timestamp> {
+        let used_up = [self.requests, self.tokens].into_iter().filter(|limit| limit.remaining == Some(0));
+        used_up.filter_map(|limit| limit.reset).max()
+    }
+}
+
+impl RateLimit {
+    const fn has_count(&self) -> bool {
+        self.limit.is_some() || self.remaining.is_some()
     }
 }
 
@@ -86,9 +103,12 @@ fn read_reset(headers: &HeaderMap, name: &str, now: Timestamp) -> Option<Timesta
     let reset = if let Ok(time) = text.parse::<jiff::Timestamp>() {
         Timestamp::from_millis(time.as_millisecond())
     } else if let Ok(number) = text.parse::<u64>().map(|number| i64::try_from(number).unwrap_or(i64::MAX)) {
-        // A number of seconds is small; one of milliseconds since 1970 has passed a trillion in 2001.
+        // A number of seconds is small; one of milliseconds since 1970 has passed a trillion in 2001, and one of seconds since 1970
+        // a billion.
         if number > 1_000_000_000_000 {
             Timestamp::from_millis(number)
+        } else if number > 1_000_000_000 {
+            Timestamp::from_millis(number.saturating_mul(1_000))
         } else {
             now.plus_duration(Duration::from_secs(number.unsigned_abs()))
         }
@@ -175,6 +195,35 @@ mod tests {
         .expect("limits");
         let reset = Some(NOW.plus_duration(Duration::from_secs(60)));
         assert_eq!(limits.requests, RateLimit { limit: Some(20), remaining: Some(0), reset });
+    }
+
+    /// [mistralai/client-ts#169](https://github.com/mistralai/client-ts/issues/169),
+    /// [openai/openai-dotnet#838](https://github.com/openai/openai-dotnet/issues/838)
+    #[test]
+    fn mistrals_headers_are_read_and_azures_minus_one_states_nothing() {
+        let limits = read(&[
+            ("x-ratelimit-limit-tokens-minute", "5000000"),
+            ("x-ratelimit-remaining-tokens-minute", "4999911"),
+            ("x-ratelimit-tokens-query-cost", "52"),
+            ("x-ratelimit-limit-req-minute", "720"),
+            ("x-ratelimit-remaining-req-minute", "717"),
+        ]);
+        let limit =
+            |limit, remaining| RateLimit { limit: Some(limit), remaining: Some(remaining), reset: None };
+        let (requests, tokens) = (limit(720, 717), limit(5_000_000, 4_999_911));
+        assert_eq!(limits, Some(RateLimits { requests, tokens, at: NOW }));
+        let azure = [
+            ("x-ratelimit-limit-tokens", "-1"),
+            ("x-ratelimit-remaining-tokens", "-1"),
+            ("x-ratelimit-reset-tokens", "0"),
+        ];
+        assert_eq!(read(&azure), None);
+        let epoch =
+            read(&[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1793000060")]);
+        assert_eq!(
+            epoch.and_then(|limits| limits.exhausted_until()),
+            Some(NOW.plus_duration(Duration::from_secs(60)))
+        );
     }
 
     #[test]

@@ -2,8 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use writ_egress::http::HeaderMap;
+use writ_types::unit::Timestamp;
+
 use crate::config::ModelsTable;
 use crate::error::ModelError;
+use crate::rate::RateLimits;
 
 /// The longest wait between two tries, even if a provider asks for a longer one (SCL-022).
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -51,6 +55,29 @@ pub fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(wait.min(MAX_WAIT))
 }
 
+/// Returns the wait that the headers of a refusal ask for: `retry-after-ms` (OpenAI, Azure), `retry-after`, Azure's
+/// `x-rate-limit-reset-tokens` and `-requests` (seconds, in their place:
+/// [openai-python#937](https://github.com/openai/openai-python/issues/937)), or the end of a limit of which nothing is left.
+pub(crate) fn stated_wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let millis = header("retry-after-ms").and_then(|value| value.trim().parse::<u64>().ok());
+    let seconds = ["retry-after", "x-rate-limit-reset-tokens", "x-rate-limit-reset-requests"];
+    let stated = millis.map(Duration::from_millis);
+    let stated =
+        stated.or_else(|| seconds.into_iter().filter_map(header).find_map(|value| retry_after(value, now)));
+    let until_reset = || {
+        let now = time_of(now);
+        Some(RateLimits::read_headers(headers, now)?.exhausted_until()?.time_since(now))
+    };
+    stated.or_else(until_reset).map(|wait| wait.min(MAX_WAIT))
+}
+
+/// A time of the system's clock.
+pub(crate) fn time_of(now: SystemTime) -> Timestamp {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(0).plus_duration(since)
+}
+
 #[cfg(test)]
 mod tests {
     use writ_types::chat::Usage;
@@ -91,6 +118,35 @@ mod tests {
         }
         let begun = ModelError { begun: true, ..failed };
         assert_eq!(backoff.wait_before(&begun, 1), None, "text that was shown is not said again");
+    }
+
+    /// What providers state in place of `Retry-After`, as their users report it; the more exact header counts.
+    #[test]
+    fn a_wait_is_read_from_whatever_header_states_one() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_793_000_000);
+        let wait = |headers: &[(&'static str, &str)]| {
+            let headers = headers.iter().map(|(name, value)| {
+                (writ_egress::http::HeaderName::from_static(name), value.parse().expect("a header"))
+            });
+            stated_wait(&headers.collect(), now)
+        };
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(
+            wait(&[("retry-after", "2"), ("retry-after-ms", "1250")]),
+            Some(Duration::from_millis(1_250))
+        );
+        assert_eq!(wait(&[("retry-after", "2"), ("retry-after-ms", "soon")]), seconds(2));
+        assert_eq!(wait(&[("x-rate-limit-reset-tokens", "55")]), seconds(55));
+        let spent = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "7.66s")];
+        assert_eq!(wait(&spent), Some(Duration::from_millis(7_660)));
+        let left = [("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", "7.66s")];
+        assert_eq!(wait(&left), None, "another limit has refused it");
+        let far = [
+            ("anthropic-ratelimit-requests-remaining", "0"),
+            ("anthropic-ratelimit-requests-reset", "2026-10-26T23:00:00Z"),
+        ];
+        assert_eq!(wait(&far), Some(MAX_WAIT), "a person waits as well");
+        assert_eq!(wait(&[]), None);
     }
 
     /// Rows: SCL-022

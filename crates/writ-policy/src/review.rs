@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use writ_types::action::Action;
+use writ_types::api::approval::ReviewBand;
 use writ_types::entry::Risk;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
 use writ_types::unit::{Amount, Timestamp};
 
+use crate::cadence::MIN_ALIKE;
 use crate::pattern::standing;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::scope::{self, Dimension};
@@ -65,6 +67,8 @@ pub struct GroupMember {
     pub anomalies: Vec<String>,
     /// The reason to answer it alone; `None` if it may be answered with its group.
     pub alone: Option<&'static str>,
+    /// How far earlier answers speak for it.
+    pub band: ReviewBand,
 }
 
 impl GroupMember {
@@ -81,16 +85,20 @@ pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) ->
     for asked in approved {
         known.entry(&asked.prepared.tool).or_default().take_in(asked);
     }
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+    for asked in approved {
+        let times = alike.entry(describe_likeness(asked.prepared)).or_default();
+        *times = times.saturating_add(1);
+    }
     let mut groups: BTreeMap<String, Vec<GroupMember>> = BTreeMap::new();
     let nothing = ToolHistory::default();
     for asked in waiting {
         let before = known.get(asked.prepared.tool.as_str()).unwrap_or(&nothing);
         let (ask, anomalies, alone) = (asked.ask.clone(), find_anomalies(asked, before), reason_alone(asked));
-        groups.entry(describe_likeness(asked.prepared)).or_default().push(GroupMember {
-            ask,
-            anomalies,
-            alone,
-        });
+        let likeness = describe_likeness(asked.prepared);
+        let times = alike.get(&likeness).copied().unwrap_or_default();
+        let band = band_of(times, anomalies.is_empty() && alone.is_none());
+        groups.entry(likeness).or_default().push(GroupMember { ask, anomalies, alone, band });
     }
     groups.into_iter().map(|(likeness, members)| AlikeAsks { likeness, members }).collect()
 }
@@ -126,6 +134,16 @@ pub fn describe_likeness(prepared: &Prepared) -> String {
     let names: Vec<String> = names.into_iter().collect();
     let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     format!("{} ({}), naming {names}", show::quote_argument(&prepared.tool), prepared.action.kind().as_str())
+}
+
+/// The band of an ask of whose likeness so many were approved, and that is usual or not.
+const fn band_of(times: usize, is_usual: bool) -> ReviewBand {
+    match times {
+        0 => ReviewBand::Novel,
+        _ if !is_usual => ReviewBand::Low,
+        _ if times >= MIN_ALIKE => ReviewBand::High,
+        _ => ReviewBand::Medium,
+    }
 }
 
 fn reason_alone(asked: &ReviewedAsk<'_>) -> Option<&'static str> {
@@ -322,6 +340,30 @@ mod tests {
             let groups = told(&[Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, at)], before);
             assert!(only(&groups).goes_with_others());
         }
+    }
+
+    /// Each ask is in one band, by what was answered before; no band but the two highest goes with a group.
+    ///
+    /// In part: SIL-369 (the bands; a teaching card is none of its own)
+    #[test]
+    fn each_ask_is_in_the_band_that_earlier_answers_put_it_in() {
+        let habit: Vec<Row> = (0..MIN_ALIKE).map(|n| row(n as u64, pay("ann", 50))).collect();
+        let band = |asked: Row, approved: &[Row]| only(&told(&[asked], approved)).band;
+        let usual = || row(90, pay("ann", 50));
+        assert_eq!(band(usual(), &habit), ReviewBand::High);
+        assert_eq!(band(usual(), &habit[1..]), ReviewBand::Medium, "four times are no habit");
+        assert_eq!(band(row(90, pay("eve", 50)), &habit), ReviewBand::Low, "another recipient");
+        let dear = Row(AskId::from_random(90), pay("ann", 50), Risk::High, 1, 100, NOW);
+        assert_eq!(band(dear, &habit), ReviewBand::Low, "a wrong yes does much harm");
+        assert_eq!(band(usual(), &[]), ReviewBand::Novel);
+        let groups = told(&[usual(), row(91, pay("eve", 50)), row(92, pay("ann", 1))], &habit);
+        let together: Vec<ReviewBand> = groups[0]
+            .members
+            .iter()
+            .filter(|member| member.goes_with_others())
+            .map(|member| member.band)
+            .collect();
+        assert_eq!(together, [ReviewBand::High, ReviewBand::High], "{groups:?}");
     }
 
     fn call() -> Action {

@@ -24,6 +24,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::access::speaker;
 use crate::config::LEASE_TTL;
+use crate::drive::route::has_proxy;
 use crate::drive::{Drive, TurnTally, stored_event};
 use crate::error::EngineError;
 use crate::pending::Pending;
@@ -355,7 +356,7 @@ async fn open_turn(
         turn,
         number,
         messages: vec![message_of(&lease)],
-        seed: ContextSeed { workspace, ..seed },
+        seed: ContextSeed { workspace, proxy: has_proxy(services, session, &profile), ..seed },
         config,
     };
     let (machine, due, event) = begun(opened, history, now)?;

@@ -28,6 +28,7 @@ use writ_types::action::{Action, ActionKind, Operate};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::ServerFrame;
+use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
 use crate::journal::{Journal, frames};
@@ -260,8 +261,8 @@ impl Door {
         }
     }
 
-    /// Decides about an action as it would be decided now, without a trace: no earlier approval is looked for, nothing is
-    /// written, and nothing may be performed.
+    /// Decides about an action as it would have been decided at a time, without a trace: no earlier approval is looked for,
+    /// nothing is written, and nothing may be performed.
     ///
     /// # Errors
     ///
@@ -271,15 +272,16 @@ impl Door {
         prepared: Prepared,
         standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
+        (verdicts, now): (&Verdicts, Timestamp),
     ) -> Result<Foreseen, EngineError> {
         let gathered = self.gather(&prepared, &standing, circumstances).await?;
         let facts = DecisionFacts { is_doubtful: false, ..gathered };
-        let (facts, now) = (self.facts(&facts, standing), self.journal.valid_now());
+        let facts = self.facts(&facts, standing);
         let checked = match door::precheck(prepared, &facts, now) {
             Ok(checked) => checked,
             Err(denial) => return Ok(Foreseen::Deny(denial)),
         };
-        Ok(match door::decide(checked, &Verdicts::default(), &facts, now) {
+        Ok(match door::decide(checked, verdicts, &facts, now) {
             Decided::Grant(_) => Foreseen::Permit,
             Decided::Ask(ask) => Foreseen::Ask(ask),
             Decided::Deny(denial) => Foreseen::Deny(denial),

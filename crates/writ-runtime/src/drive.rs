@@ -14,6 +14,8 @@ mod planned;
 
 mod recall;
 
+pub(crate) mod route;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -24,13 +26,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
-use writ_agent::event::{Event, StoredEvent, TurnMessage};
+use writ_agent::event::{Event, StoredEvent};
 use writ_agent::turn::Turn;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
-use writ_store::batch::{NewChronicle, Op};
+use writ_store::batch::Op;
 use writ_store::queue::Leased;
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
+use writ_types::chat::{ModelRequest, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
 use writ_types::taint::Label;
@@ -177,6 +179,11 @@ impl Drive {
             match effect {
                 Effect::Finish(finish) => return self.finish(*finish).await,
                 Effect::CancelModel | Effect::CancelTool { .. } => {}
+                Effect::Route { question } => {
+                    if !route::choose_way(self, *question).await? {
+                        return Ok(());
+                    }
+                }
                 Effect::CallModel { request, label } => {
                     if !self.call_model(*request, label).await? {
                         return Ok(());
@@ -374,7 +381,7 @@ impl Drive {
         if self.ending.torn {
             return self.note(news.into_iter().collect()).await;
         }
-        match self.interject(event).await {
+        match self.interject(event, Pending::new()).await {
             // It came too late to matter, or is not about this turn: the queue has a message, and the
             // chronicle is given what came of an ask.
             Err(EngineError::Machine(why)) => {
@@ -386,10 +393,10 @@ impl Drive {
     }
 
     /// Feeds an event that may come again: if it cannot be stored, the machine is as it was before.
-    async fn interject(&mut self, event: Event) -> Result<(), EngineError> {
+    async fn interject(&mut self, event: Event, ops: Pending) -> Result<(), EngineError> {
         let (machine, due, held, events) =
             (self.machine.clone(), self.due.clone(), self.held.clone(), self.events);
-        let done = self.feed(event, Pending::new()).await;
+        let done = self.feed(event, ops).await;
         if done.is_err() {
             (self.machine, self.due, self.held, self.events) = (machine, due, held, events);
             self.ending.torn = false;
@@ -432,7 +439,7 @@ impl Drive {
                     return Watched::Stopping;
                 }
                 () = tokio::time::sleep(deadline) => {
-                    let fed = self.interject(Event::DeadlinePassed).await;
+                    let fed = self.interject(Event::DeadlinePassed, Pending::new()).await;
                     late = fed.is_err();
                     if let Err(error) = fed {
                         tracing::warn!(turn = %self.turn, %error, "the end of the turn's time cannot be stored yet");
@@ -465,26 +472,13 @@ impl Drive {
             }
             Effect::JudgeInput { .. }
             | Effect::JudgeOutput { .. }
+            | Effect::Route { .. }
             | Effect::CallModel { .. }
             | Effect::Act { .. }
             | Effect::CancelModel
             | Effect::CancelTool { .. }
             | Effect::Finish(_) => Err(EngineError::Machine("this effect is not answered here".to_owned())),
         }
-    }
-
-    fn chronicle_user(&self, turn_number: u64, message: TurnMessage) -> Op {
-        Op::Chronicle(Box::new(NewChronicle {
-            session: self.session.id,
-            turn: Some(self.turn),
-            turn_number,
-            at: self.services.journal.clock.now(),
-            message: ChatMessage {
-                role: Role::User,
-                parts: vec![Part::Text { text: message.text }],
-                label: message.label,
-            },
-        }))
     }
 }
 

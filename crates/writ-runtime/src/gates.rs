@@ -37,6 +37,7 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::metrics::{Metrics, point_name};
 use crate::pending::Pending;
+use crate::session::Session;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
 use crate::trace;
@@ -157,6 +158,33 @@ impl Gates {
             }
         }
         Ok(gathered)
+    }
+
+    /// Returns what the gates that run nothing say of an action, and the names of those that were not asked, since they run a
+    /// program. Nothing is recorded, and nothing follows from it.
+    pub(crate) fn foresee(
+        &self,
+        prepared: &Prepared,
+        session: &Session,
+        said: &Value,
+    ) -> (Verdicts, Vec<String>) {
+        let (mut verdicts, mut unasked) = (Verdicts::default(), Vec::new());
+        if !is_judged(&prepared.action) {
+            return (verdicts, unasked);
+        }
+        for point in [GatePoint::Access, GatePoint::Execution] {
+            let judging = self.set.begin_judging(point, Subject::action(point, prepared), Some(said.clone()));
+            let mut judging = judging.of_project(session.project());
+            while let Some(due) = judging.next_due() {
+                unasked.push(match due {
+                    Due::Script(due) => due.gate,
+                    Due::Model(due) => due.gate,
+                });
+                judging.leave_out();
+            }
+            verdicts.gates.extend(judging.end_judging().verdicts);
+        }
+        (verdicts, unasked)
     }
 
     /// Runs the gates of a point on an action and returns their judgement.

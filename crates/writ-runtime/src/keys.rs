@@ -136,7 +136,8 @@ impl Keys {
         {
             return Ok((held, None));
         }
-        let (authority, keyed) = self.minted(session, order.as_ref(), turn, "minted")?;
+        let (authority, keyed) =
+            self.minted(session, order.as_ref(), turn, ("minted", self.journal.valid_now()))?;
         Ok((Arc::new(authority), Some(keyed)))
     }
 
@@ -219,14 +220,14 @@ impl Keys {
         self.mint(session, turn, "renewed").await.map(Arc::new)
     }
 
-    /// Returns the authority that a session's next task key would have. It is recorded nowhere and lasts as long as this
-    /// value: for looking at what would be decided.
+    /// Returns the authority that a task key of a session would have, minted at a time. It is recorded nowhere and lasts as long
+    /// as this value: for looking at what would be decided.
     ///
     /// # Errors
     ///
     /// If the key cannot be made.
-    pub(crate) fn rehearse(&self, session: &Session) -> Result<Authority, EngineError> {
-        self.minted(session, None, None, "rehearsed").map(|(authority, _)| authority)
+    pub(crate) fn rehearse(&self, session: &Session, at: Timestamp) -> Result<Authority, EngineError> {
+        self.minted(session, None, None, ("rehearsed", at)).map(|(authority, _)| authority)
     }
 
     async fn mint(
@@ -236,7 +237,8 @@ impl Keys {
         change: &str,
     ) -> Result<Authority, EngineError> {
         let order = self.order_of(session, None).await?;
-        let (authority, keyed) = self.minted(session, order.as_ref(), turn, change)?;
+        let now = self.journal.valid_now();
+        let (authority, keyed) = self.minted(session, order.as_ref(), turn, (change, now))?;
         self.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
         Ok(authority)
     }
@@ -251,14 +253,14 @@ impl Keys {
         session: &Session,
         order: Option<&StandingOrder>,
         turn: Option<(TurnId, u64)>,
-        change: &str,
+        (change, now): (&str, Timestamp),
     ) -> Result<(Authority, Op), EngineError> {
         // Refuses every turn of a closed session, also for messages that wait and for turns that a crash has
         // cut off. The hooks that are notified of its end still act, outside turns.
         if turn.is_some() && session.state().closed {
             return Err(EngineError::SessionClosed(session.id));
         }
-        let now = self.journal.valid_now();
+
         let ends = now.plus_duration(TASK_KEY_TTL);
         let order = order.map(StandingOrder::claims);
         let claims = TaskClaims {
@@ -356,8 +358,21 @@ impl Keys {
         ask: &AskRow,
         token: &ApprovalToken,
     ) -> Result<Result<Approval, ApprovalError>, EngineError> {
-        let (expected, approvers, now) =
-            (self.expected(ask)?, self.approvers().await?, self.journal.valid_now());
+        self.approval_at(ask, token, self.journal.valid_now()).await
+    }
+
+    /// Does the same as [`Self::approval_of`], for a time that may have passed; the approvers are those of today.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) async fn approval_at(
+        &self,
+        ask: &AskRow,
+        token: &ApprovalToken,
+        now: Timestamp,
+    ) -> Result<Result<Approval, ApprovalError>, EngineError> {
+        let (expected, approvers) = (self.expected(ask)?, self.approvers().await?);
         // A single no is enough, without other approvers.
         if expected.approvers <= 1 || token.claims.decision == Decision::Deny {
             return Ok(approval::verify_approval(token, &expected, &approvers, now));

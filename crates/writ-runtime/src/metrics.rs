@@ -40,6 +40,11 @@ struct RoleLabels {
     role: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: &'static str,
+}
+
 /// The text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsFormat {
@@ -62,6 +67,7 @@ pub(crate) struct Metrics {
     memory: Family<MemoryOperation, Counter>,
     subscriptions: Gauge<u64, AtomicU64>,
     agent_calls: Family<RoleLabels, Counter>,
+    routes: Family<RouteLabels, Counter>,
     asks: Counter,
     denials: Counter,
 }
@@ -79,6 +85,7 @@ impl Metrics {
             memory: Family::default(),
             subscriptions: Gauge::default(),
             agent_calls: Family::default(),
+            routes: Family::default(),
             asks: Counter::default(),
             denials: Counter::default(),
         };
@@ -95,6 +102,8 @@ impl Metrics {
         registry.register("memory_operations", "Searches and stores of the memory", metrics.memory.clone());
         registry.register("subscriptions_active", "Open subscriptions", metrics.subscriptions.clone());
         registry.register("agent_calls", "Model calls, tries included", metrics.agent_calls.clone());
+        let text = "Messages by the way that the proxy has chosen for them";
+        registry.register("routes", text, metrics.routes.clone());
         registry.register("asks", "Questions to a person", metrics.asks.clone());
         registry.register("denials", "Refusals of the door", metrics.denials.clone());
         metrics
@@ -132,6 +141,11 @@ impl Metrics {
     pub(crate) fn model_call(&self, role: &'static str, input_tokens: u64) {
         self.agent_calls.get_or_create(&RoleLabels { role }).inc();
         self.context_tokens.set(input_tokens);
+    }
+
+    /// The proxy has chosen a way, of which there are four.
+    pub(crate) fn routed(&self, route: &'static str) {
+        self.routes.get_or_create(&RouteLabels { route }).inc();
     }
 
     pub(crate) fn asked(&self) {

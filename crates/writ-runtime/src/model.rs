@@ -450,6 +450,8 @@ fn record(
         Err((usage, _)) => *usage,
     };
     let cost = models.call_cost(planned, &usage, now);
+    // The answers to an agent are in its turn; those to the harness would be nowhere.
+    let is_beside = role != place.profile.model;
     let fact = Fact::ModelCalled {
         attempt,
         requested: planned.requested_model(),
@@ -458,7 +460,11 @@ fn record(
         usage,
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
-        sealed_reply: None,
+        role: if is_beside { role.as_str().to_owned() } else { String::new() },
+        sealed_reply: answer
+            .ok()
+            .filter(|_| is_beside)
+            .and_then(|reply| ask::seal_reply(&place.services, reply)),
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();

@@ -110,6 +110,7 @@ impl UnfinishedAttempt {
             usage: *usage,
             cost: *cost,
             error: LOST.to_owned(),
+            role: String::new(),
             sealed_reply: None,
         };
         let delta = UsageDelta {

@@ -115,8 +115,7 @@ pub enum ApprovalScope {
     /// To what was asked about, once.
     #[default]
     Once,
-    /// Also similar later requests of its session ([`Pattern`](crate::frame::Pattern)), for a limited time
-    /// and number of uses.
+    /// Also similar later requests of its session ([`Pattern`](crate::frame::Pattern)), so long and so often.
     Task,
     /// Also to what is alike in any session of the agent, for days and some times: a standing approval.
     Standing,
@@ -316,7 +315,10 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
-        /// What came of the answer, sealed, where a program outside asked; an agent's own is in its conversation.
+        /// The role that the harness asked beside the conversation, such as `scorer`; empty: the answer is an agent's own.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        role: String,
+        /// What came of the answer, sealed, for programs outside and the harness; an agent's own is in its conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed_reply: Option<SealedText>,
     },
@@ -460,10 +462,8 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The texts of this fact that come from elsewhere and that nothing is computed from: a hash or a signature goes over
-    /// the others, which were masked when they came in.
+    /// The texts of this fact from elsewhere that no hash or signature goes over; the others were masked when they came in.
     pub fn texts_mut(&mut self) -> Vec<&mut String> {
-        // Free text of every kind of entry, for the redactor; names, ids and codes are left out.
         match self {
             Self::Gated { reason, .. }
             | Self::Hooked { reason, .. }

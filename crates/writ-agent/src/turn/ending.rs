@@ -1,13 +1,17 @@
 //! Ends turns.
 
+use std::time::Duration;
+
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::error::Exit;
+use writ_types::unit::Timestamp;
 
 use super::{Phase, Turn};
 use crate::context;
 use crate::effect::{Effect, FinishedTurn, TurnStatus};
 use crate::event::{ModelFailure, TextVerdict};
 use crate::notice;
+use crate::route::{RouteDecision, TurnRoute};
 
 /// The end that a turn is about to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,27 @@ impl Default for TurnEnding {
 }
 
 impl Turn {
+    /// Takes the way that the proxy has chosen.
+    pub(super) fn take_route(&mut self, decision: RouteDecision, out: &mut Vec<Effect>) {
+        let is_known = |name: &String| self.config.context.has_profile(name);
+        if let Some(profile) = decision.context_profile.clone().filter(is_known) {
+            self.context.seed.profile = profile;
+        }
+        // What has come meanwhile was not read by the proxy: the executor answers all of it.
+        let has_more = !self.inbox.is_empty();
+        match decision.route {
+            TurnRoute::Planner if has_more => {
+                self.context.push_passing(context::system_message(notice::HANDED_TO_PLANNER));
+                self.proceed_turn(out);
+            }
+            TurnRoute::Planner => self.conclude_turn(notice::BEING_PLANNED.to_owned(), out),
+            TurnRoute::Direct | TurnRoute::Clarify if !has_more => {
+                self.conclude_turn(decision.into_response().unwrap_or_default(), out);
+            }
+            TurnRoute::Direct | TurnRoute::Clarify | TurnRoute::Act => self.proceed_turn(out),
+        }
+    }
+
     /// Ends the turn after a complete answer.
     pub(super) fn conclude_turn(&mut self, text: String, out: &mut Vec<Effect>) {
         // A turn that changed something, was denied or asked needs no closing text to be complete.
@@ -100,6 +125,18 @@ impl Turn {
         self.deliver_answer("", out);
     }
 
+    pub(super) fn expire_turn(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
+        // A timer that fires early is harmless.
+        if now >= self.limit_time() {
+            self.stop_what_runs(out);
+            self.stop_at_limit(notice::too_long(self.config.limits.max_turn_secs), out);
+        }
+    }
+
+    pub(super) fn limit_time(&self) -> Timestamp {
+        self.started.plus_duration(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
+    }
+
     pub(super) fn cancel_turn(&mut self, out: &mut Vec<Effect>) {
         self.stop_what_runs(out);
         self.context.append_news();
@@ -116,7 +153,7 @@ impl Turn {
     /// Stops the model call or tool that is under way; its late answer is no longer wanted.
     pub(super) fn stop_what_runs(&mut self, out: &mut Vec<Effect>) {
         match self.phase {
-            Phase::CallingModel => out.push(Effect::CancelModel),
+            Phase::Routing | Phase::CallingModel => out.push(Effect::CancelModel),
             Phase::Acting => self.cancel_calls(out),
             Phase::New
             | Phase::JudgingInput

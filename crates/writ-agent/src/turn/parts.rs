@@ -9,6 +9,7 @@ use writ_types::unit::Tokens;
 use crate::config::AgentConfig;
 use crate::context::{self, Assembled, ContextError, Results};
 use crate::event::{BudgetSeed, ContextSeed, MemoryItem, SystemSource};
+use crate::route::{RouteQuestion, ask_proxy};
 
 /// The texts of a turn's context, from which each request is assembled and each action is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ impl ContextParts {
             setting: None,
             rehydrated: false,
             profile: String::new(),
+            proxy: false,
             budget,
         })
     }
@@ -74,9 +76,22 @@ impl ContextParts {
         context::assemble_showing(results, &config.context, all, config.limits.max_output_tokens)
     }
 
+    /// Returns the question to the proxy, the first time that it is due; `None`: there is no proxy, it was asked, or the message
+    /// is none for it.
+    pub(super) fn take_question(&mut self) -> Option<RouteQuestion> {
+        let is_due = std::mem::take(&mut self.seed.proxy);
+        let asked = is_due.then(|| ask_proxy(&self.seed, &self.hits, &self.conversation));
+        asked.flatten()
+    }
+
     /// Returns the conversation so far, oldest message first: that of the session, then that of this turn.
     pub fn messages(&self) -> impl Iterator<Item = &ChatMessage> {
         self.seed.history.iter().map(AsRef::as_ref).chain(&self.conversation)
+    }
+
+    /// Returns the messages of this turn, oldest first.
+    pub fn messages_of_turn(&self) -> impl Iterator<Item = &ChatMessage> {
+        self.conversation.iter()
     }
 
     /// Returns the texts of memories that nothing external has gone into.

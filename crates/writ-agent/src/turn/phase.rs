@@ -21,6 +21,8 @@ pub enum Phase {
     Recording,
     /// The memory is searched.
     Recalling,
+    /// The proxy chooses the way.
+    Routing,
     /// The model is called.
     CallingModel,
     /// A tool is at work.

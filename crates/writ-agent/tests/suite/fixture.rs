@@ -64,6 +64,7 @@ impl Driver {
                 Phase::Recording => self.feed(Event::Recorded),
                 Phase::Recalling => self.feed(Event::Recalled { hits: Vec::new() }),
                 Phase::New
+                | Phase::Routing
                 | Phase::CallingModel
                 | Phase::Acting
                 | Phase::JudgingOutput
@@ -224,6 +225,7 @@ pub(crate) fn seed() -> ContextSeed {
         setting: None,
         rehydrated: false,
         profile: "conversation".to_owned(),
+        proxy: false,
         budget: BudgetSeed { used: Tokens::ZERO, limit: Tokens::new(500_000), given: None },
     }
 }

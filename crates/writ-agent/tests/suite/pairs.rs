@@ -1,17 +1,19 @@
 //! Every event in every phase.
 
-use writ_agent::event::{Event, EventKind, ModelFailure, TextVerdict};
+use writ_agent::event::{ContextSeed, Event, EventKind, ModelFailure, TextVerdict};
+use writ_agent::route::RouteDecision;
 use writ_agent::turn::{Phase, Why};
 use writ_types::chat::{StopReason, ToolOutcome};
 use writ_types::taint::Taint;
 
 use crate::fixture::{Driver, ask, message, opened, reply, seed};
 
-const PHASES: [Phase; 9] = [
+const PHASES: [Phase; 10] = [
     Phase::New,
     Phase::JudgingInput,
     Phase::Recording,
     Phase::Recalling,
+    Phase::Routing,
     Phase::CallingModel,
     Phase::Acting,
     Phase::JudgingOutput,
@@ -24,7 +26,9 @@ fn in_phase(phase: Phase) -> Driver {
     if phase == Phase::New {
         return Driver::new();
     }
-    let mut driver = Driver::opened("do it");
+    let mut driver = Driver::new();
+    let seed = ContextSeed { proxy: phase == Phase::Routing, ..seed() };
+    driver.feed(opened(vec![message(1, "do it", Taint::Owner)], seed, Default::default()));
     for _ in 0..20 {
         let acts = driver.acts().len();
         let asked = phase < Phase::CallingModel || acts > usize::from(phase == Phase::Acting);
@@ -42,6 +46,7 @@ fn in_phase(phase: Phase) -> Driver {
             Phase::Acting => driver.wait_for(&ask("aaaaaaaa"), "asked"),
             Phase::JudgingOutput => driver.feed(Event::OutputJudged { verdict: TextVerdict::Pass }),
             Phase::Delivering => driver.feed(Event::Delivered),
+            Phase::Routing => driver.feed(Event::Routed { decision: RouteDecision::without_proxy() }),
             Phase::New | Phase::Finished => {}
         }
     }
@@ -56,6 +61,7 @@ fn sample(kind: EventKind, driver: &Driver) -> Event {
         EventKind::InputJudged => Event::InputJudged { verdict },
         EventKind::Recorded => Event::Recorded,
         EventKind::Recalled => Event::Recalled { hits: Vec::new() },
+        EventKind::Routed => Event::Routed { decision: RouteDecision::without_proxy() },
         EventKind::ModelReplied => {
             Event::ModelReplied { reply: reply(StopReason::EndTurn, "hi", Vec::new()) }
         }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use writ_agent::config::{AgentConfig, ContextConfig, TurnLimits};
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, EventKind, ModelFailure, StoredEvent, TextVerdict};
+use writ_agent::route::{RouteDecision, TurnRoute};
 use writ_agent::turn::{Phase, Turn};
 use writ_types::chat::{StopReason, ToolCall, ToolOutcome};
 use writ_types::error::Exit;
@@ -50,6 +51,7 @@ fn awaited(phase: Phase, small: u8) -> EventKind {
         Phase::JudgingInput => EventKind::InputJudged,
         Phase::Recording => EventKind::Recorded,
         Phase::Recalling => EventKind::Recalled,
+        Phase::Routing => EventKind::Routed,
         Phase::CallingModel if small > 240 => EventKind::ModelFailed,
         Phase::CallingModel => EventKind::ModelReplied,
         Phase::Acting => EventKind::Acted,
@@ -72,6 +74,7 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
     match kind {
         EventKind::Opened => {
             let mut seed = seed();
+            seed.proxy = small % 2 == 0;
             seed.history =
                 (0..small).map(|n| Arc::new(said(writ_types::chat::Role::User, &n.to_string()))).collect();
             opened(vec![message(1, &format!("go {text}"), taint)], seed, config())
@@ -79,6 +82,17 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
         EventKind::InputJudged => Event::InputJudged { verdict },
         EventKind::Recorded => Event::Recorded,
         EventKind::Recalled => Event::Recalled { hits: vec![memory(u128::from(small), &text, taint)] },
+        EventKind::Routed => {
+            let ways = [TurnRoute::Direct, TurnRoute::Clarify, TurnRoute::Act, TurnRoute::Planner];
+            Event::Routed {
+                decision: RouteDecision {
+                    route: ways[usize::from(small % 4)],
+                    reason: text.clone(),
+                    response: (small % 3 != 0).then(|| text.clone()),
+                    context_profile: (small % 5 == 0).then(|| "coding".to_owned()),
+                },
+            }
+        }
         EventKind::ModelReplied => {
             let stop = match small % 12 {
                 0 => StopReason::MaxTokens,
@@ -216,5 +230,5 @@ fn the_dice_reach_every_phase() {
         let dice = prop::collection::vec(dice(), 1..40).new_tree(&mut runner).expect("a tree").current();
         seen.insert(run(&dice).turn.phase());
     }
-    assert_eq!(seen.len(), 9, "{seen:?}");
+    assert_eq!(seen.len(), 10, "{seen:?}");
 }

@@ -8,6 +8,7 @@
 //! open TAINT TEXT                opens the turn
 //! pass | transform TEXT | block TEXT          gates, at the input or at the output
 //! recorded | recall [TAINT TEXT]
+//! routed ROUTE TEXT [PROFILE]    the proxy's decision; `-`: no text
 //! begin TAINT TEXT               open, pass, recorded, recall
 //! reply STOP TEXT [NAME ARGUMENTS]...         STOP: end tools max filter other
 //! fail EXIT TEXT HINT | fail session | fail daily
@@ -26,8 +27,9 @@ use serde_json::Value;
 use writ_agent::config::AgentConfig;
 use writ_agent::effect::Effect;
 use writ_agent::event::{ContextSeed, Event, ModelFailure, StoredEvent, TextVerdict};
+use writ_agent::route::RouteDecision;
 use writ_agent::turn::{Phase, Turn};
-use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall};
+use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpec};
 use writ_types::unit::Tokens;
 
 use crate::fixture::{Driver, ask, failed, memory, message, opened, result, said, seed};
@@ -107,6 +109,8 @@ impl Script {
             ["recorded"] => Event::Recorded,
             ["recall"] => Event::Recalled { hits: Vec::new() },
             ["recall", taint, text] => Event::Recalled { hits: vec![memory(1, text, parse(taint))] },
+            ["routed", route, text] => routed(route, text, None),
+            ["routed", route, text, profile] => routed(route, text, Some(profile)),
             ["reply", stop, text, calls @ ..] => {
                 return self.driver.reply(stop_reason(stop), text, to_calls(calls));
             }
@@ -147,6 +151,8 @@ impl Script {
         match key {
             "budget.used" => self.seed.budget.used = Tokens::new(number),
             "rehydrated" => self.seed.rehydrated = number == 1,
+            "proxy" => self.seed.proxy = number == 1,
+            "planner" => self.seed.tools = vec![planning_tool()].into(),
             limit => self.config["limits"][limit] = Value::from(number),
         }
     }
@@ -169,6 +175,10 @@ impl Script {
                 writeln!(out, "    Record turn {turn_number} {:?} [{}]", message.text, message.label.taint)
             }
             Effect::Recall { query } => writeln!(out, "    Recall {query:?}"),
+            Effect::Route { question } => {
+                writeln!(out, "    Route [{}] plans: {}", question.label.taint, question.plans).expect("writes");
+                question.request.messages.iter().try_for_each(|message| write!(out, "{}", shown(message)))
+            }
             Effect::CallModel { request, label } => {
                 writeln!(out, "    CallModel [{}]", label.taint).expect("writes");
                 request.messages.iter().try_for_each(|message| write!(out, "{}", shown(message)))
@@ -201,6 +211,17 @@ impl Script {
         }
         .expect("writes");
     }
+}
+
+fn routed(route: &str, text: &str, profile: Option<&str>) -> Event {
+    let response = (text != "-").then(|| text.to_owned());
+    let (reason, context_profile) = ("because".to_owned(), profile.map(str::to_owned));
+    Event::Routed { decision: RouteDecision { route: parse(route), reason, response, context_profile } }
+}
+
+fn planning_tool() -> ToolSpec {
+    let (name, description) = ("plan".to_owned(), "Have it planned.".to_owned());
+    ToolSpec { name, description, schema: serde_json::json!({"type": "object"}) }
 }
 
 fn shown(message: &ChatMessage) -> String {

@@ -1,5 +1,6 @@
 //! `writ sessions`: conversations as a person keeps them. `writ replay`: one of them under today's rules.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -284,6 +285,8 @@ pub(crate) fn run_replay(context: &Context, args: &ReplayArgs) -> Result<(), Fai
         });
         context.out.print_either(&result, |_| {
             let mut lines: Vec<String> = shown.iter().map(|step| step_line(step)).collect();
+            let unasked: BTreeSet<&str> =
+                steps.iter().flat_map(|step| &step.gates).map(String::as_str).collect();
             let judged = steps.len().saturating_sub(unknown);
             lines.push(match changed.len() {
                 0 => format!("{judged} calls would be decided as they were; nothing was performed"),
@@ -291,6 +294,10 @@ pub(crate) fn run_replay(context: &Context, args: &ReplayArgs) -> Result<(), Fai
                     format!("{count} of {judged} calls would be decided differently; nothing was performed")
                 }
             });
+            if !unasked.is_empty() {
+                let names: Vec<String> = unasked.into_iter().map(escape_line).collect();
+                lines.push(format!("not asked, since they run a program: {}", names.join(", ")));
+            }
             if unknown > 0 {
                 let text = "cannot be judged: malformed then, or made with tools or files that are gone";
                 lines.push(format!("{unknown} calls {text}"));
@@ -311,6 +318,7 @@ fn step_line(step: &ReplayStep) -> String {
 const fn verdict(verdict: ReplayVerdict) -> &'static str {
     match verdict {
         ReplayVerdict::Permit => "permitted",
+        ReplayVerdict::Approved => "approved",
         ReplayVerdict::Ask => "asked",
         ReplayVerdict::Deny => "denied",
         ReplayVerdict::Unknown => "not judged",

@@ -189,6 +189,127 @@ fn a_replay_says_what_todays_rules_would_decide_otherwise_and_does_nothing() {
     );
 }
 
+/// A call that a person approved is judged with that approval: it stands, until the rules or a gate refuse the call. A gate that
+/// runs a program is named and not run.
+#[test]
+fn a_replay_judges_with_the_approvals_of_then_and_the_gates_of_today() {
+    let script =
+        calls(vec![("memory_store", json!({"text": "the heron is on port 8080", "kind": "fact"}))], "Noted.");
+    let bench = Bench::new("openai", script);
+    let policies = bench.project().join(".writ/policies");
+    fs::create_dir_all(&policies).expect("made");
+    let rules = "@id(\"ask-facts\") @ask(\"Facts are asked for.\")\nforbid (principal, action == Action::\"remember\", resource);\n";
+    fs::write(policies.join("ask.cedar"), rules).expect("written");
+    let asked = bench.chat("remember the heron", &[]);
+    assert_eq!(code(&asked), 5, "{}", text(&asked));
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    let session = only_session(&bench);
+    let verdicts = |replay: &Value| {
+        let step = &replay["steps"][0];
+        (step["did"].clone(), step["would"].clone(), step["rule"].clone())
+    };
+    let same = bench.home.json(&["replay", &session, "--all"]);
+    assert_eq!((&same["calls"], &same["changed"]), (&json!(1), &json!(0)), "{same}");
+    assert_eq!(verdicts(&same), (json!("approved"), json!("approved"), json!("ask-facts")), "{same}");
+    fs::remove_file(policies.join("ask.cedar")).expect("removed");
+    let free = bench.home.json(&["replay", &session]);
+    assert_eq!(verdicts(&free), (json!("approved"), json!("permit"), json!("")), "{free}");
+    let never = "@id(\"no-facts\")\nforbid (principal, action == Action::\"remember\", resource);\n";
+    fs::write(policies.join("never.cedar"), never).expect("written");
+    let denied = bench.home.json(&["replay", &session]);
+    assert_eq!(verdicts(&denied), (json!("approved"), json!("deny"), json!("no-facts")), "{denied}");
+    fs::remove_file(policies.join("never.cedar")).expect("removed");
+    // Gates are read when an engine starts.
+    super::engine::stop_engine_of(&bench.home);
+    let config = bench.home.root().join("config.toml");
+    let told = fs::read_to_string(&config).expect("reads");
+    let ran = bench.home.dir.path().join("ran");
+    let gates = format!(
+        "{told}\n[[gates]]\nname = \"runs\"\non = \"execution\"\nprovider = \"script\"\nscript = \"touch {}\"\n\n[[gates]]\nname = \"no-herons\"\non = \"execution\"\nprovider = \"predicate\"\ncontains = [\"heron\"]\n",
+        ran.display()
+    );
+    fs::write(&config, gates).expect("written");
+    let before = (bench.count("intent"), bench.count("gated"), bench.requests().len());
+    let gated = bench.home.json(&["replay", &session]);
+    assert_eq!(verdicts(&gated), (json!("approved"), json!("deny"), json!("no-herons")), "{gated}");
+    assert_eq!(gated["steps"][0]["gates"], json!(["runs"]), "{gated}");
+    let lines = text(&bench.home.run(&["replay", &session]));
+    assert!(lines.contains("approved \u{2192} denied [no-herons]"), "{lines}");
+    assert!(lines.contains("not asked, since they run a program: runs"), "{lines}");
+    let after = (bench.count("intent"), bench.count("gated"), bench.requests().len());
+    assert_eq!(after, before, "nothing was performed or recorded, no model asked");
+    assert!(!ran.exists(), "no program ran");
+}
+
+/// A cassette has the answers to the harness by role, so that a conversation with a proxy, a gate that is a model and a cheap
+/// model for titles plays as it went, twice alike, with no model of the configuration.
+#[test]
+fn a_cassette_plays_each_role_by_its_own_answers() {
+    let script = |request: &ParsedRequest| match request.model.as_str() {
+        "small" if request.last_user_text().starts_with("hello") => Reply::text(
+            r#"{"route":"direct","reason":"a greeting","response":"Hello, heron.","context_profile":null}"#,
+        ),
+        "small" => Reply::text(r#"{"route":"act","reason":"work","response":null,"context_profile":null}"#),
+        "judge" => Reply::text(r#"{"score": 0.1, "pass": false, "flags": ["a walrus"]}"#),
+        "names" => Reply::text("Birds and ports"),
+        _ if request.results().count() == 0 => Reply::call("memory_search", json!({ "query": "heron" })),
+        _ => Reply::text("Port 8080."),
+    };
+    let bench = Bench::new("openai", script);
+    let config = bench.home.root().join("config.toml");
+    let told = fs::read_to_string(&config).expect("reads");
+    let own = "[models.roles]\nproxy = \"test/small\"\nscorer = \"test/judge\"\nobserver = \"test/names\"\n\n[[gates]]\nname = \"no-walrus\"\non = \"output\"\nprovider = \"llm\"\nprompt = \"Is it about a walrus?\"\n";
+    fs::write(&config, format!("{told}\n{own}")).expect("written");
+    let first = bench.chat("hello there", &["--new"]);
+    assert_eq!(code(&first), 0, "{}", text(&first));
+    assert!(text(&first).contains("Hello, heron."), "{}", text(&first));
+    let second = bench.home.run(&["chat", "-m", "where does it run?", "--continue"]);
+    assert!(text(&second).contains("Port 8080."), "{}", text(&second));
+    while listed(&bench, &[])[0]["title"] != "Birds and ports" {
+        std::thread::yield_now();
+    }
+    let session = only_session(&bench);
+    let file = bench.home.dir.path().join("c.jsonl");
+    let file = file.to_str().expect("a path");
+    assert_eq!(code(&bench.home.run(&["sessions", "export", &session, "-o", file])), 0);
+    let cassette = fs::read_to_string(file).expect("reads");
+    let mut roles: Vec<(String, u64)> = cassette
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .filter(|track| track["reply"].is_object())
+        .map(|track| {
+            (track["role"].as_str().expect("a role").to_owned(), track["turn"].as_u64().expect("a turn"))
+        })
+        .collect();
+    roles.sort();
+    let wanted = [
+        ("executor", 2),
+        ("executor", 2),
+        ("observer", 0),
+        ("proxy", 1),
+        ("proxy", 2),
+        ("scorer", 1),
+        ("scorer", 2),
+    ];
+    assert_eq!(roles, wanted.map(|(role, turn)| (role.to_owned(), turn)));
+    let asked = bench.requests().len();
+    let played = |home: &str| {
+        let project = bench.home.dir.path().join(home);
+        fs::create_dir(&project).expect("made");
+        let project = project.display().to_string();
+        let args = ["chat", "--cassette", file, "-m", "hello there", "--project", &project];
+        let played = bench.home.run_process(&args, b"");
+        assert_eq!(code(&played), 0, "{}", text(&played));
+        text(&played)
+    };
+    let shown = played("one");
+    assert!(shown.contains("playing 7 answers") && shown.contains("Hello, heron."), "{shown}");
+    assert!(!shown.contains("the cassette has"), "no question was without its answer: {shown}");
+    assert!(played("two").contains("Hello, heron."));
+    assert_eq!(bench.requests().len(), asked, "the models of the configuration are not asked");
+}
+
 /// The same model plays again in another home, tools are real, and no secret is in the cassette.
 #[test]
 fn needs_userns_a_cassette_plays_its_model_again() {

@@ -13,9 +13,9 @@ use tokio::runtime::Runtime;
 use writ_egress::{Egress, EgressConfig};
 use writ_inspect::gate::GateSet;
 use writ_inspect::redact::{KnownSecret, Redactor};
-use writ_models::Models;
-use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
+use writ_models::config::{ModelTier, ModelsConfig, ProviderKind, ProviderTable};
 use writ_models::credential::{CredentialError, CredentialSource};
+use writ_models::{ModelRole, Models};
 use writ_policy::principal::Evidence;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_runtime::clock::{Clock, ClockWait};
@@ -241,7 +241,7 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((earlier, rules, Clearance::default()), UNPRICED, |_| {}, script)
+        Self::build((earlier, rules), UNPRICED, |_| {}, |_| {}, script)
     }
 
     /// The same, whose model may read content of a clearance.
@@ -249,7 +249,34 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((&[], "", clearance), UNPRICED, |_| {}, script)
+        let clear = |models: &mut ModelsConfig| {
+            models.providers.values_mut().for_each(|provider| provider.clearance = clearance);
+        };
+        Self::build((&[], ""), UNPRICED, clear, |_| {}, script)
+    }
+
+    /// The same, with models of their own for some roles: `test/NAME`.
+    pub(crate) fn with_roles<S>(roles: &[(ModelRole, &str)], script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        let name = |models: &mut ModelsConfig| {
+            models.models.roles =
+                roles.iter().map(|(role, model)| (*role, format!("test/{model}"))).collect();
+        };
+        Self::build((&[], ""), UNPRICED, name, |_| {}, script)
+    }
+
+    /// The same, with models of their own for some tiers: `test/NAME`.
+    pub(crate) fn with_tiers<S>(tiers: &[(ModelTier, &str)], script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        let name = |models: &mut ModelsConfig| {
+            models.models.tiers =
+                tiers.iter().map(|(tier, model)| (*tier, format!("test/{model}"))).collect();
+        };
+        Self::build((&[], ""), UNPRICED, name, |_| {}, script)
     }
 
     /// The same, of parts that are changed first.
@@ -257,7 +284,7 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((&[], "", Clearance::default()), UNPRICED, change, script)
+        Self::build((&[], ""), UNPRICED, |_| {}, change, script)
     }
 
     /// The same, of parts that are changed first, at a time and with a model of which the price is known.
@@ -268,12 +295,13 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build((&[], "", Clearance::default()), PRICED, change, script)
+        Self::build((&[], ""), PRICED, |_| {}, change, script)
     }
 
     fn build<S>(
-        (earlier, rules, clearance): (&[Timestamp], &str, Clearance),
+        (earlier, rules): (&[Timestamp], &str),
         (begin, provider, model): (Timestamp, &str, &str),
+        shape: impl FnOnce(&mut ModelsConfig),
         change: impl FnOnce(&mut EngineParts),
         script: impl FnOnce(Arc<Hand>) -> S,
     ) -> Self
@@ -307,10 +335,10 @@ impl TestEngine {
             let table = ProviderTable {
                 kind: Some(ProviderKind::OpenAi),
                 base_url: Some(server.base_url()),
-                clearance,
                 ..ProviderTable::default()
             };
             models.providers.insert(provider.to_owned(), table);
+            shape(&mut models);
             let config = models;
             let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
             parts.models = Some(models.expect("models"));

@@ -18,7 +18,7 @@ use writ_egress::http;
 use writ_egress::{Allowance, LentClient};
 use writ_types::chat::ModelReply;
 use writ_types::digest::Digest;
-use writ_types::unit::{ByteCount, Timestamp};
+use writ_types::unit::ByteCount;
 
 use super::{CallLimits, Delta, failed};
 use crate::config::ProviderKind;
@@ -29,7 +29,7 @@ use crate::plan::PlannedCall;
 use crate::provider::Provider;
 use crate::rate::RateLimits;
 use crate::refusal::{error_in, provider_error};
-use crate::retry::retry_after;
+use crate::retry::{stated_wait, time_of};
 
 /// The most bytes that may come without a whole frame among them: the largest arguments, which may come in one
 /// frame, and some room. Also the largest error body. The library joins the parts of a frame anew with each read,
@@ -349,9 +349,7 @@ const fn is_of_the_line(error: &genai::Error) -> bool {
 fn stated_limits(error: &genai::Error) -> Option<Box<RateLimits>> {
     let genai::Error::WebStream { error, .. } = error else { return None };
     let genai::Error::HttpError { headers, .. } = error.downcast_ref()? else { return None };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp::from_millis(0).plus_duration(now);
-    RateLimits::read_headers(headers, now).map(Box::new)
+    RateLimits::read_headers(headers, time_of(SystemTime::now())).map(Box::new)
 }
 
 /// The failure that an error of the library stands for.
@@ -359,7 +357,7 @@ fn classify_error(error: &genai::Error) -> Failure {
     if let genai::Error::WebStream { error, .. } = error {
         if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
             let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-            let wait = header("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+            let wait = stated_wait(headers, SystemTime::now());
             // The library follows no redirect; the target is named, so that an owner can correct the URL.
             if let Some(target) = header("location").filter(|_| status.is_redirection()) {
                 return provider_error(&format!("Moved to {target}").into(), status.as_u16(), None);

@@ -67,6 +67,7 @@ pub(super) async fn review_asks(services: &Services) -> Result<AskReview, Engine
             anomalies: member.anomalies.clone(),
             alone: member.alone.map(str::to_owned),
             together: member.goes_with_others(),
+            band: member.band,
             risk: card.map(|card| card.risk),
             intent: card.map(|card| show::escape_line(&card.intent)),
         }

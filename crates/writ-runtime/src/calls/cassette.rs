@@ -7,11 +7,15 @@ use std::collections::VecDeque;
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, ModelFailure, StoredEvent};
 use writ_agent::turn::Turn;
-use writ_store::reads::{SessionReads as _, TurnReads as _};
+use writ_models::ModelRole;
+use writ_secrets::contents::SEALED_REPLY;
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{LedgerReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
 use writ_store::turns::TurnRow;
 use writ_types::api::cassette::{CASSETTE_VERSION, CassettePage, CassetteQuery, CassetteTrack};
 use writ_types::chat::{ModelReply, ModelRequest, Part, ToolCall, ToolResult, estimate_tokens};
 use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::Label;
 use writ_types::unit::Tokens;
@@ -20,6 +24,7 @@ use super::archive::readable;
 use super::{MAX_LISTED_BYTES, to_json};
 use crate::error::EngineError;
 use crate::history::read_turn_events;
+use crate::planner::PlannerMessage;
 use crate::services::Services;
 use crate::session::{AGENT, TitleRecord};
 
@@ -90,6 +95,8 @@ impl Folding {
             Event::InputJudged { .. }
             | Event::Recorded
             | Event::Recalled { .. }
+            // The proxy is asked as the harness asks: its answers are in the ledger.
+            | Event::Routed { .. }
             | Event::OutputJudged { .. }
             | Event::Delivered
             | Event::Cancel
@@ -121,6 +128,7 @@ impl Folding {
             Effect::JudgeInput { .. }
             | Effect::Record { .. }
             | Effect::Recall { .. }
+            | Effect::Route { .. }
             | Effect::CancelModel
             | Effect::CancelTool { .. }
             | Effect::JudgeOutput { .. }
@@ -166,6 +174,7 @@ pub(super) async fn read_cassette(
     let mut tracks = Vec::new();
     if query.after == 0 {
         tracks.push(head(services, query.session).await?);
+        tracks.extend(harness_tracks(services, query.session, None).await?);
     }
     let (mut bytes, mut rows, mut last) = (0_usize, 0_usize, None);
     for turn in turns {
@@ -175,7 +184,8 @@ pub(super) async fn read_cassette(
         }
         let events = read_turn_events(&services.journal.store, turn.session, turn.id).await?;
         rows = rows.saturating_add(rows_of(&events));
-        let read = turn_tracks(services, &turn, events)?;
+        let mut read = turn_tracks(services, &turn, events, &role_of(services, &turn).await?)?;
+        read.extend(harness_tracks(services, query.session, Some(&turn)).await?);
         for track in &read {
             bytes = bytes.saturating_add(to_json(track)?.to_string().len());
         }
@@ -216,6 +226,7 @@ fn turn_tracks(
     services: &Services,
     row: &TurnRow,
     events: Vec<StoredEvent>,
+    role: &str,
 ) -> Result<Vec<CassetteTrack>, EngineError> {
     let (turn, mut tracks, mut folding) = (row.number, Vec::new(), Folding::new());
     for stored in events {
@@ -225,6 +236,7 @@ fn turn_tracks(
             }
             StoredStep::Model(request, reply) => Some(CassetteTrack::Model {
                 turn,
+                role: role.to_owned(),
                 request: Digest::of_json(&request).map_err(EngineError::NotCanonical)?,
                 messages: request.messages.len(),
                 tools: request.tools.len(),
@@ -250,6 +262,42 @@ fn turn_tracks(
     }
     tracks.push(CassetteTrack::End { turn, state: row.state.clone() });
     tracks.iter().map(|track| masked(services, track)).collect()
+}
+
+/// The role of the agent that answered in a turn.
+async fn role_of(services: &Services, turn: &TurnRow) -> Result<String, EngineError> {
+    let ids = services.journal.store.client_ids(&[turn.message]).await?;
+    let is_planner = ids.first().is_some_and(|id| PlannerMessage::read_id(id).is_some());
+    let role = if is_planner { ModelRole::Planner } else { ModelRole::Executor };
+    Ok(role.as_str().to_owned())
+}
+
+/// The answers of models to the harness in a turn, or in none, in their order. Those before this program wrote them are missing.
+async fn harness_tracks(
+    services: &Services,
+    session: SessionId,
+    turn: Option<&TurnRow>,
+) -> Result<Vec<CassetteTrack>, EngineError> {
+    let query = LedgerQuery {
+        event: Some("model_called".to_owned()),
+        session: Some(session),
+        turn: turn.map(|turn| turn.id),
+        limit: writ_store::config::MAX_READ_ROWS,
+        ..LedgerQuery::default()
+    };
+    let mut rows = services.journal.store.ledger_search(&query).await?;
+    rows.retain(|row| row.turn == turn.map(|turn| turn.id));
+    let number = turn.map_or(0, |turn| turn.number);
+    // They come newest first.
+    let tracks = rows.iter().rev().filter_map(|row| {
+        let Fact::ModelCalled { role, sealed_reply: Some(sealed), .. } = row.entry()?.fact else {
+            return None;
+        };
+        let plain = services.outside.seal.open_content(SEALED_REPLY, &sealed);
+        let reply = serde_json::from_slice(&plain.ok()?).ok()?;
+        (!role.is_empty()).then_some(CassetteTrack::Harness { turn: number, role, reply })
+    });
+    tracks.map(|track| masked(services, &track)).collect()
 }
 
 fn length_of(request: &ModelRequest) -> Tokens {

@@ -1,4 +1,7 @@
 //! Replays of sessions: each tool call is put before today's door once more, and nothing is performed or written.
+//!
+//! The rules, gates and approvers are those of today; the time is that of the call, and the approvals are those that its call
+//! rested on then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,19 +10,20 @@ use writ_agent::event::StoredEvent;
 use writ_agent::turn::ContextParts;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::show::escape_line;
+use writ_policy::approval::{Approval, ApprovalError, ApprovalToken};
 use writ_policy::budget::Spent;
-use writ_policy::keys::Authority;
 use writ_policy::rules::RuleSet;
 use writ_store::ledger::row::LedgerQuery;
-use writ_store::reads::{AskReads as _, LedgerReads as _};
+use writ_store::reads::{ApprovalReads as _, AskReads as _, LedgerReads as _};
 use writ_store::turns::TurnRow;
 use writ_tools::def::{SearchTarget, ToolContext};
 use writ_types::action::Action;
 use writ_types::api::cassette::{CassetteQuery, ReplayPage, ReplayStep, ReplayVerdict};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
-use writ_types::entry::Fact;
+use writ_types::entry::{Decision, Fact};
 use writ_types::id::AskId;
 use writ_types::taint::Label;
+use writ_types::unit::Timestamp;
 
 use super::cassette::{Folding, MAX_PAGE_ROWS, StoredStep, page_of_turns, rows_of};
 use super::{MAX_LISTED_BYTES, to_json};
@@ -65,8 +69,9 @@ struct Rehearsal<'a> {
     services: &'a Services,
     /// The session of the record.
     session: Arc<Session>,
+    /// The same as it was opened: a closed session has no grants left.
+    as_opened: Session,
     profile: Arc<AgentProfile>,
-    authority: Authority,
     rules: Arc<RuleSet>,
 }
 
@@ -76,16 +81,14 @@ impl<'a> Rehearsal<'a> {
         let agent = session.state().agent.clone();
         let profile = services.profiles.find_for(&services.profiles.executor().consumer, agent.as_deref())?;
         let state = SessionState { agent, ..SessionState::default() };
-        // A closed session has no grants left: the rehearsal has those that it would be opened with.
         let as_opened = Session::new(session.id, session.terms.clone(), state);
-        let authority = services.keys.rehearse(&as_opened)?;
         let named = session.state().agent.as_deref().and_then(|name| services.rules.find_agent(name));
         // Today's, without a word in the ledger that they are in force; where they cannot stand, the last good ones are.
         let rules = match services.rules.session_rules(session.terms.project.as_deref(), named).await {
             Ok(rules) => rules.unwrap_or_else(|| Arc::clone(&services.rules.in_force)),
             Err(_) => services.rules.rules_of(Some(&session)),
         };
-        Ok(Self { services, profile: Arc::clone(profile), session, authority, rules })
+        Ok(Self { services, profile: Arc::clone(profile), session, as_opened, rules })
     }
 
     async fn turn_steps(
@@ -98,10 +101,8 @@ impl<'a> Rehearsal<'a> {
         for stored in events {
             if let StoredStep::Call(call, label, result, ask) = folding.step_of(&stored.event)? {
                 let parts = folding.machine.context_parts();
-                steps.push(
-                    self.decide_again(row, parts, (&call, &label), (&result, ask.as_ref()), &recorded)
-                        .await?,
-                );
+                let past = PastCall { call, label, result, ask, at: stored.at };
+                steps.push(self.decide_again(row, parts, &past, &recorded).await?);
             }
             folding.take(stored)?;
         }
@@ -112,42 +113,85 @@ impl<'a> Rehearsal<'a> {
         &self,
         row: &TurnRow,
         parts: &ContextParts,
-        (call, label): (&ToolCall, &Label),
-        (result, ask): (&ToolResult, Option<&AskId>),
+        past: &PastCall,
         recorded: &RecordedTurn,
     ) -> Result<ReplayStep, EngineError> {
-        let did = recorded.verdict(call, result, ask);
+        let (call, label) = (&past.call, &past.label);
+        let approvals = self.approvals_of(past, recorded).await?;
+        let did = recorded.verdict(past, !approvals.is_empty());
         let step = |intent: &str, would, rule: &str, why: &str| ReplayStep {
             turn: row.number,
             call: call.id.clone(),
             tool: call.name.clone(),
             intent: escape_line(intent),
+            gates: Vec::new(),
             did,
             would,
             rule: rule.to_owned(),
             why: escape_line(&self.services.journal.redactor.mask_text(why)),
         };
-        let prepared = match self.prepare(row, call, label, (ask, recorded)).await? {
+        let prepared = match self.prepare(row, call, label, (past.ask.as_ref(), recorded)).await? {
             Ok(prepared) => prepared,
             Err(why) => return Ok(step(&call.name, ReplayVerdict::Unknown, "", &why)),
         };
         let intent = prepared.intent.clone();
+        let (verdicts, gates) = self.services.gates.foresee(&prepared, &self.session, &call.arguments);
         let origins = origins((self.services, row.session), parts, call, label).await?;
-        let standing = RequestContext {
-            origins: origins.as_deref(),
-            ..RequestContext::of(&self.authority, Spent::default())
+        let foresee = async |at: Timestamp, approval: Option<&Result<Approval, ApprovalError>>| {
+            let authority = self.services.keys.rehearse(&self.as_opened, at)?;
+            let standing = RequestContext {
+                origins: origins.as_deref(),
+                approval,
+                ..RequestContext::of(&authority, Spent::default())
+            };
+            let circumstances = self.services.door.circumstances(&prepared, standing.origins).await?;
+            let circumstances = Circumstances { rules: Arc::clone(&self.rules), ..circumstances };
+            let door = &self.services.door.door;
+            door.foresee(prepared.clone(), standing, &circumstances, (&verdicts, at)).await
         };
-        let circumstances = self.services.door.circumstances(&prepared, standing.origins).await?;
-        let circumstances = Circumstances { rules: Arc::clone(&self.rules), ..circumstances };
-        let foreseen = self.services.door.door.foresee(prepared, standing, &circumstances).await?;
-        Ok(match foreseen {
+        let found = match foresee(past.at, None).await? {
             Foreseen::Permit => step(&intent, ReplayVerdict::Permit, "", ""),
-            Foreseen::Ask(ask) => {
-                let rules: Vec<&str> = ask.rules.iter().map(String::as_str).collect();
-                step(&intent, ReplayVerdict::Ask, &rules.join(", "), &ask.reason)
-            }
             Foreseen::Deny(denial) => step(&intent, ReplayVerdict::Deny, &denial.rule, &denial.text),
-        })
+            Foreseen::Ask(ask) => {
+                let mut would = ReplayVerdict::Ask;
+                for (at, approval) in approvals {
+                    if matches!(foresee(at, Some(&Ok(approval))).await?, Foreseen::Permit) {
+                        would = ReplayVerdict::Approved;
+                        break;
+                    }
+                }
+                let rules: Vec<&str> = ask.rules.iter().map(String::as_str).collect();
+                step(&intent, would, &rules.join(", "), &ask.reason)
+            }
+        };
+        Ok(ReplayStep { gates, ..found })
+    }
+
+    /// The approvals that a call rested on: the answer to its own question, and an earlier one that covered it; each with the
+    /// time at which it counted. One that does not verify with the approvers of today is left out, and so is a no.
+    async fn approvals_of(
+        &self,
+        past: &PastCall,
+        recorded: &RecordedTurn,
+    ) -> Result<Vec<(Timestamp, Approval)>, EngineError> {
+        let store = &self.services.journal.store;
+        let earlier = recorded.intents.get(&past.call.id).and_then(|intent| intent.approval.as_ref());
+        let mut found = Vec::new();
+        for id in past.ask.iter().chain(earlier) {
+            let (Some(ask), Some(stored)) = (store.ask(id).await?, store.approval(id).await?) else {
+                continue;
+            };
+            let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
+            // Its own question was answered after the call, an earlier one before it.
+            let is_own = past.ask.as_ref() == Some(id);
+            let at = if is_own { ask.resolved_at.unwrap_or(past.at) } else { past.at };
+            if let Ok(approval) = self.services.keys.approval_at(&ask, &token, at).await?
+                && approval.claims().decision == Decision::Approve
+            {
+                found.push((at, approval));
+            }
+        }
+        Ok(found)
     }
 
     /// Prepares a call as it would be today; where it depends on a file of then, as it was prepared then.
@@ -216,12 +260,23 @@ impl<'a> Rehearsal<'a> {
     }
 }
 
+/// A call of the record.
+struct PastCall {
+    call: ToolCall,
+    label: Label,
+    result: ToolResult,
+    /// The ask that it waited for.
+    ask: Option<AskId>,
+    /// When it came to an end, or began to wait.
+    at: Timestamp,
+}
+
 /// An intent of the ledger.
 struct RecordedIntent {
     action: Action,
     idempotent: bool,
-    /// True if it rested on an approval.
-    is_approved: bool,
+    /// The ask with whose approval it was performed.
+    approval: Option<AskId>,
 }
 
 /// What the ledger says of the calls of one turn.
@@ -242,20 +297,20 @@ impl RecordedTurn {
         for entry in services.journal.store.ledger_search(&query).await?.iter().filter_map(|row| row.entry())
         {
             if let Fact::Intent { action, call: Some(call), approval, idempotent, .. } = entry.fact {
-                intents.insert(call, RecordedIntent { action, idempotent, is_approved: approval.is_some() });
+                intents.insert(call, RecordedIntent { action, idempotent, approval });
             }
         }
         Ok(Self { intents })
     }
 
-    /// The decision that a call met then.
-    fn verdict(&self, call: &ToolCall, result: &ToolResult, ask: Option<&AskId>) -> ReplayVerdict {
-        if ask.is_some() {
-            return ReplayVerdict::Ask;
+    /// The decision that a call met then. `is_approved`: an approval of then let it pass.
+    fn verdict(&self, past: &PastCall, is_approved: bool) -> ReplayVerdict {
+        let intent = self.intents.get(&past.call.id);
+        let rests_on_approval = intent.is_some_and(|intent| intent.approval.is_some());
+        if past.ask.is_some() || rests_on_approval {
+            return if is_approved { ReplayVerdict::Approved } else { ReplayVerdict::Ask };
         }
-        match (result.outcome, self.intents.get(&call.id)) {
-            // An earlier approval answered the question.
-            (_, Some(intent)) if intent.is_approved => ReplayVerdict::Ask,
+        match (past.result.outcome, intent) {
             (_, Some(_)) | (ToolOutcome::Simulated, None) => ReplayVerdict::Permit,
             (ToolOutcome::Denied, None) => ReplayVerdict::Deny,
             (_, None) => ReplayVerdict::Unknown,

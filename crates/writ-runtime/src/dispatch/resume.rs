@@ -87,6 +87,7 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
         Effect::JudgeInput { .. }
         | Effect::Record { .. }
         | Effect::Recall { .. }
+        | Effect::Route { .. }
         | Effect::CallModel { .. }
         | Effect::Act { .. }
         | Effect::CancelModel

@@ -199,6 +199,7 @@ pub(crate) async fn seed(
         hidden_places: Vec::new(),
         workspace: Vec::new(),
         setting: Some(setting(services, session)),
+        proxy: false,
         rehydrated,
         profile: profile.context.clone(),
         budget: BudgetSeed {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{FinishedTurn, TurnStatus};
+use writ_agent::event::TurnMessage;
 use writ_store::batch::{NewChronicle, Op};
 use writ_store::reads::QueueReads as _;
 use writ_store::work::WorkOp;
-use writ_types::chat::Role;
+use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -23,6 +24,21 @@ use crate::session::{Interrupt, MAX_INTERRUPTS};
 use crate::{project, subscriptions};
 
 impl Drive {
+    /// The line of the chronicle for a message that the turn has taken in.
+    pub(super) fn chronicle_user(&self, turn_number: u64, message: TurnMessage) -> Op {
+        Op::Chronicle(Box::new(NewChronicle {
+            session: self.session.id,
+            turn: Some(self.turn),
+            turn_number,
+            at: self.services.journal.clock.now(),
+            message: ChatMessage {
+                role: Role::User,
+                parts: vec![Part::Text { text: message.text }],
+                label: message.label,
+            },
+        }))
+    }
+
     /// Applies what a step has changed; a person may stop the turn while that waits for others who use the folder.
     /// Returns true if the turn goes on: not when the engine stops.
     pub(super) async fn apply_as_it_goes(&mut self) -> Result<bool, EngineError> {

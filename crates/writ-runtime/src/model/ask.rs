@@ -6,16 +6,23 @@ use tokio_util::sync::CancellationToken;
 use writ_agent::event::Event;
 use writ_models::ModelRole;
 use writ_policy::budget::Spent;
+use writ_secrets::contents::SEALED_REPLY;
 use writ_types::chat::{ModelReply, ModelRequest};
+use writ_types::entry::SealedText;
 use writ_types::error::ToReport as _;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
+use zeroize::Zeroizing;
 
 use super::clearance::clear;
 use super::{Account, Tried, attempt, experience, recorded_error};
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::place::CallPlace;
+use crate::services::Services;
+
+/// The longest answer to the harness that is stored, in bytes of JSON: its questions want short answers.
+const MAX_SEALED_REPLY: usize = 64 * 1024;
 
 /// The result of a question that the harness asks a model.
 #[derive(Debug)]
@@ -85,4 +92,14 @@ pub(crate) async fn ask(
         }
     }
     Ok(account.unanswered(why))
+}
+
+/// Seals an answer to the harness, for cassettes. One that is too long, or that cannot be sealed, is left out: nothing rests on it.
+pub(super) fn seal_reply(services: &Services, reply: &ModelReply) -> Option<SealedText> {
+    let plain = Zeroizing::new(serde_json::to_vec(reply).ok()?);
+    if plain.len() > MAX_SEALED_REPLY {
+        return None;
+    }
+    let sealed = services.outside.seal.seal_content(SEALED_REPLY, &plain);
+    sealed.inspect_err(|error| tracing::warn!(%error, "an answer to the harness cannot be sealed")).ok()
 }

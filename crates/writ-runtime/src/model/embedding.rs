@@ -81,8 +81,8 @@ pub(crate) async fn embed_texts(
     };
     let cost = models.embedding_cost(&planned, &usage, now);
     let requested = planned.requested_model();
-    let fact =
-        Fact::ModelCalled { attempt, requested, actual, stop: None, usage, cost, error, sealed_reply: None };
+    let (stop, role, sealed_reply) = (None, String::new(), None);
+    let fact = Fact::ModelCalled { attempt, requested, actual, stop, usage, cost, error, role, sealed_reply };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
     let delta = UsageDelta {

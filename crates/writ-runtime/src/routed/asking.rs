@@ -403,6 +403,7 @@ impl RoutedCall<'_> {
             usage,
             cost: models.call_cost(planned, &usage, now),
             error: error.to_owned(),
+            role: String::new(),
             sealed_reply: reply.map(|reply| self.sealed(SEALED_REPLY, reply)).transpose()?,
         };
         let batch = Batch::relaxed(vec![self.entry(fact), set_aside.settle(counted)]);

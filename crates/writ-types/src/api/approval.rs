@@ -78,10 +78,26 @@ pub struct GroupedAsk {
     pub alone: Option<String>,
     /// True if a yes to the group may include it.
     pub together: bool,
+    /// How far earlier answers speak for it.
+    pub band: ReviewBand,
     /// The harm that a wrong answer can do.
     pub risk: Option<Risk>,
     /// Its purpose, escaped.
     pub intent: Option<String>,
+}
+
+/// How far earlier answers speak for the answer to an ask, highest first. No band answers anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewBand {
+    /// What is like it was approved again and again, and nothing about it is unusual.
+    High,
+    /// What is like it was approved before, and nothing about it is unusual.
+    Medium,
+    /// Something about it is unusual, or it must be answered alone.
+    Low,
+    /// Nothing like it was ever approved.
+    Novel,
 }
 
 /// Approvals that later actions may rest on.

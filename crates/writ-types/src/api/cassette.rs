@@ -11,7 +11,7 @@ use crate::taint::Taint;
 use crate::unit::{Timestamp, Tokens};
 
 /// The version of the format that this code writes, and the newest that it reads.
-pub const CASSETTE_VERSION: u32 = 1;
+pub const CASSETTE_VERSION: u32 = 2;
 
 /// The largest cassette that is read, in bytes.
 pub const MAX_CASSETTE_BYTES: usize = 64 * 1024 * 1024;
@@ -48,6 +48,9 @@ pub enum CassetteTrack {
     Model {
         /// The number of the turn.
         turn: u64,
+        /// The role that it was asked in: `executor`, or `planner`.
+        #[serde(default = "executor")]
+        role: String,
         /// Digest of the request.
         request: Digest,
         /// The number of messages in it.
@@ -56,6 +59,15 @@ pub enum CassetteTrack {
         tools: usize,
         /// Its length, estimated.
         length: Tokens,
+        /// The answer.
+        reply: Box<ModelReply>,
+    },
+    /// The harness asked a model beside the conversation, and it answered.
+    Harness {
+        /// The number of the turn; zero: it belongs to none, as a title does.
+        turn: u64,
+        /// The role that it was asked in, such as `proxy`, `scorer` or `observer`.
+        role: String,
         /// The answer.
         reply: Box<ModelReply>,
     },
@@ -102,6 +114,11 @@ pub enum CassetteTrack {
     },
 }
 
+/// The role of answers in cassettes of version 1.
+fn executor() -> String {
+    "executor".to_owned()
+}
+
 /// Asks for a part of a session's cassette, or of its replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +145,9 @@ pub struct CassettePage {
 pub enum ReplayVerdict {
     /// It passes.
     Permit,
+    /// A person is asked, and the approval of then lets it pass: the answer to its own question, or an earlier one that covers
+    /// it.
+    Approved,
     /// A person is asked.
     Ask,
     /// It is refused.
@@ -147,6 +167,9 @@ pub struct ReplayStep {
     pub tool: String,
     /// The purpose, escaped.
     pub intent: String,
+    /// The gates that were not asked, since they run a program or ask a person: their judgement today is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
     /// The decision then.
     pub did: ReplayVerdict,
     /// The decision today.

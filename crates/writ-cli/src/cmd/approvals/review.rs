@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::ApprovalsReview;
 use writ_types::api::NoParams;
-use writ_types::api::approval::AskGroup;
+use writ_types::api::approval::{AskGroup, ReviewBand};
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::Card;
@@ -36,13 +36,23 @@ pub(super) fn describe_groups(groups: &[AskGroup]) -> Vec<String> {
         lines.push(format!("{n}. {}: {}", escape_line(&group.likeness), group.asks.len()));
         for ask in &group.asks {
             let intent = escape_line(ask.intent.as_deref().unwrap_or_default());
-            lines.push(format!("   {}  {intent}", ask.ask_id));
+            lines.push(format!("   {}  {}  {intent}", ask.ask_id, band_word(ask.band)));
             lines.extend(ask.anomalies.iter().map(|why| format!("      unusual: {}", escape_line(why))));
             lines.extend(ask.alone.iter().map(|why| format!("      by itself: {}", escape_line(why))));
         }
     }
     lines.push("what of a group is marked by nothing: writ approvals review --approve GROUP".to_owned());
     lines
+}
+
+/// How far earlier answers speak for an ask, in words of one width.
+const fn band_word(band: ReviewBand) -> &'static str {
+    match band {
+        ReviewBand::High => "as always",
+        ReviewBand::Medium => "known    ",
+        ReviewBand::Low => "look     ",
+        ReviewBand::Novel => "new      ",
+    }
 }
 
 /// Shows the asks of a group that have no mark, asks once, and signs each on its own.

@@ -1,14 +1,16 @@
 //! `writ chat --cassette`: a recorded model plays again. Everything else is real: engine, door, sandbox, tools and ledger.
 //!
 //! The model is served over loopback in a real wire format, and the engine runs in a home of its own, with copies of this
-//! home's rules. The model answers in the order in which it did then, and not by what it is asked.
+//! home's rules and gates. Each role has a model of its own, which answers in the order in which it did then, and not by what
+//! it is asked: so questions of the harness take no answer of the conversation, and none of theirs is taken.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use writ_inspect::redact::Redactor;
+use writ_models::ModelRole;
 use writ_models::config::{ModelsTable, ProviderKind};
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, Script, ScriptedCall, Stop};
 use writ_types::api::cassette::{CASSETTE_VERSION, CassetteTrack, MAX_CASSETTE_BYTES};
@@ -32,6 +34,9 @@ use super::{converse, piped, project_folder};
 /// The provider's name in the configuration of the home that the cassette is played in.
 const PROVIDER: &str = "cassette";
 
+/// The recorded answers of each role, in their order.
+type RecordedAnswers = BTreeMap<ModelRole, VecDeque<ModelReply>>;
+
 /// Plays a cassette.
 ///
 /// # Errors
@@ -44,7 +49,7 @@ pub(super) fn play_cassette(context: &Context, args: &ChatArgs, file: &Path) -> 
     let home = make_home(context)?;
     context.out.print_remark(format!(
         "playing {} answers of a recorded model; this conversation is in {}",
-        cassette.len(),
+        cassette.values().map(VecDeque::len).sum::<usize>(),
         home.display()
     ));
     let played = Context::with_home(&home, context)?;
@@ -54,10 +59,13 @@ pub(super) fn play_cassette(context: &Context, args: &ChatArgs, file: &Path) -> 
     let sandbox = wiring::build_sandbox(&played.load_config(None)?)?;
     let runtime = threaded_runtime()?;
     runtime.block_on(async {
+        let roles: Vec<ModelRole> = cassette.keys().copied().collect();
         let server = ModelServer::start(script(cassette))
             .await
             .map_err(|error| Failure::internal_error("serving the recorded model", error))?;
-        let config = with_model(&played, played.load_config(None)?, server.base_url())?;
+        let mut config = played.load_config(None)?;
+        config.gates = context.load_config(None)?.gates;
+        let config = with_models(&played, config, (server.base_url(), &roles))?;
         let wired = wiring::build_engine(&played, &config, sandbox, None, None, Redactor::default()).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
@@ -73,8 +81,8 @@ pub(super) fn play_cassette(context: &Context, args: &ChatArgs, file: &Path) -> 
     })
 }
 
-/// Reads the answers of a cassette, in their order.
-fn read_cassette(path: &Path) -> Result<VecDeque<ModelReply>, Failure> {
+/// Reads the answers of a cassette.
+fn read_cassette(path: &Path) -> Result<RecordedAnswers, Failure> {
     let wrong = |text: String| {
         let hint = "`writ sessions export ID -o FILE` makes one";
         Failure::new(Exit::Usage, "chat.cassette", format!("{}: {text}", path.display()), hint)
@@ -84,7 +92,7 @@ fn read_cassette(path: &Path) -> Result<VecDeque<ModelReply>, Failure> {
         return Err(wrong(format!("it has more than {MAX_CASSETTE_BYTES} bytes")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let (mut replies, mut has_head) = (VecDeque::new(), false);
+    let (mut replies, mut has_head) = (RecordedAnswers::new(), false);
     for (n, line) in text.lines().enumerate() {
         let track: CassetteTrack =
             serde_json::from_str(line).map_err(|error| wrong(format!("line {}: {error}", n + 1)))?;
@@ -95,7 +103,11 @@ fn read_cassette(path: &Path) -> Result<VecDeque<ModelReply>, Failure> {
                 )));
             }
             CassetteTrack::Head { .. } => has_head = true,
-            CassetteTrack::Model { reply, .. } => replies.push_back(*reply),
+            CassetteTrack::Model { role, reply, .. } | CassetteTrack::Harness { role, reply, .. } => {
+                let known = ModelRole::ALL.into_iter().find(|known| known.as_str() == role);
+                let unknown = || wrong(format!("line {}: there is no role '{role}'", n + 1));
+                replies.entry(known.ok_or_else(unknown)?).or_default().push_back(*reply);
+            }
             CassetteTrack::Message { .. }
             | CassetteTrack::Failure { .. }
             | CassetteTrack::Tool { .. }
@@ -112,14 +124,16 @@ fn read_cassette(path: &Path) -> Result<VecDeque<ModelReply>, Failure> {
     Ok(replies)
 }
 
-/// The recorded model. A question of the harness offers no tools: it was none of the conversation's, and gets no answer
-/// that could count.
-fn script(mut replies: VecDeque<ModelReply>) -> impl Script {
+/// The recorded models, one for each role. A question of the harness in a role of which nothing was recorded reaches the
+/// executor's and offers no tools: it gets no answer that could count.
+fn script(mut replies: RecordedAnswers) -> impl Script {
     move |request: &ParsedRequest| {
-        if request.tools.is_empty() {
+        let role = ModelRole::ALL.into_iter().find(|role| role.as_str() == request.model);
+        let role = role.unwrap_or(ModelRole::Executor);
+        if role == ModelRole::Executor && request.tools.is_empty() {
             return Reply::text("(the cassette has no answer to a question of the harness)");
         }
-        match replies.pop_front() {
+        match replies.get_mut(&role).and_then(VecDeque::pop_front) {
             Some(reply) => played(reply),
             None => Reply::text("(the cassette has ended)"),
         }
@@ -193,8 +207,12 @@ fn copy_rules(from: &Context, to: &Context) -> Result<(), Failure> {
     })
 }
 
-/// The configuration, with the recorded model as the only one.
-fn with_model(context: &Context, mut config: Config, base_url: String) -> Result<Config, Failure> {
+/// The configuration, with the recorded models as the only ones: one for each role of which answers were recorded.
+fn with_models(
+    context: &Context,
+    mut config: Config,
+    (base_url, roles): (String, &[ModelRole]),
+) -> Result<Config, Failure> {
     // The server insists on a key, as a provider does; any will do.
     let name = PROVIDER.parse().map_err(|error| Failure::internal_error("naming a secret", error))?;
     open_secrets(context, &config)?.set_secret(&name, SecretString::from("a-key-for-the-recorded-model"))?;
@@ -202,8 +220,13 @@ fn with_model(context: &Context, mut config: Config, base_url: String) -> Result
     provider.kind = Some(ProviderKind::Anthropic);
     provider.base_url = Some(base_url);
     provider.api_key = Some(CredentialRef::Secret(name));
-    config.models.models =
-        ModelsTable { default: Some(format!("{PROVIDER}/recorded")), ..ModelsTable::default() };
+    let model = |role: ModelRole| format!("{PROVIDER}/{role}");
+    let of_roles = roles.iter().filter(|role| **role != ModelRole::Executor);
+    config.models.models = ModelsTable {
+        default: Some(model(ModelRole::Executor)),
+        roles: of_roles.map(|role| (*role, model(*role))).collect(),
+        ..ModelsTable::default()
+    };
     Ok(config)
 }
 
@@ -217,7 +240,7 @@ mod tests {
         let path = dir.path().join("c.jsonl");
         let read = |text: &str| {
             std::fs::write(&path, text).expect("written");
-            read_cassette(&path).map(|replies| replies.len())
+            read_cassette(&path).map(|replies| replies.values().map(VecDeque::len).collect::<Vec<_>>())
         };
         let head = r#"{"track":"head","version":1,"session":"01ARZ3NDEKTSV4RRFFQ69G5FAV","title":null,"agent":null,"has_project":false,"made_at":0}"#;
         let digest = "0".repeat(64);
@@ -232,10 +255,13 @@ mod tests {
 "
             ))
             .ok(),
-            Some(2)
+            Some(vec![2])
         );
+        let harness = model.replacen("model", "harness", 1).replacen("{", r#"{"role":"proxy","#, 1);
+        assert_eq!(read(&format!("{head}\n{harness}\n{model}\n{model}\n")).ok(), Some(vec![1, 2]), "by role");
         let newer = head.replace(r#""version":1"#, r#""version":9"#);
         for (text, wanted) in [
+            (format!("{head}\n{}", model.replacen("{", r#"{"role":"poet","#, 1)), "no role 'poet'"),
             (format!("{model}\n"), "no head"),
             (head.to_owned(), "no model has answered"),
             (format!("{newer}\n{model}"), "version 9"),

@@ -247,6 +247,10 @@ impl StepBuilder {
             Event::Recalled { hits } => {
                 self.put(at, "memory", format!("{} memories recalled", hits.len()), "recalled".to_owned());
             }
+            Event::Routed { decision } => {
+                let way = format!("{}: {}", decision.route.as_str(), decision.reason);
+                self.put(at, "route", way, "chosen".to_owned());
+            }
             Event::Arrived { .. } => {
                 self.put(at, "received", "another message".to_owned(), String::new());
             }
