@@ -34,6 +34,9 @@ mod clients;
 #[path = "gateway/contract.rs"]
 mod contract;
 
+#[path = "gateway/models.rs"]
+mod models;
+
 use super::engine::{Ended, Engine, runs};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
