@@ -22,6 +22,9 @@ const KINDS = [
 ];
 const VERDICTS = { works: "works", limited: "works in part", fails: "fails" };
 
+/** A text of the server as a sentence. */
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+
 const options = (rows) => rows.map(([value, text]) => el("option", { value }, text));
 
 export class Setup {
@@ -40,6 +43,11 @@ export class Setup {
       this.#submit();
     });
     this.#chosen();
+  }
+
+  /** The conversation goes on: what came of the choice was read. */
+  dismiss() {
+    byId("setup-done").hidden = true;
   }
 
   /** Shows the form where no model is set. */
@@ -109,7 +117,7 @@ export class Setup {
     } catch (error) {
       // Another page may have chosen one meanwhile.
       if (error.code === "models.configured") await this.look();
-      this.#refuse([error.message, error.hint].filter(Boolean).join(". "));
+      this.#refuse([error.message, error.hint].filter(Boolean).map(sentence).join(" "));
     }
     this.#trying(false);
   }
