@@ -34,6 +34,9 @@ mod clients;
 #[path = "gateway/contract.rs"]
 mod contract;
 
+#[path = "gateway/changes.rs"]
+mod changes;
+
 #[path = "gateway/models.rs"]
 mod models;
 
