@@ -176,6 +176,7 @@ test("a first run by keyboard alone: key, model, plan, approval, evidence", asyn
     await page.keyboard.press("Enter");
     await reply(page, "A plan is being made.").waitFor();
     await page.locator("#plan-button").waitFor();
+    await page.locator(".reply .code[data-language=yaml]", { hasText: "run: grep -q inclusive fee.txt" }).waitFor();
     // What the agent asks the planner is no message of the person, and the session of the steps no conversation.
     await page.locator(".handed-on", { hasText: "The text of the fee should be inclusive" }).waitFor();
     assert.equal(await page.locator(".said", { hasText: "The text of the fee" }).count(), 0);

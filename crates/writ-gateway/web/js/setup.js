@@ -20,6 +20,8 @@ const KINDS = [
   ["gemini", "Gemini"],
   ["ollama", "Ollama"],
 ];
+/** How long the trial may take, in milliseconds: a slow machine loads its model first, and answers five requests. */
+const PATIENCE = 900_000;
 const VERDICTS = { works: "works", limited: "works in part", fails: "fails" };
 
 /** A text of the server as a sentence. */
@@ -112,7 +114,7 @@ export class Setup {
     announce("The model is being tried");
     try {
       if (key !== "") await sendText(`/secrets/model-key-${encodeURIComponent(choice.provider)}`, key);
-      const answer = await request("/api/v1/models/setup", { method: "POST", body: { ...choice, has_key: key !== "" } });
+      const answer = await request("/api/v1/models/setup", { method: "POST", body: { ...choice, has_key: key !== "" }, patience: PATIENCE });
       this.#tell(answer);
     } catch (error) {
       // Another page may have chosen one meanwhile.
