@@ -21,7 +21,7 @@ let me;
 before(async () => {
   fs.mkdirSync(PICTURES, { recursive: true });
   browser = await launch();
-  writ = await Writ.start(SCRIPT, remembering("medium"));
+  writ = await Writ.start(SCRIPT, remembering("medium"), '[models.roles]\noracle = "test/large"\n');
   fs.mkdirSync(path.join(writ.root, "home/agents"), { recursive: true });
   fs.writeFileSync(path.join(writ.root, "home/agents/reader.toml"), 'about = "Reads only"\ntools = ["file_read"]\n');
   await writ.halt();
@@ -118,6 +118,45 @@ test("a conversation begins with a named agent, and says which one answers", asy
   const session = await page.evaluate(() => sessionStorage.getItem("writ.session"));
   const listed = JSON.parse(writ.run("sessions", "list", "--json"));
   assert.equal(listed.sessions.find((row) => row.session === session).agent, "reader");
+});
+
+test("a model is chosen for a conversation, among those of the configuration, and what is not there any more is said", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "hello to a model");
+  await reply(page, "until it is complete.").waitFor();
+  await page.locator(".turn .usage", { hasText: "scripted" }).waitFor();
+  await edited(page, "hello to a model");
+  await page.locator("#editor-models").waitFor();
+  assert.deepEqual(await page.locator("#editor-model option").allInnerTexts(), ["That of the agent", "test/scripted", "test/large"]);
+  await page.locator("#editor-model").selectOption("test/large");
+  await page.locator("#announcer", { hasText: "test/large is asked first" }).waitFor();
+  await page.locator("#editor [data-close]").click();
+  await page.locator("#session-agent", { hasText: "large is asked" }).waitFor();
+  await say(page, "hello to another model");
+  await page.locator(".turn .usage", { hasText: "large" }).waitFor();
+  // The agent is changed, and the model stays.
+  await edited(page, "hello to a model");
+  await page.locator("#editor-agent").selectOption("reader");
+  await page.locator("#announcer", { hasText: "reader answers, and test/large is asked first" }).waitFor();
+  await page.locator("#editor-model").selectOption("");
+  await page.locator("#announcer", { hasText: /^reader answers$/ }).waitFor();
+  await page.locator("#editor [data-close]").click();
+  await page.locator("#session-agent", { hasText: /^reader answers$/ }).waitFor();
+  // A conversation can begin with it.
+  await page.keyboard.press("Alt+n");
+  await page.locator("#opener-models").waitFor();
+  const before = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  await page.locator("#opener-model").selectOption("test/large");
+  await page.locator("#opener").getByRole("button", { name: "Begin" }).click();
+  await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", before);
+  await page.locator("#session-agent", { hasText: "large is asked" }).waitFor();
+  const refused = await page.evaluate(async (session) => {
+    const answer = await fetch("/api/v1/sessions/agent", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ session, model: "evil/model" }) });
+    return [answer.status, (await answer.json()).error.code];
+  }, await page.evaluate(() => sessionStorage.getItem("writ.session")));
+  assert.deepEqual(refused, [400, "models.not_offered"]);
+  me.problems.splice(0, me.problems.length, ...me.problems.filter((text) => !text.includes("sessions/agent")));
 });
 
 test("the keyboard alone begins, searches, renames and stops", async () => {

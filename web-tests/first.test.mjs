@@ -6,10 +6,11 @@ import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import http from "node:http";
+import net from "node:net";
 import path from "node:path";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { DESKTOP, launch, PHONE, reply, visitor } from "./lib/browser.mjs";
+import { connected, DESKTOP, launch, PHONE, reply, visitor } from "./lib/browser.mjs";
 import { Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
@@ -17,21 +18,6 @@ const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, 
 /** The most Tabs to anything on the page. */
 const MOST_TABS = 120;
 const KEY = "sk-the-only-key-of-this-test-0123456789";
-
-const SCRIPT = [
-  { when: "single word: ready", replies: [{ text: "ready" }] },
-  { when: "numbers from 1 to 40", replies: [{ text: Array.from({ length: 40 }, (_, n) => n + 1).join(", ") }] },
-  { when: "add_numbers", replies: [{ calls: [{ tool: "add_numbers", arguments: { a: 17, b: 25 } }] }, { text: "42" }] },
-  { when: "JSON alone", replies: [{ text: "{\"answer\": 42}" }] },
-  { when: "good morning", replies: [{ text: "Good morning to you." }] },
-  {
-    when: "Say when delivery is free",
-    replies: [
-      { calls: [{ tool: "file_write", arguments: { path: "fee.txt", content: "free from: 50.00 inclusive\n" } }] },
-      { text: "It says inclusive now." },
-    ],
-  },
-];
 
 const PLAN = `---
 id: mend-fee
@@ -47,6 +33,30 @@ verify:
 
 Say when delivery is free: the text of fee.txt should say inclusive.
 `;
+
+const SCRIPT = [
+  { when: "single word: ready", replies: [{ text: "ready" }] },
+  { when: "numbers from 1 to 40", replies: [{ text: Array.from({ length: 40 }, (_, n) => n + 1).join(", ") }] },
+  { when: "add_numbers", replies: [{ calls: [{ tool: "add_numbers", arguments: { a: 17, b: 25 } }] }, { text: "42" }] },
+  { when: "JSON alone", replies: [{ text: "{\"answer\": 42}" }] },
+  { when: "good morning", replies: [{ text: "Good morning to you." }] },
+  // The agent hands the task to the planner, which is asked in words of the agent.
+  {
+    when: "make a plan of it",
+    replies: [
+      { calls: [{ tool: "plan", arguments: { request: "The text of the fee should be inclusive", reason: "it is to be checked" } }] },
+      { text: "A plan is being made." },
+    ],
+  },
+  { when: "The text of the fee should be inclusive", replies: [{ text: PLAN }] },
+  {
+    when: "Say when delivery is free",
+    replies: [
+      { calls: [{ tool: "file_write", arguments: { path: "fee.txt", content: "free from: 50.00 inclusive\n" } }] },
+      { text: "It says inclusive now." },
+    ],
+  },
+];
 
 let browser;
 
@@ -71,6 +81,13 @@ async function look(page, name) {
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
   assert.deepEqual(serious.map(({ id, nodes }) => [name, id, nodes.map(({ html }) => html)]), []);
+}
+
+/** The same on the screen of a phone. */
+async function small(page, name) {
+  await page.setViewportSize(PHONE);
+  await look(page, `${name}-phone`);
+  await page.setViewportSize(DESKTOP);
 }
 
 /** Every file below a folder that holds a text. */
@@ -102,7 +119,8 @@ async function onUsualPort(base) {
 
 test("a first run by keyboard alone: key, model, plan, approval, evidence", async () => {
   const writ = await Writ.start(SCRIPT, "", "", { model: false });
-  const me = await visitor(browser, writ, { viewport: DESKTOP, bypassCSP: true });
+  // A wrong address, and a second first model, are refused below.
+  const me = await visitor(browser, writ, { viewport: DESKTOP, bypassCSP: true, refused: /models\/setup/ });
   try {
     const page = await me.open();
     await page.locator("#setup-title").waitFor();
@@ -142,16 +160,34 @@ test("a first run by keyboard alone: key, model, plan, approval, evidence", asyn
     await page.keyboard.press("Enter");
     await reply(page, "Good morning to you.").waitFor();
 
-    // A plan waits, is read, approved, executed and verified.
-    const folder = writ.project("shop", { "fee.txt": "free from: 50.00 exclusive\n", "plan.md": PLAN });
+    // A plan is asked for in a folder, waits, is read, approved, executed and verified.
+    const folder = writ.project("shop", { "fee.txt": "free from: 50.00 exclusive\n" });
     for (const args of [["init", "-q"], ["add", "."], ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "first"]]) {
       assert.equal(spawnSync("git", args, { cwd: folder }).status, 0);
     }
-    writ.ends(5, "work", "propose", path.join(folder, "plan.md"), "--project", folder);
-    await page.keyboard.press("Alt+4");
-    await page.locator(".work-item[data-state=proposed]").waitFor();
+    await page.keyboard.press("Alt+n");
+    await page.locator("#opener[open]").waitFor();
+    await page.keyboard.type(folder);
+    await page.keyboard.press("Enter");
+    await page.locator("#opener[open]").waitFor({ state: "detached" });
+    await page.locator("#session-name", { hasText: "In shop" }).waitFor({ state: "attached" });
+    await connected(page);
+    await page.keyboard.type("Let the fee say inclusive, and make a plan of it");
+    await page.keyboard.press("Enter");
+    await reply(page, "A plan is being made.").waitFor();
+    await page.locator("#plan-button").waitFor();
+    await page.locator(".reply .code[data-language=yaml]", { hasText: "run: grep -q inclusive fee.txt" }).waitFor();
+    // What the agent asks the planner is no message of the person, and the session of the steps no conversation.
+    await page.locator(".handed-on", { hasText: "The text of the fee should be inclusive" }).waitFor();
+    assert.equal(await page.locator(".said", { hasText: "The text of the fee" }).count(), 0);
+    await page.locator(".rail-sessions .session-row", { hasText: "In shop" }).waitFor({ state: "detached" });
+    assert.equal(await page.locator("#setup-done").isVisible(), false, "it was said once");
+    await look(page, "planned");
+    await small(page, "planned");
+    await page.keyboard.press("Alt+p");
+    await page.locator(".plan-item[data-state=proposed]").waitFor();
     await look(page, "proposed");
-    await tabTo(page, ".work-item a.primary");
+    await tabTo(page, ".plan-item a.button");
     await page.keyboard.press("Enter");
     await page.locator(".card").waitFor();
     await look(page, "plan");
@@ -159,14 +195,21 @@ test("a first run by keyboard alone: key, model, plan, approval, evidence", asyn
     await page.keyboard.press("Enter");
     const confirm = page.locator(".step button.primary");
     if (await confirm.isVisible()) await page.keyboard.press("Enter");
+    // The conversation shows how far it has come, by itself.
+    await page.keyboard.press("Alt+1");
+    await page.keyboard.press("Alt+p");
+    await page.locator(".plan-item[data-state=done]").waitFor();
+    await look(page, "done");
+    await small(page, "done");
+    await page.keyboard.press("Escape");
     await page.keyboard.press("Alt+4");
     await page.locator(".work-item[data-state=done]").waitFor();
     await tabTo(page, ".work-item .case-row");
     await page.keyboard.press("Enter");
-    await page.locator(".work-step[data-state=done]").waitFor();
-    await tabTo(page, ".work-step summary");
+    await page.locator("#work .work-step[data-state=done]").waitFor();
+    await tabTo(page, "#work .work-step summary");
     await page.keyboard.press("Enter");
-    await page.locator(".work-step [data-verdict=pass]", { hasText: "says_inclusive: passed" }).waitFor();
+    await page.locator("#work .work-step [data-verdict=pass]", { hasText: "says_inclusive: passed" }).waitFor();
     await look(page, "verified");
 
     // The key stands in the store of secrets alone, and a second first model is refused.
@@ -178,8 +221,39 @@ test("a first run by keyboard alone: key, model, plan, approval, evidence", asyn
       return [answer.status, (await answer.json()).error.code];
     });
     assert.deepEqual(again, [403, "models.configured"]);
-    me.problems.splice(0, me.problems.length, ...me.problems.filter((text) => !/models\/setup/.test(text)));
   } finally {
+    await me.close().finally(() => writ.stop());
+  }
+});
+
+test("a server that takes the request and is silent is said to be so, soon, and stores nothing", async () => {
+  const writ = await Writ.start(SCRIPT, "", "", { model: false });
+  // It accepts connections, and never answers.
+  const held = new Set();
+  const silent = net.createServer((socket) => held.add(socket)).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const me = await visitor(browser, writ, { viewport: PHONE, hasTouch: true, bypassCSP: true, refused: /models\/setup/ });
+  try {
+    const page = await me.open();
+    await page.locator("#setup-title").waitFor();
+    await page.locator("#setup-provider").selectOption("other");
+    await page.locator("#setup-name").fill("own");
+    await page.locator("#setup-url").fill(`http://127.0.0.1:${silent.address().port}/v1/`);
+    await page.locator("#setup-model").fill("scripted");
+    await page.locator("#setup-use").click();
+    await page.locator("#setup-use", { hasText: "Trying it" }).waitFor();
+    const problem = page.locator("#setup-problem", { hasText: "has not answered within 10 s" });
+    await problem.waitFor({ timeout: 20_000 });
+    assert.match(await problem.innerText(), /The server 127\.0\.0\.1:\d+ has not answered within 10 s\. Check the address/);
+    assert.equal(await page.locator("#setup-use").isEnabled(), true, "another choice can be made");
+    await look(page, "silent-phone");
+    assert.doesNotMatch(fs.readFileSync(path.join(writ.root, "home/config.toml"), "utf8"), /^default = "own/m);
+    await page.locator("#setup-url").fill(writ.base);
+    await page.locator("#setup-use").click();
+    await page.locator("#setup-done", { hasText: "own/scripted" }).waitFor();
+  } finally {
+    silent.close();
+    for (const socket of held) socket.destroy();
     await me.close().finally(() => writ.stop());
   }
 });

@@ -14,6 +14,7 @@ import { Fleet } from "./js/fleet.js";
 import { listenKeys } from "./js/keyboard.js";
 import { fitsMessage } from "./js/outbox.js";
 import { Memory } from "./js/memory.js";
+import { PlanSheet } from "./js/plan.js";
 import { Queue } from "./js/queue.js";
 import { Review } from "./js/review.js";
 import { Sessions } from "./js/sessions.js";
@@ -48,6 +49,7 @@ const stream = new Stream(connection, {
   ended: () => {
     sessions.soon();
     contextSheet.ended();
+    planSheet.look();
     memory.look();
     if (document.body.dataset.surface === "activity") activity.grown();
   },
@@ -57,6 +59,7 @@ const sessions = new Sessions(change, () => {
   review.renamed();
 });
 const contextSheet = new ContextSheet(() => connection.session);
+const planSheet = new PlanSheet(() => connection.session, (items) => sessions.leaveOut(items.map((item) => item.session)));
 const activity = new Activity(() => connection.session);
 const fleet = new Fleet(connection, fleetChanged);
 const sheet = new CaseSheet(fleet);
@@ -180,6 +183,7 @@ function opened(hello) {
   review.refreshKeys();
   setup.look();
   memory.look();
+  planSheet.look();
   fleet.begin();
   looked();
   if (document.body.dataset.surface === "activity") route();
@@ -192,6 +196,7 @@ function received(frame) {
   if (frame.type === "approval_resolved" && !old) review.resolved(frame);
   if (frame.type === "work") {
     if (document.body.dataset.surface === "work" && !old) work.refresh();
+    if (!old) planSheet.look();
     stream.frame({ seq: frame.seq, type: "status", text: `${frame.title}: ${frame.text}` });
     return;
   }
@@ -295,6 +300,7 @@ function say(said) {
     return;
   }
   review.dismiss();
+  setup.dismiss();
   stream.say(text, quoted);
   message.value = "";
   attachments.clear();
@@ -334,6 +340,7 @@ listenKeys({
   create: () => sessions.create(),
   search: () => sessions.search(),
   rename: () => sessions.edit(connection.session),
+  plan: () => byId("plan-button").hidden || planSheet.open(),
   stop: () => stream.stop(),
 });
 

@@ -76,6 +76,9 @@ const fn open_ai(
 /// The likeness at which one name is suggested for another, from 0 (nothing alike) to 1 (equal).
 const LIKENESS: f64 = 0.7;
 
+/// The most characters of a model's name that an error repeats.
+const MAX_NAMED_CHARS: usize = 200;
+
 /// A provider, ready to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
@@ -117,6 +120,9 @@ pub enum ModelsConfigError {
         /// The known name that is most like it.
         nearest: Option<String>,
     },
+    /// A model was chosen that the configuration does not name any more.
+    #[error("the chosen model {0} is not in the configuration")]
+    NotOffered(String),
     /// A provider that is not well known lacks a setting.
     #[error("providers.{provider}.{setting} is not set")]
     MissingSetting {
@@ -154,6 +160,10 @@ impl ToReport for ModelsConfigError {
             Self::UnknownProvider { provider, nearest: None, .. } => {
                 ("models.unknown_provider", format!("Add a table [providers.{provider}] with kind and base_url."))
             }
+            Self::NotOffered(_) => (
+                "models.not_offered",
+                "Choose a model that [models] names, or that of the agent: in the page, or with /model.".to_owned(),
+            ),
             Self::MissingSetting { .. } => (
                 "models.provider_incomplete",
                 "A provider that is not well known needs base_url and kind: anthropic, openai, openai_responses, \
@@ -175,6 +185,13 @@ pub struct Route {
     pub provider: Arc<Provider>,
     /// The model's name at that provider.
     pub model: String,
+}
+
+impl Route {
+    /// Returns the model as `provider/name`.
+    pub fn model_name(&self) -> String {
+        format!("{}/{}", self.provider.name, self.model)
+    }
 }
 
 /// The routes of a role: the first one, and those to fall back on.
@@ -298,6 +315,31 @@ impl Routes {
     /// If the name has another form, or the provider is not known.
     pub fn find(&self, model: &str) -> Result<Route, ModelsConfigError> {
         parse_route("the model", model, &self.providers)
+    }
+
+    /// Returns every model that the configuration names for texts, as `provider/name`, the default one first.
+    pub fn offered(&self) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        self.offered_routes().map(Route::model_name).filter(|name| seen.insert(name.clone())).collect()
+    }
+
+    /// The route to one of the models that the configuration names for texts.
+    ///
+    /// # Errors
+    ///
+    /// If it names no such model.
+    pub fn find_offered(&self, model: &str) -> Result<Route, ModelsConfigError> {
+        let found = self.offered_routes().find(|route| route.model_name() == model);
+        found
+            .cloned()
+            .ok_or_else(|| ModelsConfigError::NotOffered(model.chars().take(MAX_NAMED_CHARS).collect()))
+    }
+
+    fn offered_routes(&self) -> impl Iterator<Item = &Route> {
+        // A model for vectors answers nobody.
+        let of_roles =
+            self.all().filter(|(role, _)| *role != Some(ModelRole::Embedding)).map(|(_, route)| route);
+        of_roles.chain(self.skills.values().map(Chain::first))
     }
 
     /// The routes of a role, or the default ones.

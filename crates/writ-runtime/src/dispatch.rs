@@ -303,8 +303,7 @@ fn agent_for(
     session: &Session,
     lease: &Leased,
 ) -> Result<Arc<AgentProfile>, EngineError> {
-    let named = session.state().agent.clone();
-    Ok(Arc::clone(services.profiles.find_for(&lease.message.consumer, named.as_deref())?))
+    Ok(services.profiles.find_for(&lease.message.consumer, session)?)
 }
 
 /// Opens a new turn, which is noted as running.

@@ -16,6 +16,7 @@ use writ_types::taint::{Label, Taint};
 
 use crate::config::RuntimeConfig;
 use crate::error::DirectoryError;
+use crate::session::Session;
 
 /// The most agents of one engine: each has its own place in every look at the queue.
 pub const MAX_AGENTS: usize = 64;
@@ -56,6 +57,15 @@ impl NamedAgent {
     }
 }
 
+/// A model that is asked before those of the role, as `provider/name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FirstModel {
+    /// The owner's description of the agent names it: of any known provider.
+    Described(String),
+    /// It was chosen for a session: it counts while the configuration names it.
+    Chosen(String),
+}
+
 /// An agent, as a turn is run for it. Turns carry it, so that several agents share one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentProfile {
@@ -80,8 +90,8 @@ pub struct AgentProfile {
     /// Set if its turns are steps of work items: they know nothing of earlier messages, and what they change waits in
     /// the work folder until the checks have passed.
     pub is_step: bool,
-    /// The model that is asked first, as `provider/name`; `None`: that of the role.
-    pub choice: Option<String>,
+    /// The model that is asked first; `None`: that of the role.
+    pub choice: Option<FirstModel>,
 }
 
 impl AgentProfile {
@@ -154,7 +164,7 @@ impl AgentProfile {
         }
         let tools =
             if agent.tools.is_empty() { self.tools.clone() } else { self.narrowed_tools(&agent.tools) };
-        Self { tools, system, choice: agent.model.clone(), ..self.clone() }
+        Self { tools, system, choice: agent.model.clone().map(FirstModel::Described), ..self.clone() }
     }
 
     /// Returns those of some tools that it may use itself: a list never gives more than its owner has allowed.
@@ -174,11 +184,13 @@ impl AgentProfile {
     ///
     /// # Errors
     ///
-    /// If the agent names a model of an unknown provider.
+    /// If the agent names a model of an unknown provider, or the chosen one is not configured any more.
     pub(crate) fn first_route(&self, routes: &Routes) -> Result<Route, ModelsConfigError> {
-        self.choice
-            .as_deref()
-            .map_or_else(|| Ok(routes.route(self.model).clone()), |model| routes.find(model))
+        match &self.choice {
+            None => Ok(routes.route(self.model).clone()),
+            Some(FirstModel::Described(model)) => routes.find(model),
+            Some(FirstModel::Chosen(model)) => routes.find_offered(model),
+        }
     }
 
     /// Returns the tools of a registry that it may use.
@@ -246,7 +258,8 @@ impl Profiles {
         self
     }
 
-    /// Returns the agent that answers a consumer's message in a session: the named one where the session has one.
+    /// Returns the agent that answers a consumer's message in a session: the named one where the session has one, with
+    /// the model that was chosen for the session.
     ///
     /// # Errors
     ///
@@ -254,15 +267,31 @@ impl Profiles {
     pub(crate) fn find_for(
         &self,
         consumer: &str,
-        agent: Option<&str>,
-    ) -> Result<&Arc<AgentProfile>, DirectoryError> {
-        match agent {
-            // A removed one has no stand-in: the usual agent may do more than it might.
-            Some(name) if consumer == self.executor.consumer => {
-                self.named.get(name).ok_or_else(|| DirectoryError::NoAgent(name.to_owned()))
-            }
-            Some(_) | None => self.find_consumer(consumer),
+        session: &Session,
+    ) -> Result<Arc<AgentProfile>, DirectoryError> {
+        if consumer != self.executor.consumer {
+            return self.find_consumer(consumer).cloned();
         }
+        let (agent, model) = {
+            let state = session.state();
+            (state.agent.clone(), state.model.clone())
+        };
+        let found = match agent {
+            // A removed one has no stand-in: the usual agent may do more than it might.
+            Some(name) => self.named.get(&name).ok_or(DirectoryError::NoAgent(name))?,
+            None => &self.executor,
+        };
+        let Some(model) = model else { return Ok(Arc::clone(found)) };
+        Ok(Arc::new(AgentProfile { choice: Some(FirstModel::Chosen(model)), ..found.as_ref().clone() }))
+    }
+
+    /// Returns the agent that answers people in a session.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn find_answering(&self, session: &Session) -> Result<Arc<AgentProfile>, DirectoryError> {
+        self.find_for(&self.executor.consumer, session)
     }
 
     /// Returns the agent that answers people.

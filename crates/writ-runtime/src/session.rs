@@ -72,6 +72,8 @@ pub(crate) const TITLE: &str = "title";
 pub(crate) const AGENT: &str = "agent";
 /// The key of a session's metadata with its topics.
 pub(crate) const TOPICS: &str = "topics";
+/// The key of a session's metadata with the model that was chosen for it.
+pub(crate) const MODEL: &str = "model";
 /// The key of a session's metadata with the session and the turn that it was copied from.
 pub(crate) const FORKED_FROM: &str = "forked_from";
 
@@ -255,6 +257,8 @@ pub(crate) struct SessionState {
     pub(crate) title: Option<TitleRecord>,
     /// The named agent that answers in it; `None`: the usual one.
     pub(crate) agent: Option<String>,
+    /// The model that was chosen for it, as `provider/name`; `None`: that of its agent.
+    pub(crate) model: Option<String>,
     /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.

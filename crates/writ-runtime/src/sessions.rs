@@ -22,9 +22,9 @@ use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
     ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM,
-    GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session, SessionBudget,
-    SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState, SessionSubscriptions,
-    SessionTerms, Surface, TITLE, TOPICS, TitleRecord, WORK_ITEM,
+    GRANTED_HOSTS, HOOK_STATE, MODEL, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
+    SessionBudget, SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState,
+    SessionSubscriptions, SessionTerms, Surface, TITLE, TOPICS, TitleRecord, WORK_ITEM,
 };
 use crate::subscription;
 
@@ -32,7 +32,7 @@ use crate::subscription;
 const MAX_LOOKED_AT: usize = 500;
 
 /// The keys of a session's metadata that a copy takes over: nothing that was granted.
-const FORKED: [&str; 6] = ["dry_run", RELAYED, SURFACE, TITLE, AGENT, CONTEXT_PINS];
+const FORKED: [&str; 7] = ["dry_run", RELAYED, SURFACE, TITLE, AGENT, MODEL, CONTEXT_PINS];
 
 /// The sessions of an engine.
 #[derive(Debug)]
@@ -207,6 +207,7 @@ impl Sessions {
             closed: row.metadata.contains_key(CLOSED_AT),
             title: TitleRecord::of_metadata(&row.metadata),
             agent: agent.map(str::to_owned),
+            model: row.metadata.get(MODEL).and_then(Value::as_str).map(str::to_owned),
             over: self.stop_now.child_token(),
             recovery: SessionRecovery {
                 rehydrated: row.turn_number > 0,

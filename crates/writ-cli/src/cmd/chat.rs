@@ -103,7 +103,7 @@ async fn converse(
         joined => joined?,
     };
     if let Some(agent) = &args.agent {
-        let wanted = SessionAgent { session, agent: Some(agent.clone()) };
+        let wanted = SessionAgent { session, agent: Some(agent.clone()), model: None };
         client.ask::<SessionsAgent>(&wanted).await?;
     }
     let mode = output_mode(context);

@@ -36,6 +36,11 @@ mod contract;
 
 #[path = "gateway/channel.rs"]
 mod channel;
+#[path = "gateway/changes.rs"]
+mod changes;
+
+#[path = "gateway/models.rs"]
+mod models;
 
 use super::engine::{Ended, Engine, runs};
 use super::hooks::hook;

@@ -242,6 +242,9 @@ fn needs_userns_messages_commands_and_drafts_are_told_apart() {
     for (typed, shown) in [
         ("/help\r", "send a line that begins with /"),
         ("/model\r", "test/scripted"),
+        ("/model test/scripted\r", "test/scripted is asked first from the next message on"),
+        ("/model test/other\r", "the chosen model test/other is not in the configuration"),
+        ("/model usual\r", "the agent's own model is asked first from the next message on"),
         ("/cost\r", "tokens"),
         ("/diff\r", "nothing is changed"),
         ("/undo\r", "nothing was applied here"),

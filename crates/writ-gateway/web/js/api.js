@@ -21,7 +21,7 @@ export function address(path) {
 }
 
 /** Sends a request; answers with the JSON that came back, or `null`. Throws {@link Refused}. */
-export async function request(path, { method = "GET", body } = {}) {
+export async function request(path, { method = "GET", body, patience = PATIENCE } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
@@ -33,7 +33,7 @@ export async function request(path, { method = "GET", body } = {}) {
       credentials: "same-origin",
       cache: "no-store",
       redirect: "error",
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
     });
   } catch {
     throw new Refused(0, "page.offline", "Writ does not answer.", "Check that `writ start` runs.");

@@ -9,7 +9,8 @@ const KEYS = [
   [["Esc"], "Stop what runs, or close what is open"],
   [["Alt", "N"], "Begin a new conversation"],
   [["Alt", "K"], "Search conversations"],
-  [["Alt", "R"], "Rename this conversation"],
+  [["Alt", "R"], "Rename this conversation, or choose its agent and model"],
+  [["Alt", "P"], "Show the plan of this conversation"],
   [["Alt", "1"], "Chat; 2 Review, 3 Activity, 4 Work, 5 Agents, 6 Memory, 7 Settings"],
   [["?"], "Show this list"],
 ];
@@ -17,7 +18,7 @@ const KEYS = [
 const TYPED_IN = "input, textarea, select, [contenteditable]";
 
 /**
- * Listens for shortcuts. `actions`: `create()`, `search()`, `rename()`, and `stop()`, which answers whether something ran.
+ * Listens for shortcuts. `actions`: `create()`, `search()`, `rename()`, `plan()`, and `stop()`, which answers whether something ran.
  */
 export function listenKeys(actions) {
   byId("shortcut-list").replaceChildren(...KEYS.flatMap(([keys, what]) => [
@@ -25,7 +26,7 @@ export function listenKeys(actions) {
     el("dd", {}, what),
   ]));
   byId("shortcuts-button").addEventListener("click", () => byId("shortcuts").showModal());
-  const byAlt = { n: actions.create, k: actions.search, r: actions.rename };
+  const byAlt = { n: actions.create, k: actions.search, r: actions.rename, p: actions.plan };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.isComposing || event.defaultPrevented) return;
     const open = document.querySelector("dialog[open]") !== null;

@@ -17,6 +17,9 @@ const QUOTE = /^ {0,3}> ?(.*)$/;
 /** All that the line below the head of a table may hold, and a cell of it. */
 const DELIMITER = /^[ \t|:-]+$/;
 const DELIMITER_CELL = /^:?-+:?$/;
+/** A key with which front matter begins, and the most lines that it may have. */
+const KEY = /^[a-z_]+:(?: |$)/;
+const MAX_FRONT = 400;
 /** Columns of a table; what has more stays text. */
 const MAX_COLUMNS = 32;
 /** How long a button says that it has copied, in milliseconds. */
@@ -45,6 +48,8 @@ function block(lines, at, depth) {
   if (FENCE.test(line)) return code(lines, at);
   const heading = HEADING.exec(line);
   if (heading) return [el(heading[1].length < 3 ? "h3" : "h4", {}, inline(title(heading[2]), 0)), at + 1];
+  const head = front(lines, at);
+  if (head) return head;
   if (RULE.test(line)) return [el("hr"), at + 1];
   if (isTable(lines, at)) return table(lines, at);
   if (depth < MAX_DEPTH && QUOTE.test(line)) return quote(lines, at, depth);
@@ -66,10 +71,21 @@ function code(lines, at) {
   const body = [];
   let next = at + 1;
   while (next < lines.length && !end.test(lines[next])) body.push(lines[next++]);
-  const text = el("code", {}, highlight(body.join("\n"), language));
+  return [shownCode(body.join("\n"), language), next + 1];
+}
+
+function shownCode(body, language) {
+  const text = el("code", {}, highlight(body, language));
   const label = language === "" ? "Code" : `Code in ${language}`;
   const pre = el("pre", { tabIndex: 0, role: "region", "aria-label": label }, text);
-  return [el("div", { className: "code", data: language ? { language } : {} }, pre, copier(body.join("\n"))), next + 1];
+  return el("div", { className: "code", data: language ? { language } : {} }, pre, copier(body));
+}
+
+/** The front matter of a document, such as a plan's: as it is written, not as paragraphs and lists. */
+function front(lines, at) {
+  if (lines[at] !== "---" || !KEY.test(lines[at + 1] ?? "")) return null;
+  const end = lines.slice(at, at + MAX_FRONT).indexOf("---", 1);
+  return end < 0 ? null : [shownCode(lines.slice(at + 1, at + end).join("\n"), "yaml"), at + end + 1];
 }
 
 /** A button that copies some code. */

@@ -15,9 +15,18 @@ const SEARCH_REST = 250;
 /** The first line of a message, short enough for a list. */
 export const title = (text) => text.trim().split("\n")[0].slice(0, 60);
 
+/** Fills a list of choices. */
+function fill(id, options, chosen) {
+  byId(id).replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+}
+
+/** The agent and the model that are chosen in a dialog; `null` stands for the usual ones. */
+const answering = (dialog) => ({ agent: byId(`${dialog}-agent`).value || null, model: byId(`${dialog}-model`).value || null });
+
 export class Sessions {
   #titles = new Map();
   #rows = [];
+  #working = new Set();
   #current = null;
   #open;
   #listed;
@@ -47,7 +56,7 @@ export class Sessions {
       event.preventDefault();
       this.#rename();
     });
-    byId("editor-agent").addEventListener("change", () => this.#letAnswer());
+    for (const id of ["editor-agent", "editor-model"]) byId(id).addEventListener("change", () => this.#letAnswer());
     byId("editor-copy").addEventListener("click", () => this.#copy());
     byId("editor-delete").addEventListener("click", () => this.#delete());
     byId("opener-form").addEventListener("submit", (event) => {
@@ -72,6 +81,12 @@ export class Sessions {
 
   row(session) {
     return this.#rows.find((row) => row.session === session);
+  }
+
+  /** Sessions in which the steps of work run are no conversations: they are in Work. */
+  leaveOut(sessions) {
+    this.#working = new Set(sessions);
+    this.#show();
   }
 
   /** Asks for a new conversation. */
@@ -127,29 +142,32 @@ export class Sessions {
     byId("switcher").close();
     byId("opener").showModal();
     byId("opener-folder").select();
-    this.#offer("opener-agent", "opener-agents", "");
+    this.#offer("opener", "", "");
   }
 
-  /** Offers the named agents in a list, each with its model; without any, the list is not shown. */
-  async #offer(list, part, chosen) {
-    let agents = [];
+  /** Offers the named agents, each with its model, and the models of the configuration; where there is no choice, no list is shown. */
+  async #offer(dialog, agent, model) {
+    let [agents, models] = [[], []];
     try {
-      ({ agents } = await request("/api/v1/agents"));
+      ({ agents, models } = await request("/api/v1/agents"));
     } catch {
-      // Without the list the agent stays as it is.
+      // Without the lists all stays as it is.
     }
-    const say = (agent) => [agent.name, agent.about ? `: ${agent.about}` : "", agent.model ? ` (${agent.model})` : ""].join("");
-    const options = [["", "The usual agent"], ...agents.map((agent) => [agent.name, say(agent)])];
-    byId(list).replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
-    byId(part).hidden = agents.length === 0;
+    const say = (one) => [one.name, one.about ? `: ${one.about}` : "", one.model ? ` (${one.model})` : ""].join("");
+    fill(`${dialog}-agent`, [["", "The usual agent"], ...agents.map((one) => [one.name, say(one)])], agent);
+    // One that is not configured any more is asked nothing, and stays in the list until another is chosen.
+    const gone = model === "" || models.includes(model) ? [] : [[model, `${model} (not in the configuration)`]];
+    fill(`${dialog}-model`, [["", "That of the agent"], ...models.map((name) => [name, name]), ...gone], model);
+    byId(`${dialog}-agents`).hidden = agents.length === 0;
+    byId(`${dialog}-models`).hidden = models.length < 2 && gone.length === 0;
   }
 
   async #create(project) {
     const problem = byId("opener-problem");
     try {
       const made = await request("/api/v1/sessions", { method: "POST", body: project === "" ? {} : { project } });
-      const agent = byId("opener-agent").value;
-      if (agent !== "") await request("/api/v1/sessions/agent", { method: "POST", body: { session: made.session, agent } });
+      const chosen = answering("opener");
+      if (chosen.agent || chosen.model) await request("/api/v1/sessions/agent", { method: "POST", body: { session: made.session, ...chosen } });
       byId("opener").close();
       this.#choose(made.session);
     } catch (error) {
@@ -208,7 +226,7 @@ export class Sessions {
     byId("switcher").close();
     byId("editor").showModal();
     byId("editor-name").select();
-    await this.#offer("editor-agent", "editor-agents", row.agent ?? "");
+    await this.#offer("editor", row.agent ?? "", row.model ?? "");
   }
 
   /** Asks the server to change the conversation that is edited, and says what came of it. */
@@ -234,8 +252,9 @@ export class Sessions {
   }
 
   async #letAnswer() {
-    const name = byId("editor-agent").value;
-    await this.#change("agent", { agent: name === "" ? null : name }, name === "" ? "The usual agent answers" : `${name} answers`);
+    const { agent, model } = answering("editor");
+    byId("editor-problem").hidden = true;
+    await this.#change("agent", { agent, model }, `${agent ?? "The usual agent"} answers${model ? `, and ${model} is asked first` : ""}`);
     this.soon();
   }
 
@@ -287,10 +306,11 @@ export class Sessions {
 
   #show() {
     const row = this.row(this.#current) ?? { session: this.#current };
-    byId("session-agent").textContent = row.agent ? `${row.agent} answers` : "";
+    const model = row.model ? `${row.model.split("/").slice(1).join("/")} is asked` : null;
+    byId("session-agent").textContent = [row.agent ? `${row.agent} answers` : null, model].filter(Boolean).join(", ");
     byId("session-name").textContent = this.#current ? this.#name(row) : "Conversation";
     for (const list of document.querySelectorAll("[data-sessions]")) {
-      const items = this.#found ? this.#found.hits.map((hit) => this.#hit(hit)) : this.#rows.slice(0, MAX_LISTED).map((listed) => this.#item(listed));
+      const items = this.#found ? this.#found.hits.map((hit) => this.#hit(hit)) : this.#rows.filter((one) => !this.#working.has(one.session)).slice(0, MAX_LISTED).map((listed) => this.#item(listed));
       const none = this.#found && items.length === 0 ? [el("li", { className: "note" }, this.#found.problem ?? "Nothing found.")] : [];
       list.replaceChildren(...items, ...none);
     }

@@ -20,7 +20,12 @@ const KINDS = [
   ["gemini", "Gemini"],
   ["ollama", "Ollama"],
 ];
+/** How long the trial may take, in milliseconds: a slow machine loads its model first, and answers five requests. */
+const PATIENCE = 900_000;
 const VERDICTS = { works: "works", limited: "works in part", fails: "fails" };
+
+/** A text of the server as a sentence. */
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
 
 const options = (rows) => rows.map(([value, text]) => el("option", { value }, text));
 
@@ -40,6 +45,11 @@ export class Setup {
       this.#submit();
     });
     this.#chosen();
+  }
+
+  /** The conversation goes on: what came of the choice was read. */
+  dismiss() {
+    byId("setup-done").hidden = true;
   }
 
   /** Shows the form where no model is set. */
@@ -104,12 +114,12 @@ export class Setup {
     announce("The model is being tried");
     try {
       if (key !== "") await sendText(`/secrets/model-key-${encodeURIComponent(choice.provider)}`, key);
-      const answer = await request("/api/v1/models/setup", { method: "POST", body: { ...choice, has_key: key !== "" } });
+      const answer = await request("/api/v1/models/setup", { method: "POST", body: { ...choice, has_key: key !== "" }, patience: PATIENCE });
       this.#tell(answer);
     } catch (error) {
       // Another page may have chosen one meanwhile.
       if (error.code === "models.configured") await this.look();
-      this.#refuse([error.message, error.hint].filter(Boolean).join(". "));
+      this.#refuse([error.message, error.hint].filter(Boolean).map(sentence).join(" "));
     }
     this.#trying(false);
   }

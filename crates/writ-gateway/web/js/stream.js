@@ -3,6 +3,7 @@
 import { announce } from "./announce.js";
 import { request, withQuery } from "./api.js";
 import { byId, el } from "./dom.js";
+import { oneLine } from "./foreign.js";
 import { markdown } from "./markdown.js";
 import { OpenCards } from "./opencards.js";
 import { Outbox } from "./outbox.js";
@@ -387,6 +388,11 @@ export class Stream {
     this.#said.add(entry.seq);
     if (text.startsWith(GOES_ON)) {
       this.#add(el("li", { className: "status-line went-on" }, "The agent continues after your answer."), entry.seq);
+      return;
+    }
+    // A message of a person counts to the turn that it opens or joins; a request to the planner to none.
+    if (!entry.turn_number) {
+      this.#add(el("li", { className: "status-line handed-on" }, `The agent has handed on: ${oneLine(text, 400)}`), entry.seq);
       return;
     }
     const mine = this.#outbox.adopt(text);

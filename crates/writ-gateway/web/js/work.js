@@ -22,6 +22,9 @@ const STATES = {
   denied: "Refused",
 };
 
+/** The state of an item, in words. */
+export const stateOf = (item) => STATES[item.state] ?? item.state;
+
 const STEPS = { waiting: "waits", running: "runs", checking: "is checked", done: "done", failed: "failed" };
 
 const VERDICTS = { pass: "passed", fail: "failed", not_run: "not proven" };
@@ -50,7 +53,8 @@ function attempt(one) {
   return el("li", {}, el("p", {}, `Attempt ${one.attempt}: ${verdict}`), el("ul", {}, notices, checks));
 }
 
-function step(one) {
+/** A step with its attempts and their evidence. */
+export function step(one) {
   const attempts = one.attempts.length > 0
     ? el("details", { open: one.state === "failed" },
       el("summary", {}, plural(one.attempts.length, "attempt")), el("ol", {}, one.attempts.map(attempt)))
@@ -109,7 +113,7 @@ export class Work {
         progress.setAttribute("aria-label", `${item.steps_done} of ${plural(item.steps, "step")} done`);
         head.replaceChildren(
           el("span", { className: "case-head" },
-            el("span", { className: "case-state" }, STATES[item.state] ?? item.state),
+            el("span", { className: "case-state" }, stateOf(item)),
             el("span", { className: "case-about" }, oneLine(item.title, 120)),
             progress),
           el("span", { className: "case-reason" }, oneLine(item.reason)),

@@ -112,6 +112,20 @@ fn providers_that_need_no_table_have_the_formats_and_urls_of_their_documentation
     }
 }
 
+#[test]
+fn models_of_the_configuration_are_offered_for_texts_and_no_others() {
+    let routes = routes(
+        "[models]\ndefault = \"openai/a\"\nfallback = [\"openai/b\"]\n\
+         [models.roles]\noracle = \"openai/c\"\nscorer = \"openai/a\"\nembedding = \"openai/v\"\n",
+    );
+    let routes = routes.expect("resolves");
+    assert_eq!(routes.offered(), ["openai/a", "openai/b", "openai/c"]);
+    assert_eq!(routes.find_offered("openai/c").map(|route| route.model_name()).as_deref(), Ok("openai/c"));
+    for other in ["openai/v", "openai/d", "c", ""] {
+        assert_eq!(routes.find_offered(other), Err(ModelsConfigError::NotOffered(other.to_owned())));
+    }
+}
+
 /// Rows: WIN-026
 #[test]
 fn a_missing_default_is_named_with_three_lines_of_help() {

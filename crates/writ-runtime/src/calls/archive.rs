@@ -16,6 +16,7 @@ use writ_types::api::session::{
 };
 use writ_types::chat::{ChatMessage, Part, Usage};
 use writ_types::entry::{Fact, HookEvent};
+use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::id::{SessionId, TurnId};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -24,7 +25,7 @@ use super::{MAX_LISTED, MAX_LISTED_BYTES, to_json};
 use crate::erase::{self, DELETED_FOR, deleted_at};
 use crate::error::{DirectoryError, EngineError};
 use crate::services::Services;
-use crate::session::{AGENT, CLOSED_AT, ORDER, TITLE, TitleAuthor, TitleRecord};
+use crate::session::{AGENT, CLOSED_AT, MODEL, ORDER, TITLE, TitleAuthor, TitleRecord};
 
 /// The most hits of a search, and the usual number.
 const MAX_HITS: usize = 100;
@@ -250,10 +251,10 @@ pub(super) async fn erase_session(
     erase::erase_content(services, session, "owner").await
 }
 
-/// Lets another agent answer in a session, from its next turn on.
+/// Lets another agent or model answer in a session, from its next turn on.
 pub(super) async fn choose_agent(
     services: &Services,
-    SessionAgent { session, agent }: SessionAgent,
+    SessionAgent { session, agent, model }: SessionAgent,
 ) -> Result<SessionSummary, EngineError> {
     let held = services.sessions.open_one(session).await?;
     if held.terms.order.is_some() {
@@ -275,20 +276,35 @@ pub(super) async fn choose_agent(
         let why = format!("the agent '{}' works on {} alone", agent.name, folders.join(", "));
         return Err(wrong("sessions.agent", why));
     }
+    if let Some(model) = &model {
+        let models = services.outside.models.get().ok_or(EngineError::NoModel)?;
+        // The owner's configuration says which providers see conversations: a client chooses among those alone.
+        if let Err(error) = models.routes().find_offered(model) {
+            let hint = format!("these can be chosen: {}", models.routes().offered().join(", "));
+            let Report { code, outside, .. } = error.report();
+            return Err(EngineError::Model(Box::new(
+                Report::new(Exit::Usage, &code, outside).with_hint(hint),
+            )));
+        }
+    }
     let rules = services.rules.session_rules(project, named).await?;
     let in_force = rules.clone().unwrap_or_else(|| Arc::clone(&services.rules.in_force));
-    let summary = named.map_or_else(
+    let mut summary = named.map_or_else(
         || "the usual agent answers".to_owned(),
         |agent| format!("the agent '{}' answers", agent.name),
     );
+    if let Some(model) = &model {
+        summary.push_str(&format!(", and {model} is asked first"));
+    }
     let ops = vec![
         Op::SetSessionMetadata { session, key: AGENT.to_owned(), value: agent.clone().map(Value::from) },
+        Op::SetSessionMetadata { session, key: MODEL.to_owned(), value: model.clone().map(Value::from) },
         services.rules.rules_entry(&held, &in_force, &summary),
     ];
     services.journal.store.commit(Batch::synced(ops)).await?;
     {
         let mut state = held.state();
-        (state.agent, state.rules) = (agent, rules);
+        (state.agent, state.model, state.rules) = (agent, model, rules);
     }
     let row = readable(services, session, "sessions.agent").await?;
     session_summary(services, &row).await
@@ -353,7 +369,7 @@ fn window_of(services: &Services, model: &str) -> Option<Tokens> {
     models.context_room(&route, now).or_else(|| info.known.then_some(info.context_window))
 }
 
-/// Lists the named agents.
+/// Lists the named agents, and the models that can be chosen.
 pub(super) fn list_named(services: &Services) -> NamedAgentList {
     let agents = services.config.named.iter().map(|agent| NamedAgentSummary {
         name: agent.name.clone(),
@@ -363,7 +379,8 @@ pub(super) fn list_named(services: &Services) -> NamedAgentList {
         folders: agent.folders.iter().map(|folder| folder.display().to_string()).collect(),
         narrows: agent.rules.is_some(),
     });
-    NamedAgentList { agents: agents.collect() }
+    let models = services.outside.models.get().map(|models| models.routes().offered());
+    NamedAgentList { agents: agents.collect(), models: models.unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -65,19 +65,12 @@ async fn next_context(
 ) -> Result<NextContext, EngineError> {
     let row = readable(services, session, "context.show").await?;
     let session = services.sessions.get(row.id).await?;
-    let profile = profile_of(services, &session)?;
+    let profile = services.profiles.find_answering(&session)?;
     let (mut seed, history, config) = next_seed(services, &session, &profile).await?;
     seed.history.clone_from(&history.messages);
     let assembled = assemble_context(&config.context, &seed, &[], &[], config.limits.max_output_tokens)
         .map_err(|error| EngineError::Context(Box::new(error.report())))?;
     Ok(NextContext { session, profile, config, seed, history, assembled })
-}
-
-/// Returns the agent that answers in a session.
-fn profile_of(services: &Services, session: &Session) -> Result<Arc<AgentProfile>, EngineError> {
-    let agent = session.state().agent.clone();
-    let usual = &services.profiles.executor().consumer;
-    Ok(Arc::clone(services.profiles.find_for(usual, agent.as_deref())?))
 }
 
 /// Collects what a session's next turn would begin with, and its settings.
@@ -275,7 +268,7 @@ pub(super) async fn pin_message(
     if pins.len() > MAX_PINS {
         return Err(refused(format!("{MAX_PINS} messages are pinned already: unpin one of them first")));
     }
-    let profile = profile_of(services, &session)?;
+    let profile = services.profiles.find_answering(&session)?;
     let (_, history, config) = next_seed(services, &session, &profile).await?;
     let (tokens, total) =
         (tokens_of(services, &session, &history, &pins).await?, config.context.total_tokens);
@@ -338,7 +331,7 @@ pub(super) async fn compact_context(
     SessionName { session }: SessionName,
 ) -> Result<CompactionOutcome, EngineError> {
     let session = services.sessions.open_one(session).await?;
-    let profile = profile_of(services, &session)?;
+    let profile = services.profiles.find_answering(&session)?;
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
     let mut place = CallPlace { profile: Arc::clone(&profile), ..place };
     let cancel = session.state().over.child_token();

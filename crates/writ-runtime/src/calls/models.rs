@@ -54,7 +54,7 @@ fn describe_model(
     let price = models.price_over(route, now).map(to_price);
     ConfiguredModel {
         role: role.map_or("default", ModelRole::as_str).to_owned(),
-        model: model_name(route),
+        model: route.model_name(),
         host: route.provider.host.clone(),
         key: route.provider.key.as_ref().map(ToString::to_string),
         clearance: route.provider.clearance,
@@ -77,10 +77,6 @@ fn describe_model(
             }),
         },
     }
-}
-
-fn model_name(route: &Route) -> String {
-    format!("{}/{}", route.provider.name, route.model)
 }
 
 const fn to_price(price: &Price) -> TokenPrice {

@@ -78,8 +78,8 @@ struct Rehearsal<'a> {
 impl<'a> Rehearsal<'a> {
     async fn of_session(services: &'a Services, query: CassetteQuery) -> Result<Self, EngineError> {
         let session = services.sessions.get(query.session).await?;
+        let profile = services.profiles.find_answering(&session)?;
         let agent = session.state().agent.clone();
-        let profile = services.profiles.find_for(&services.profiles.executor().consumer, agent.as_deref())?;
         let state = SessionState { agent, ..SessionState::default() };
         let as_opened = Session::new(session.id, session.terms.clone(), state);
         let named = session.state().agent.as_deref().and_then(|name| services.rules.find_agent(name));
@@ -88,7 +88,7 @@ impl<'a> Rehearsal<'a> {
             Ok(rules) => rules.unwrap_or_else(|| Arc::clone(&services.rules.in_force)),
             Err(_) => services.rules.rules_of(Some(&session)),
         };
-        Ok(Self { services, profile: Arc::clone(profile), session, as_opened, rules })
+        Ok(Self { services, profile, session, as_opened, rules })
     }
 
     async fn turn_steps(

@@ -17,7 +17,7 @@ use writ_types::unit::MicroUsd;
 use super::{MAX_LISTED, keys};
 use crate::error::EngineError;
 use crate::services::Services;
-use crate::session::{AGENT, CLOSED_AT, FORKED_FROM, Session, TitleRecord};
+use crate::session::{AGENT, CLOSED_AT, FORKED_FROM, MODEL, Session, TitleRecord};
 use crate::{budget, closing};
 
 /// The most waiting messages that are named; the queue of a session is bounded, too.
@@ -119,6 +119,7 @@ pub(super) async fn session_summary(services: &Services, row: &Row) -> Result<Se
         session: row.id,
         title: TitleRecord::of_metadata(&row.metadata).map(|title| title.text),
         agent: text(AGENT),
+        model: text(MODEL),
         forked_from: row.metadata.get(FORKED_FROM).and_then(|from| serde_json::from_value(from.clone()).ok()),
         project: row.project.clone(),
         turns: row.turn_number,

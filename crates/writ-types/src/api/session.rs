@@ -44,6 +44,9 @@ pub struct SessionSummary {
     /// The named agent that answers in it; none: the usual one.
     #[serde(default)]
     pub agent: Option<String>,
+    /// The model that was chosen for it, as `provider/name`; none: that of its agent.
+    #[serde(default)]
+    pub model: Option<String>,
     /// The session that it was copied from, and the number of the last turn that was copied.
     #[serde(default)]
     pub forked_from: Option<(SessionId, u64)>,
@@ -226,7 +229,7 @@ pub struct SessionErasure {
     pub left: usize,
 }
 
-/// The named agent that is to answer in a session.
+/// The named agent that is to answer in a session, and its model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionAgent {
@@ -235,6 +238,9 @@ pub struct SessionAgent {
     /// The agent's name; none: the usual one.
     #[serde(default)]
     pub agent: Option<String>,
+    /// The model that is asked first, one of those that the configuration names; none: that of the agent.
+    #[serde(default)]
+    pub model: Option<String>,
 }
 
 /// What the turns of a session have used.
@@ -265,11 +271,14 @@ pub struct TurnUsage {
     pub window: Option<Tokens>,
 }
 
-/// The named agents of the home.
+/// The named agents of the home, and the models that can be chosen for a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedAgentList {
     /// The agents, by name.
     pub agents: Vec<NamedAgentSummary>,
+    /// The models of the configuration as `provider/name`, the usual one first; empty where none is set.
+    #[serde(default)]
+    pub models: Vec<String>,
 }
 
 /// An agent that the owner has described.

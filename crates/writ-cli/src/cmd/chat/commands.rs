@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{
-    AgentsNamed, BudgetPause, BudgetRenew, ContextCompact, ContextShow, Method, SessionsAgent, SessionsRename,
+    AgentsNamed, BudgetPause, BudgetRenew, ContextCompact, ContextShow, Method, SessionsAgent,
+    SessionsRename, SessionsShow,
 };
 use writ_types::api::NoParams;
 use writ_types::api::session::{SessionAgent, SessionName, SessionTitle};
@@ -17,13 +18,17 @@ use crate::failure::Failure;
 /// The most conversations that are listed.
 const MAX_LISTED: usize = 10;
 
-/// The word for the agent that answers where none is named.
-const USUAL_AGENT: &str = "usual";
+/// The word for the agent that answers, and the model that is asked, where none is named.
+const USUAL: &str = "usual";
 
 /// The commands, and what each does.
 const COMMANDS: [(&str, ChatCommand, &str); 16] = [
     ("help", ChatCommand::Help, "show these commands"),
-    ("model", ChatCommand::Model, "show which models are used"),
+    (
+        "model",
+        ChatCommand::Model,
+        "show which models are used; /model NAME asks one first here, /model usual that of the agent",
+    ),
     ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
     ("pause", ChatCommand::Pause, "pause this conversation: its models are not called until it is renewed"),
     ("renew", ChatCommand::Renew, "give this conversation a fresh allocation and let it go on"),
@@ -68,7 +73,7 @@ pub(super) enum ChatCommand {
 impl ChatCommand {
     /// Returns true if words may follow it.
     const fn takes_words(self) -> bool {
-        matches!(self, Self::Title | Self::Agent | Self::Memory | Self::Plan)
+        matches!(self, Self::Title | Self::Model | Self::Agent | Self::Memory | Self::Plan)
     }
 }
 
@@ -132,6 +137,14 @@ pub(super) async fn run_chat_command(
     let mut client = EngineClient::ensure(context).await?;
     match command {
         ChatCommand::Help => Ok(help_lines()),
+        ChatCommand::Model if !words.is_empty() => {
+            // The agent that answers stays.
+            let agent = client.ask::<SessionsShow>(&SessionName { session }).await?.summary.agent;
+            let model = (words != USUAL).then(|| words.to_owned());
+            let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent, model }).await?;
+            let name = chosen.model.unwrap_or_else(|| "the agent's own model".to_owned());
+            Ok(vec![format!("{} is asked first from the next message on", escape_line(&name))])
+        }
         ChatCommand::Model => {
             Ok(models::describe_models(&client.call_method(Method::ModelsList, json!({})).await?))
         }
@@ -171,8 +184,8 @@ pub(super) async fn run_chat_command(
             Ok(lines)
         }
         ChatCommand::Agent => {
-            let agent = (words != USUAL_AGENT).then(|| words.to_owned());
-            let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent }).await?;
+            let agent = (words != USUAL).then(|| words.to_owned());
+            let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent, model: None }).await?;
             let name = chosen.agent.unwrap_or_else(|| "the usual agent".to_owned());
             Ok(vec![format!("{} answers from the next message on", escape_line(&name))])
         }
@@ -229,6 +242,7 @@ mod tests {
         assert_eq!(parse_line("/plan mend it"), ChatLine::Command(ChatCommand::Plan, "mend it"));
         assert!(write_plan_request("mend it").ends_with("approved:\nmend it"));
         assert_eq!(parse_line("/agent"), ChatLine::Command(ChatCommand::Agent, ""));
+        assert_eq!(parse_line("/model a/b"), ChatLine::Command(ChatCommand::Model, "a/b"));
         for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {
             assert_eq!(parse_line(unknown), ChatLine::Unknown(unknown));
         }
