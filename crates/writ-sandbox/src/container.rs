@@ -60,7 +60,7 @@ pub struct ContainerOrder {
     pub image: ImageName,
     /// The engine; `None`: the first that is installed.
     pub engine: Option<ContainerEngine>,
-    /// The folder on the host for the socket between launcher and container; nobody else may write it.
+    /// The folder on the host for the socket between launcher and container; no other user may write it.
     pub folder: PathBuf,
     /// The person's home, in which Podman has its images.
     pub home: Option<PathBuf>,

@@ -202,9 +202,19 @@ fn nothing_of_a_container_is_left_when_its_launcher_is_killed_or_asked_to_end() 
     );
     harbor.server.docker(&["rm", "someones"]).expect("asks");
     // Killed while the engine makes the container: nothing goes on, at any stage of it.
-    for millis in [0, 100, 200, 300, 400] {
+    for stage in 0..3 {
+        assert_eq!(harbor.server.wait_empty().expect("lists"), [""; 0]);
+        let _removed = fs::remove_dir_all(&left);
         let mut started = harbor.place.start_silent(&more, &["sh", "-c", "while :; do sleep 600; done"]);
-        std::thread::sleep(std::time::Duration::from_millis(millis));
+        // At once, when its folder is there, and when the engine knows of it.
+        let begun = |stage| match stage {
+            0 => true,
+            1 => harbor.places() > 0,
+            _ => !harbor.server.containers().expect("lists").is_empty(),
+        };
+        while !begun(stage) {
+            std::thread::yield_now();
+        }
         started.kill().expect("killed");
         started.wait().expect("it ends");
     }

@@ -39,8 +39,8 @@ pub(crate) const FILE_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The time between two measurements of the time that the processes have computed.
 const COMPUTE_EVERY: Duration = Duration::from_millis(200);
 
-/// An agent's processes, walled in by whatever means.
-pub(crate) trait LiveAgent {
+/// An agent's processes, walled in by some means.
+pub(crate) trait WatchedAgent {
     /// The socket of its first process.
     fn control_socket(&self) -> &ControlSocket;
 
@@ -57,7 +57,7 @@ pub(crate) trait LiveAgent {
     fn kill_all(&self) -> impl Future<Output = ()> + Send;
 }
 
-impl LiveAgent for LiveSandbox {
+impl WatchedAgent for LiveSandbox {
     fn control_socket(&self) -> &ControlSocket {
         self.control_socket()
     }
@@ -224,7 +224,7 @@ pub(crate) struct AgentNews {
 
 /// Watches an agent until it has ended.
 pub(crate) async fn supervise(
-    alive: &impl LiveAgent,
+    alive: &impl WatchedAgent,
     order: &AgentOrder,
     listeners: &mpsc::Sender<Listener>,
     stop: impl Future<Output = ()>,
@@ -266,7 +266,7 @@ pub(crate) async fn supervise(
 
 /// Returns the report of the first process, after which no process is left in it. `None`: it ended without one.
 async fn last_word(
-    alive: &impl LiveAgent,
+    alive: &impl WatchedAgent,
     report: &mut ProcessReport,
     ports: &[u16],
     listeners: &mpsc::Sender<Listener>,
@@ -289,7 +289,7 @@ async fn last_word(
 }
 
 /// Ends when the processes have computed for longer than they may.
-async fn watch_compute(alive: &impl LiveAgent, most: Option<Duration>) {
+async fn watch_compute(alive: &impl WatchedAgent, most: Option<Duration>) {
     let Some(most) = most else { return std::future::pending().await };
     let mut ticks = tokio::time::interval(COMPUTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

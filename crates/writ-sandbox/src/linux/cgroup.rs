@@ -126,7 +126,7 @@ impl Group {
     }
 }
 
-/// A group that somebody else has made, for a process that is in it.
+/// A group that another program has made, for a process that is in it.
 #[derive(Debug)]
 pub(crate) struct OtherGroup {
     folders: Vec<PathBuf>,

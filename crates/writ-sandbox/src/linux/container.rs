@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
-use super::agent::{LiveAgent, PATH, agent_spec, agent_variables, end_of, supervise};
+use super::agent::{PATH, WatchedAgent, agent_spec, agent_variables, end_of, supervise};
 use super::alive::{ControlSocket, JobFrames, encode_frame};
 use super::cgroup::OtherGroup;
 use super::spec::{Environment, JobEnd, Spec};
@@ -44,8 +44,8 @@ mod program;
 pub(crate) use inside::main;
 pub(crate) use layout::MARKER;
 
-use checks::Bounds;
-use engine::{EngineClient, FoundImage, Parts, RunClient};
+use checks::ContainerBounds;
+use engine::{ContainerClient, ContainerParts, FoundImage, RunClient};
 use layout::AUTHORITY;
 use program::OwnProgram;
 
@@ -53,7 +53,7 @@ use program::OwnProgram;
 const OWN_PROCESSES: u64 = 1;
 /// The longest time until a container's first process is there: an engine may copy an image for it.
 const START_TIME: Duration = Duration::from_secs(120);
-/// The longest time until a container is gone after its first process has been asked to end.
+/// The longest time until a container has ended after its first process has been asked to end.
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// The number of this process's next container.
@@ -61,16 +61,16 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A folder on the host for one container. Dropping it removes it.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct ContainerPlace(PathBuf);
 
-impl Drop for Place {
+impl Drop for ContainerPlace {
     fn drop(&mut self) {
         // What cannot be removed now is at the next start.
         let _removed = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A container whose first process waits for orders. Dropping it ends everything in it.
+/// A container with a first process that waits for orders. Dropping it ends everything in it.
 #[derive(Debug)]
 struct LiveContainer {
     control: ControlSocket,
@@ -79,7 +79,7 @@ struct LiveContainer {
     group: OtherGroup,
 }
 
-impl LiveAgent for LiveContainer {
+impl WatchedAgent for LiveContainer {
     fn control_socket(&self) -> &ControlSocket {
         &self.control
     }
@@ -117,7 +117,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let exe = exe.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let program = OwnProgram::find_files(&exe)?;
     let (name, place) = make_place(&wanted.folder, &order.authority)?;
-    let client = EngineClient::find_engine(&wanted, &place.0)?;
+    let client = ContainerClient::find_engine(&wanted, &place.0)?;
     let (image, ()) =
         tokio::join!(client.find_image(&wanted.image), leftovers::remove_leftovers(&client, &wanted.folder));
     let image = image?;
@@ -126,7 +126,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let folder = order.folder.take().map(|folder| find_folder(&folder, &wanted)).transpose()?;
     let spec = container_spec(&order, folder.is_some(), id, &image)?;
     let frames = JobFrames::of(&spec)?;
-    let parts = Parts {
+    let parts = ContainerParts {
         name: &name,
         image: &image,
         user: id,
@@ -138,7 +138,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
         program: &program,
     };
     let (alive, mut running) = start_container(&client, &parts).await?;
-    let bounds = Bounds { memory: order.limits.memory, processes: parts.processes };
+    let bounds = ContainerBounds { memory: order.limits.memory, processes: parts.processes };
     let checked = checks::check_container(alive.pid, &alive.group, bounds);
     let Ok(mut missing) = checked else {
         let why = checked.err().unwrap_or_default();
@@ -161,14 +161,14 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
 }
 
 /// Makes the folder of a container, with the authority that its programs are to trust.
-fn make_place(folder: &Path, authority: &str) -> Result<(String, Place), ContainerError> {
+fn make_place(folder: &Path, authority: &str) -> Result<(String, ContainerPlace), ContainerError> {
     let fault = |source: io::Error| ContainerError::Folder { folder: folder.to_owned(), source };
     let name = leftovers::fresh_name(NEXT.fetch_add(1, Ordering::Relaxed)).map_err(fault)?;
-    // Nobody else reaches what is in it: the socket can be written by all, since the user inside is another one.
+    // No other user reaches what is in it: the socket can be written by all, since the user inside is another one.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fault)?;
     let path = folder.canonicalize().map_err(fault)?.join(&name);
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(fault)?;
-    let place = Place(path);
+    let place = ContainerPlace(path);
     let file = place.0.join("authority");
     fs::write(&file, authority).map_err(fault)?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).map_err(fault)?;
@@ -237,8 +237,8 @@ fn container_spec(
 
 /// Has a container made, and waits for its first process.
 async fn start_container(
-    client: &EngineClient,
-    parts: &Parts<'_>,
+    client: &ContainerClient,
+    parts: &ContainerParts<'_>,
 ) -> Result<(LiveContainer, RunClient), AgentError> {
     let listener = listen_in(parts.place)
         .map_err(|source| ContainerError::Folder { folder: parts.place.to_owned(), source })?;
@@ -251,7 +251,7 @@ async fn start_container(
             Err(format!("its first process was not there within {} seconds", START_TIME.as_secs()))
         }
     };
-    // It comes once, before the agent: nobody else can connect from here on.
+    // It comes once, before the agent: nothing else can connect from here on.
     drop(listener);
     let alive = started.and_then(|(control, _)| {
         let pid = control.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
@@ -279,7 +279,7 @@ fn listen_in(place: &Path) -> io::Result<UnixListener> {
 
 /// Ends a container, and waits until the engine has removed it. Returns the remark that it is left.
 async fn end_container(
-    client: &EngineClient,
+    client: &ContainerClient,
     alive: LiveContainer,
     running: &mut RunClient,
     name: &str,

@@ -125,7 +125,7 @@ fn begin(base: &SandboxBase) -> Result<(), SetupFault> {
     set_limits(base)
 }
 
-/// Does a job in a container, whose engine has made the walls already: the job's process adds its own lockdown to
+/// Does a job in a container. Its engine has made the walls already: the job's process adds its own lockdown to
 /// them. Returns its end when everything in the container but this process has ended.
 pub(crate) fn serve_container(control: &mut UnixStream, filters: &Filters) -> Result<JobEnd, SetupFault> {
     let base: SandboxBase = spec::read_message(control).stage("read the specification")?;

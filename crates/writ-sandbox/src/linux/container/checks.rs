@@ -26,7 +26,7 @@ const LAID: [&str; 8] = [
 
 /// The limits that were ordered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ContainerBounds {
     /// Memory, in bytes.
     pub(crate) memory: u64,
     /// Processes.
@@ -34,7 +34,11 @@ pub(crate) struct Bounds {
 }
 
 /// Looks at the first process of a container. Returns the lacks that an agent may be started with, or the wall that is not there.
-pub(crate) fn check_container(pid: i32, group: &OtherGroup, bounds: Bounds) -> Result<Vec<String>, String> {
+pub(crate) fn check_container(
+    pid: i32,
+    group: &OtherGroup,
+    bounds: ContainerBounds,
+) -> Result<Vec<String>, String> {
     let read = |name: &str| read_file(pid, name).map_err(|why| format!("/proc/{pid}/{name}: {why}"));
     check_status(&read("status")?)?;
     check_mounts(&read("mountinfo")?)?;
@@ -97,7 +101,7 @@ fn check_status(status: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a container has no more of this machine in it than was ordered, and may write its temporary folder alone.
+/// Checks that a container has nothing of this machine in it but what was ordered, and may write its temporary folder alone.
 fn check_mounts(mountinfo: &str) -> Result<(), String> {
     let (mut root, mut tmp) = (false, false);
     for line in mountinfo.lines() {
@@ -142,7 +146,7 @@ fn check_routes(old: &str, new: &str) -> Result<(), String> {
 }
 
 /// Checks the limits that the kernel holds it to.
-fn check_bounds(found: [Option<u64>; 2], wanted: Bounds) -> Result<(), String> {
+fn check_bounds(found: [Option<u64>; 2], wanted: ContainerBounds) -> Result<(), String> {
     let pairs = [(wanted.memory, "memory"), (wanted.processes, "processes")];
     for (found, (wanted, name)) in found.into_iter().zip(pairs) {
         match found {
@@ -216,7 +220,7 @@ mod tests {
         assert_eq!(check_routes("", ""), Ok(()));
         assert!(check_routes(&format!("{head}eth0\t00000000\t010011AC\n"), own).is_err());
         assert!(check_routes(head, &own.replace("lo", "eth0")).is_err());
-        let wanted = Bounds { memory: 1024, processes: 8 };
+        let wanted = ContainerBounds { memory: 1024, processes: 8 };
         assert_eq!(check_bounds([Some(1024), Some(8)], wanted), Ok(()));
         for found in [[None, Some(8)], [Some(1024), None], [Some(1025), Some(8)], [Some(1024), Some(9)]] {
             assert!(check_bounds(found, wanted).is_err(), "{found:?}");

@@ -31,7 +31,7 @@ const LOADER_VARIABLES: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"
 
 /// A client of an engine, with the variables that it needs and none of the person's others.
 #[derive(Clone, Debug)]
-pub(crate) struct EngineClient {
+pub(crate) struct ContainerClient {
     pub(crate) engine: ContainerEngine,
     program: PathBuf,
     variables: BTreeMap<&'static str, PathBuf>,
@@ -62,7 +62,7 @@ struct ImageConfig {
 
 /// The parts of a container.
 #[derive(Debug)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct ContainerParts<'a> {
     /// Its name, and that of its folder on the host.
     pub(crate) name: &'a str,
     pub(crate) image: &'a FoundImage,
@@ -87,7 +87,7 @@ pub(crate) struct RunClient {
     words: JoinHandle<String>,
 }
 
-impl EngineClient {
+impl ContainerClient {
     /// Finds the engine of an order.
     pub(crate) fn find_engine(order: &ContainerOrder, settings: &Path) -> Result<Self, ContainerError> {
         let wanted = order.engine;
@@ -154,7 +154,7 @@ impl EngineClient {
     }
 
     /// Makes a container, and starts it.
-    pub(crate) fn run_container(&self, parts: &Parts<'_>) -> Result<RunClient, ContainerError> {
+    pub(crate) fn run_container(&self, parts: &ContainerParts<'_>) -> Result<RunClient, ContainerError> {
         let fault =
             |why: std::io::Error| ContainerError::Engine { engine: self.engine, why: why.to_string() };
         let args = container_args(self.engine, parts);
@@ -174,7 +174,7 @@ impl EngineClient {
         names.lines().map(|name| name.trim().to_owned()).collect()
     }
 
-    /// Removes a container, whatever it does. Returns true if it is gone.
+    /// Removes a container, whether it runs or not. Returns true if none of this name is left.
     pub(crate) async fn remove_container(&self, name: &str) -> bool {
         // The engine may be removing it itself: what counts is that it is not listed.
         let _removed = self.ask(&["rm", "--force", "--volumes", name]).await;
@@ -194,7 +194,7 @@ impl RunClient {
 }
 
 /// Returns the arguments by which a container is made: with everything taken away that can be.
-fn container_args(engine: ContainerEngine, parts: &Parts<'_>) -> Vec<String> {
+fn container_args(engine: ContainerEngine, parts: &ContainerParts<'_>) -> Vec<String> {
     let limits = parts.limits;
     let mut args: Vec<String> =
         ["run", "--rm", "--pull=never", "--network=none", "--read-only", "--cap-drop=ALL"]
@@ -216,7 +216,7 @@ fn container_args(engine: ContainerEngine, parts: &Parts<'_>) -> Vec<String> {
         args.push(format!("--ulimit=nofile={0}:{0}", limits.open_files));
         args.push(format!("--ulimit=nproc={0}:{0}", parts.processes.max(USER_PROCESSES)));
     }
-    // The first process listens at ports that root alone may have elsewhere. Docker does this by itself, Podman does not.
+    // The first process listens at ports that root alone may have elsewhere. Docker permits it without asking, Podman does not.
     args.push("--sysctl=net.ipv4.ip_unprivileged_port_start=0".to_owned());
     args.push(format!("--name={}", parts.name));
     args.push(format!("--user={0}:{0}", parts.user));
@@ -314,14 +314,14 @@ mod tests {
         let limits = AgentLimits { memory: 4096, tmp: 1024, ..AgentLimits::default() };
         let program =
             OwnProgram { files: vec![("/opt/a,\"b\"/writ".into(), "program".into())], loaded: false };
-        let parts = Parts {
+        let parts = ContainerParts {
             name: "writ-1",
             image: &image,
             user: 60_801,
             limits: &limits,
             processes: 8,
             names: &["a.internal".into()],
-            place: Path::new("/home/x"),
+            place: Path::new("/srv/x"),
             folder: Some(Path::new("/srv/agent")),
             program: &program,
         };

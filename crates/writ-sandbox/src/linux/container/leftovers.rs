@@ -1,12 +1,12 @@
 //! The remains of launchers that were killed: a container that was made and not started yet, and folders on the host. A
-//! container that runs ends by itself when its launcher does.
+//! container that runs ends when its launcher does.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::engine::EngineClient;
+use super::engine::ContainerClient;
 
 /// The beginning of all names; the launcher's pid namespace, its id, its start and a number follow.
 const PREFIX: &str = "writ-agent-";
@@ -22,8 +22,8 @@ pub(crate) fn fresh_name(number: u64) -> io::Result<String> {
     Ok(format!("{PREFIX}{}-{own}-{start}-{number}", namespace()?))
 }
 
-/// Removes what launchers of this pid namespace have left that are no more.
-pub(crate) async fn remove_leftovers(client: &EngineClient, folder: &Path) {
+/// Removes what launchers of this pid namespace have left that have ended.
+pub(crate) async fn remove_leftovers(client: &ContainerClient, folder: &Path) {
     let Ok(namespace) = namespace() else { return };
     let ended =
         |name: &str| owner_of(name, namespace).is_some_and(|(pid, start)| start_of(pid) != Some(start));
