@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::task::JoinHandle;
 
 use super::layout::{AUTHORITY, CONTROL, INSIDE};
@@ -114,8 +114,8 @@ impl ContainerClient {
     }
 
     #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-    fn command(&self, args: &[String]) -> Command {
-        let mut command = Command::new(&self.program);
+    fn command(&self, args: &[String]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.program);
         // In a group of its own: what a terminal sends to ours is for us to pass on.
         command.args(args).env_clear().envs(&self.variables).current_dir("/").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
