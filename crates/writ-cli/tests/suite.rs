@@ -173,6 +173,9 @@ mod keys;
 #[path = "suite/run.rs"]
 mod run;
 
+#[path = "suite/containers_needs_docker.rs"]
+mod containers_needs_docker;
+
 #[path = "suite/sealed.rs"]
 mod sealed;
 

@@ -18,6 +18,7 @@ use writ_sandbox::agent::{
     AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams, SandboxProfile,
     run_agent,
 };
+use writ_sandbox::container::ContainerOrder;
 use writ_sandbox::exec::Listener;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -43,6 +44,8 @@ pub struct LaunchOrder {
     pub folder: Option<PathBuf>,
     /// More variables of the agent.
     pub variables: Vec<(String, String)>,
+    /// A container to run it in; `None`: a sandbox of our own.
+    pub container: Option<ContainerOrder>,
     /// An AppArmor profile to run under besides.
     pub profile: Option<SandboxProfile>,
     /// The bounds of the agent.
@@ -149,6 +152,7 @@ pub async fn launch_agent(
         names: NAMES.map(str::to_owned).into(),
         authority: identity.authority_pem().to_owned(),
         profile: order.profile,
+        container: order.container,
         limits: order.limits,
     };
     let forwarder = Arc::new(Forwarder::new(servers, keys, identity, Arc::clone(&refusals), order.forward));

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::container::{ContainerError, ContainerOrder};
 use crate::error::SandboxError;
 use crate::exec::Listener;
 
@@ -83,8 +84,10 @@ pub struct AgentOrder {
     pub names: Vec<String>,
     /// The certificate authority that it is to trust, in PEM.
     pub authority: String,
-    /// An AppArmor profile to run under besides.
+    /// An AppArmor profile to run under besides. Not in a container: its engine has one of its own.
     pub profile: Option<SandboxProfile>,
+    /// A container to run it in; `None`: a sandbox of our own.
+    pub container: Option<ContainerOrder>,
     /// Its bounds.
     pub limits: AgentLimits,
 }
@@ -241,6 +244,9 @@ pub enum AgentError {
         /// The reason.
         why: String,
     },
+    /// The container could not be had, or is not what was ordered.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// The sandbox could not be made.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -260,6 +266,7 @@ impl ToReport for AgentError {
                 .with_hint("wait until another agent of this machine has ended"),
             Self::Profile { .. } => Report::new(Exit::Blocked, "agent.apparmor", text)
                 .with_hint("load it with `apparmor_parser -r FILE`, or leave --apparmor-required out"),
+            Self::Container(error) => error.report(),
             Self::Sandbox(SandboxError::Setup { stage, .. }) if stage == "namespaces" => {
                 Report::new(Exit::Blocked, "agent.namespaces", text).with_hint(
                     "an agent needs user namespaces: `writ sandbox status` says how to allow them here",
@@ -279,7 +286,11 @@ impl ToReport for AgentError {
 pub async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
     check_order(&run.order)?;
     #[cfg(all(target_os = "linux", not(writ_other_system)))]
-    let result = crate::linux::run_agent(run).await;
+    let result = if run.order.container.is_some() {
+        crate::linux::run_contained(run).await
+    } else {
+        crate::linux::run_agent(run).await
+    };
     #[cfg(any(not(target_os = "linux"), writ_other_system))]
     let result = std::future::ready(Err(AgentError::from(SandboxError::Refused {
         reasons: vec!["agents are locked in on Linux alone".into()],

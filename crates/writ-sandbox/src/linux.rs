@@ -65,12 +65,15 @@ mod users;
 
 mod agent;
 
+mod container;
+
 pub(crate) mod fuzzing;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use agent::run_agent;
+pub(crate) use container::run_agent as run_contained;
 pub(crate) use sys::{detach_command, has_mark};
 
 use cgroup::Cgroups;
@@ -92,8 +95,13 @@ pub(crate) fn watch_pid(pid: i32) -> std::io::Result<AsyncFd<OwnedFd>> {
 /// read. `Some`: the job is done, and `main` returns with this code.
 pub fn init_main() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    let marked = args.next().is_some_and(|arg| arg == zygote::MARKER) && args.next().is_none();
-    marked.then(|| ExitCode::from(u8::try_from(zygote::main()).unwrap_or(1)))
+    let marker = args.next().filter(|_| args.len() == 0)?;
+    let code = match marker.to_str()? {
+        zygote::MARKER => zygote::main(),
+        container::MARKER => container::main(),
+        _ => return None,
+    };
+    Some(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
 /// [`init_main`] for code that runs before the standard library knows the arguments.
@@ -289,6 +297,7 @@ impl NativeRunner {
             binds,
             empty_home: true,
             one_place: false,
+            own_users: walls == Walls::Full,
             only_pairs: false,
             limits: Limits {
                 processes: config.processes_max,

@@ -12,6 +12,8 @@ pub mod raw_server;
 
 pub mod postgres_server;
 
+pub mod docker_server;
+
 pub mod schema_rules;
 
 pub mod passkey;

@@ -2,6 +2,7 @@
 //! name of its module; where the need cannot be met it is left out by that name.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -34,6 +35,10 @@ const OPENAI_JS: (&str, &str) = ("openai@7.57.0", "openai-js");
 /// The tool that makes requests from the document of the API.
 const SCHEMATHESIS: Environment =
     Environment { folder: "schemathesis", packages: &["schemathesis==4.32.5"], module: "schemathesis" };
+
+/// The number of times that a daemon that was started is asked whether it is there, and the time before each.
+const PROBES: usize = 150;
+const PROBE_EVERY: Duration = Duration::from_millis(200);
 
 /// Something outside Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +77,14 @@ pub(super) enum Need {
     Postgres,
     /// The `tmux` program.
     Tmux,
+    /// Docker's daemon, which root has to start, and a static program to make an image of.
+    Docker,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -88,6 +95,7 @@ impl Need {
         Self::Nginx,
         Self::Postgres,
         Self::Tmux,
+        Self::Docker,
         Self::OpenAi,
         Self::ModelClients,
         Self::OpenAiJs,
@@ -118,6 +126,7 @@ impl Need {
             Self::Nginx => "needs_nginx",
             Self::Postgres => "needs_postgres",
             Self::Tmux => "needs_tmux",
+            Self::Docker => "needs_docker",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -142,27 +151,29 @@ impl Need {
             Self::Nginx => "nginx is not installed",
             Self::Postgres => "PostgreSQL is not installed",
             Self::Tmux => "tmux is not installed",
+            Self::Docker => "docker.io or busybox-static is not installed, or dockerd cannot start here",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
 
-    /// The Debian package that meets it.
-    const fn package(self) -> Option<&'static str> {
+    /// The Debian packages that meet it.
+    const fn packages(self) -> &'static [&'static str] {
         match self {
-            Self::Git => Some("git"),
-            Self::Python => Some("python3"),
-            Self::Pip => Some("python3-pip"),
-            Self::Node => Some("nodejs"),
-            Self::OpenAi | Self::ModelClients | Self::LangChain | Self::Schemathesis => Some("python3-venv"),
-            Self::Promtool => Some("prometheus"),
-            Self::Systemd => Some("systemd"),
-            Self::Npm | Self::OpenAiJs => Some("npm"),
-            Self::Curl => Some("curl"),
-            Self::Squid => Some("squid"),
-            Self::Nginx => Some("nginx-light"),
-            Self::Postgres => Some("postgresql"),
-            Self::Tmux => Some("tmux"),
-            Self::UserNamespaces => None,
+            Self::Git => &["git"],
+            Self::Python => &["python3"],
+            Self::Pip => &["python3-pip"],
+            Self::Node => &["nodejs"],
+            Self::OpenAi | Self::ModelClients | Self::LangChain | Self::Schemathesis => &["python3-venv"],
+            Self::Promtool => &["prometheus"],
+            Self::Systemd => &["systemd"],
+            Self::Npm | Self::OpenAiJs => &["npm"],
+            Self::Curl => &["curl"],
+            Self::Squid => &["squid"],
+            Self::Nginx => &["nginx-light"],
+            Self::Postgres => &["postgresql"],
+            Self::Tmux => &["tmux"],
+            Self::Docker => &["docker.io", "busybox-static"],
+            Self::UserNamespaces => &[],
         }
     }
 
@@ -194,6 +205,7 @@ impl Need {
             Self::Postgres => std::fs::read_dir("/usr/lib/postgresql")
                 .is_ok_and(|versions| versions.flatten().any(|one| one.path().join("bin/initdb").exists())),
             Self::Tmux => task_process::exists("tmux"),
+            Self::Docker => can_start_docker(root),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);
@@ -203,13 +215,47 @@ impl Need {
     }
 }
 
+/// Returns true if a daemon of Docker starts here and answers, and there is a program to make an image of. The way it is started
+/// is that of the tests.
+fn can_start_docker(root: &Path) -> bool {
+    if !Path::new("/usr/sbin/dockerd").exists() || !Path::new("/bin/busybox").exists() {
+        return false;
+    }
+    let folder = task_process::target_directory(root).join("tmp").join("docker-probe");
+    // Left by a probe that was ended.
+    let _removed = std::fs::remove_dir_all(&folder);
+    if std::fs::create_dir_all(&folder).is_err() {
+        return false;
+    }
+    // A folder of the build may have a longer path than a socket can have.
+    let start = "cd \"$1\" && echo {} >daemon.json && exec dockerd --host=unix:///run/writ-docker-probe.sock --data-root=\"$1/data\" \
+        --exec-root=/run/writ-docker-probe --pidfile=\"$1/pid\" --config-file=\"$1/daemon.json\" --storage-driver=vfs \
+        --iptables=false --ip6tables=false --bridge=none >log 2>&1";
+    let answers = || {
+        let host = ["--host", "unix:///run/writ-docker-probe.sock", "version"];
+        Program::new("docker", &host).output().is_ok_and(|output| output.success)
+    };
+    let daemon = Program::new("sh", &["-c", start, "sh", &folder.to_string_lossy()]).spawn();
+    let found = daemon.is_ok_and(|daemon| {
+        let runs = || {
+            Program::new("kill", &["-0", &daemon.pid().to_string()]).output().is_ok_and(|alive| alive.success)
+        };
+        (0..PROBES).any(|_| {
+            std::thread::sleep(PROBE_EVERY);
+            answers()
+        }) && runs()
+    });
+    let _removed = std::fs::remove_dir_all(&folder);
+    found
+}
+
 /// Returns the needs that are still unmet after the installation.
 pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
     let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met(root)).collect::<Vec<_>>();
     if install && task_process::exists("python3") {
         install_environments(root)?;
     }
-    let mut packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
+    let mut packages: Vec<&str> = unmet().into_iter().flat_map(Need::packages).copied().collect();
     packages.sort_unstable();
     packages.dedup();
     // A node of another source brings npm along, and Debian's package of it conflicts with that.

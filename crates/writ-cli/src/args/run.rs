@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use writ_sandbox::container::{ContainerEngine, ImageName};
 
 /// Bounds that no flag goes beyond.
 const MOST_SECS: u64 = 7 * 24 * 60 * 60;
@@ -50,8 +51,14 @@ pub(crate) struct RunArgs {
     /// Size of its temporary folder, in MiB of memory
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
     pub(crate) tmp: u64,
+    /// Run it in a container of this image, which has to be on this machine
+    #[arg(long, value_name = "IMAGE", value_parser = parse_image)]
+    pub(crate) container: Option<ImageName>,
+    /// The program that makes the container, instead of the first that is installed
+    #[arg(long, value_name = "NAME", requires = "container", value_parser = parse_engine)]
+    pub(crate) engine: Option<ContainerEngine>,
     /// Run it under this AppArmor profile, too
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "container")]
     pub(crate) apparmor: Option<String>,
     /// Do not start it without that profile
     #[arg(long, requires = "apparmor")]
@@ -74,6 +81,10 @@ https://security-proxy.silo.internal. Each request carries the keys that the fil
 write /tmp, which is gone when it ends. Started by root, it runs as a user that no other process has. Unix sockets
 it has in pairs alone, since no path may lead to one.
 
+With --container it sees the files of the image in place of the system's, and the same two names. Docker or Podman makes
+the container, without capabilities, network and anything that could be written but /tmp; before the program begins,
+all of that is looked at from outside, and what is missing stops it.
+
 Ends with the exit code of the program; 124 out of time, 137 killed, 126 and 127 where it cannot be executed.";
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {
@@ -81,4 +92,13 @@ fn parse_variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) | None => Err("write it as NAME=VALUE".to_owned()),
     }
+}
+
+fn parse_image(text: &str) -> Result<ImageName, String> {
+    ImageName::parse_name(text).ok_or_else(|| "this is no name of an image".to_owned())
+}
+
+fn parse_engine(text: &str) -> Result<ContainerEngine, String> {
+    let found = ContainerEngine::ALL.into_iter().find(|engine| engine.as_str() == text);
+    found.ok_or_else(|| "write docker or podman".to_owned())
 }

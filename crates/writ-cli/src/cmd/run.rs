@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use writ_launch::forward::ForwardLimits;
 use writ_launch::launch::{LaunchOrder, LaunchResult, launch_agent};
 use writ_sandbox::agent::{AgentEnd, AgentLimits, AgentStreams, SandboxProfile};
+use writ_sandbox::container::ContainerOrder;
 use writ_types::error::Exit;
 
 use crate::args::RunArgs;
@@ -77,6 +78,14 @@ fn launch_order(context: &Context, args: &RunArgs) -> LaunchOrder {
         router: args.router_socket.clone().or_else(|| router.exists().then_some(router)),
         folder: args.folder.clone(),
         variables: args.variables.clone(),
+        container: args.container.clone().map(|image| ContainerOrder {
+            image,
+            engine: args.engine,
+            folder: runtime.join("containers"),
+            home: context.env.path_of("HOME"),
+            runtime: context.env.path_of("XDG_RUNTIME_DIR"),
+            daemon: context.env.text_of("DOCKER_HOST").map(str::to_owned),
+        }),
         profile: args
             .apparmor
             .as_ref()
@@ -115,9 +124,12 @@ fn finish_agent(context: &Context, args: &RunArgs, result: &LaunchResult) -> Res
             ));
         }
         AgentEnd::Killed => context.out.print_remark("the agent was asked to end, did not, and was killed"),
-        AgentEnd::NotFound => context.out.print_remark(format!(
-            "there is no program '{program}' inside: it sees system folders, and --folder at /work"
-        )),
+        AgentEnd::NotFound => {
+            let seen = if args.container.is_some() { "the image" } else { "system folders" };
+            context.out.print_remark(format!(
+                "there is no program '{program}' inside: it sees {seen}, and --folder at /work"
+            ));
+        }
         AgentEnd::NotExecutable => {
             context.out.print_remark(format!("'{program}' cannot be executed inside"));
         }

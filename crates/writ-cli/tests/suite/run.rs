@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::{Home, code, text};
 
 /// The keys of two agents, as text.
-const BASE: &str = "QmFzZUtleU9mT25lQWdlbnQ";
-const TASKS: [&str; 2] = ["VGFza0tleU9mQ2FzZU9uZQ", "VGFza0tleU9mQ2FzZVR3bw"];
+pub(super) const BASE: &str = "QmFzZUtleU9mT25lQWdlbnQ";
+pub(super) const TASKS: [&str; 2] = ["VGFza0tleU9mQ2FzZU9uZQ", "VGFza0tleU9mQ2FzZVR3bw"];
 
 /// A home with key files and the two servers.
-struct Place {
-    home: Home,
+pub(super) struct Place {
+    pub(super) home: Home,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -52,7 +52,7 @@ fn answer(stream: UnixStream, word: &str, asked: &Mutex<Vec<String>>) {
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let home = Home::new().in_processes();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let dir = home.dir.path();
@@ -65,7 +65,7 @@ impl Place {
         Self { home, asked }
     }
 
-    fn args<'a>(task: &'a str, more: &[&'a str], program: &[&'a str]) -> Vec<&'a str> {
+    pub(super) fn args<'a>(task: &'a str, more: &[&'a str], program: &[&'a str]) -> Vec<&'a str> {
         let sockets = ["--proxy-socket", "proxy.sock", "--router-socket", "router.sock"];
         [&["run", "--base", "base.jwt", "--task", task], &sockets[..], more, &["--"], program].concat()
     }
@@ -75,10 +75,20 @@ impl Place {
     }
 
     /// Starts it, and reads the first line that the agent prints.
-    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     fn start(&self, task: &str, program: &[&str]) -> (Child, BufReader<std::process::ChildStdout>, String) {
+        self.start_with(task, &[], program)
+    }
+
+    /// The same with more arguments.
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    pub(super) fn start_with(
+        &self,
+        task: &str,
+        more: &[&str],
+        program: &[&str],
+    ) -> (Child, BufReader<std::process::ChildStdout>, String) {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
-            .args(Self::args(task, &[], program))
+            .args(Self::args(task, more, program))
             .env_clear()
             .envs(self.home.variables(&[]))
             .current_dir(self.home.dir.path())
@@ -93,12 +103,27 @@ impl Place {
         (child, lines, first)
     }
 
-    fn asked(&self) -> Vec<String> {
+    /// Starts it without a word to it or of it.
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    pub(super) fn start_silent(&self, more: &[&str], program: &[&str]) -> Child {
+        std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+            .args(Self::args("task0.jwt", more, program))
+            .env_clear()
+            .envs(self.home.variables(&[]))
+            .current_dir(self.home.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts")
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().expect("locks"))
     }
 }
 
-fn no_key_in(bytes: &[u8]) -> bool {
+pub(super) fn no_key_in(bytes: &[u8]) -> bool {
     [BASE, TASKS[0], TASKS[1]].iter().all(|key| !bytes.windows(key.len()).any(|part| part == key.as_bytes()))
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::alive::{JobFrames, LiveSandbox, ProcessReport};
+use super::alive::{ControlSocket, JobFrames, LiveSandbox, ProcessReport};
 use super::cgroup::Cgroups;
 use super::mounts::{READ_ONLY, TRUST_MORE, open_folder};
 use super::slot::{AgentSlot, Slots};
@@ -31,13 +31,53 @@ use crate::runner::FolderAccess;
 use crate::status::Cgroup;
 
 /// The temporary folder, and home, of an agent.
-const TMP: &str = "/tmp";
+pub(crate) const TMP: &str = "/tmp";
 /// The folders in which programs are looked for.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The largest file that it writes, in bytes: its temporary folder is smaller, its output may be a file of the host.
-const FILE_MAX: u64 = 4 * 1024 * 1024 * 1024;
+pub(crate) const FILE_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The time between two measurements of the time that the processes have computed.
 const COMPUTE_EVERY: Duration = Duration::from_millis(200);
+
+/// An agent's processes, walled in by some means.
+pub(crate) trait WatchedAgent {
+    /// The socket of its first process.
+    fn control_socket(&self) -> &ControlSocket;
+
+    /// The first process, if no control group limits it.
+    fn unlimited_pid(&self) -> Option<i32>;
+
+    /// The first process, and the time that all of them have computed, if a control group measures that.
+    fn computed_time(&self) -> (i32, Option<Duration>);
+
+    /// Waits for the end of the first process, and so of all.
+    fn wait_gone(&self) -> impl Future<Output = ()> + Send;
+
+    /// Kills all of them, and waits.
+    fn kill_all(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl WatchedAgent for LiveSandbox {
+    fn control_socket(&self) -> &ControlSocket {
+        self.control_socket()
+    }
+
+    fn unlimited_pid(&self) -> Option<i32> {
+        self.unlimited_pid()
+    }
+
+    fn computed_time(&self) -> (i32, Option<Duration>) {
+        self.computed_time()
+    }
+
+    async fn wait_gone(&self) {
+        self.gone().await;
+    }
+
+    async fn kill_all(&self) {
+        self.kill_and_wait().await;
+    }
+}
 
 /// Runs an agent to its end.
 pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
@@ -62,7 +102,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let (memory, processes) = (order.limits.memory, order.limits.processes);
     let slots = Arc::new(Slots::start_slots(&exe, cgroups, memory, processes, Some(own))?);
     let alive = LiveSandbox::start_sandbox(&slots, &spec.base).await?;
-    alive.send_job(frames, streams.into()).await;
+    alive.control_socket().send_job(frames, streams.into()).await;
     let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
     // The kernel kills one process for want of memory; the program may then end with any code.
     let starved = news.event != Some(JobEnd::Exited(0)) && alive.out_of_memory();
@@ -89,7 +129,7 @@ fn take_folder(work: &mut WorkMount) -> Option<OwnedFd> {
 }
 
 /// Returns the messages for the sandbox of an agent.
-fn agent_spec(
+pub(crate) fn agent_spec(
     order: &AgentOrder,
     user: Option<u32>,
     metered: bool,
@@ -103,6 +143,7 @@ fn agent_spec(
         empty_home: true,
         one_place: true,
         // The folder of its program may hold a server's socket, or come to hold one.
+        own_users: true,
         only_pairs: true,
         limits: Limits {
             processes: limits.processes,
@@ -152,7 +193,7 @@ fn agent_spec(
 }
 
 /// Returns the variables of an agent: none of this process's own.
-fn agent_variables(order: &AgentOrder) -> BTreeMap<String, String> {
+pub(crate) fn agent_variables(order: &AgentOrder) -> BTreeMap<String, String> {
     let fixed = [
         ("PATH", PATH),
         ("HOME", TMP),
@@ -174,16 +215,16 @@ fn agent_variables(order: &AgentOrder) -> BTreeMap<String, String> {
 
 /// The news of an agent that has ended.
 #[derive(Debug, Default)]
-struct AgentNews {
-    event: Option<JobEnd>,
-    unreached: u64,
+pub(crate) struct AgentNews {
+    pub(crate) event: Option<JobEnd>,
+    pub(crate) unreached: u64,
     bound: Option<AgentBound>,
     killed: bool,
 }
 
 /// Watches an agent until it has ended.
-async fn supervise(
-    alive: &LiveSandbox,
+pub(crate) async fn supervise(
+    alive: &impl WatchedAgent,
     order: &AgentOrder,
     listeners: &mpsc::Sender<Listener>,
     stop: impl Future<Output = ()>,
@@ -210,12 +251,12 @@ async fn supervise(
     if let Some(bound) = asked {
         news.bound = bound;
         // It may still put in order what it has begun; what it does not end in time is killed.
-        alive.ask_to_end().await;
+        alive.control_socket().ask_to_end().await;
         match tokio::time::timeout(limits.grace, &mut last).await {
             Ok(event) => news.event = event,
             Err(_elapsed) => {
                 news.killed = true;
-                alive.kill_and_wait().await;
+                alive.kill_all().await;
             }
         }
     }
@@ -225,7 +266,7 @@ async fn supervise(
 
 /// Returns the report of the first process, after which no process is left in it. `None`: it ended without one.
 async fn last_word(
-    alive: &LiveSandbox,
+    alive: &impl WatchedAgent,
     report: &mut ProcessReport,
     ports: &[u16],
     listeners: &mpsc::Sender<Listener>,
@@ -240,7 +281,7 @@ async fn last_word(
             Some(InitMessage::Unreached(count)) => unreached.store(count, Ordering::Relaxed),
             Some(InitMessage::Done(event)) => return Some(event),
             None => {
-                alive.gone().await;
+                alive.wait_gone().await;
                 return None;
             }
         }
@@ -248,7 +289,7 @@ async fn last_word(
 }
 
 /// Ends when the processes have computed for longer than they may.
-async fn watch_compute(alive: &LiveSandbox, most: Option<Duration>) {
+async fn watch_compute(alive: &impl WatchedAgent, most: Option<Duration>) {
     let Some(most) = most else { return std::future::pending().await };
     let mut ticks = tokio::time::interval(COMPUTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -275,7 +316,7 @@ const fn bound_of(limit: Limit) -> AgentBound {
 }
 
 /// Returns the end of an agent in the words of the port.
-fn end_of(news: &AgentNews, starved: bool, folder: Option<&Path>) -> Result<AgentEnd, AgentError> {
+pub(crate) fn end_of(news: &AgentNews, starved: bool, folder: Option<&Path>) -> Result<AgentEnd, AgentError> {
     if let Some(bound) = news.bound.or(starved.then_some(AgentBound::Memory)) {
         return Ok(AgentEnd::Bounded(bound));
     }

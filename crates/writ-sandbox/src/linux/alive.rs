@@ -33,7 +33,7 @@ pub(crate) struct LiveSandbox {
     pid: i32,
     pidfd: Arc<AsyncFd<OwnedFd>>,
     walls: Walls,
-    control: UnixStream,
+    control: ControlSocket,
     slots: Arc<Slots>,
     slot: Option<Slot>,
     /// Held until every process of the job has ended: its overlay is not mounted from then on.
@@ -67,8 +67,9 @@ impl LiveSandbox {
         slot: Slot,
     ) -> Result<Self, SandboxError> {
         control.set_nonblocking(true).map_err(|why| helper_error("control", &why))?;
-        let control = UnixStream::from_std(control).map_err(|why| helper_error("control", &why))?;
-        let (pid, pidfd) = zygote::child_of(&control).await?;
+        let control =
+            ControlSocket(UnixStream::from_std(control).map_err(|why| helper_error("control", &why))?);
+        let (pid, pidfd) = zygote::child_of(&control.0).await?;
         let alive = Self {
             pid,
             pidfd: Arc::new(pidfd),
@@ -80,7 +81,7 @@ impl LiveSandbox {
             again: None,
         };
         // Only now: what the child says must not come before what the zygote says.
-        alive.write_all(&encode_frame(base)?).await;
+        alive.control.write_all(&encode_frame(base)?).await;
         Ok(alive)
     }
 
@@ -96,53 +97,14 @@ impl LiveSandbox {
         if moved { self.hold.take() } else { None }
     }
 
-    /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
-    pub(crate) async fn send_job(&self, words: JobFrames, streams: [OwnedFd; 3]) {
-        if !self.write_all(&words.setup).await {
-            return;
-        }
-        // The descriptors travel with the first bytes of the order.
-        let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
-        let borrowed = streams.each_ref().map(AsFd::as_fd);
-        let sent = self.control.async_io(tokio::io::Interest::WRITABLE, || {
-            zygote::send_descriptors(self.control.as_fd(), length, &borrowed)
-        });
-        let sent = sent.await.is_ok();
-        // Our copies must go, or the streams would never end.
-        drop(streams);
-        if sent {
-            self.write_all(body).await;
-        }
-    }
-
-    /// Returns true if everything was taken.
-    async fn write_all(&self, mut rest: &[u8]) -> bool {
-        while !rest.is_empty() {
-            if self.control.writable().await.is_err() {
-                return false;
-            }
-            match self.control.try_write(rest) {
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-
     /// Returns the socket on which its first process talks to us.
-    pub(crate) const fn control_socket(&self) -> &UnixStream {
+    pub(crate) const fn control_socket(&self) -> &ControlSocket {
         &self.control
     }
 
     /// Returns its first process and the time that all of them have computed, if a control group measures that.
     pub(crate) fn computed_time(&self) -> (i32, Option<Duration>) {
         (self.pid, self.slot.as_ref().and_then(Slot::computed_time))
-    }
-
-    /// Asks every process of its job to end.
-    pub(crate) async fn ask_to_end(&self) {
-        self.write_all(&[spec::TERMINATE]).await;
     }
 
     /// Its process id, if no control group limits it.
@@ -179,7 +141,7 @@ impl LiveSandbox {
             }
             // The first process sweeps when it notices that the other end is closed.
             Walls::Reduced => {
-                let _ = shutdown(self.control.as_raw_fd(), Shutdown::Both);
+                let _ = shutdown(self.control.0.as_raw_fd(), Shutdown::Both);
             }
         }
     }
@@ -224,6 +186,51 @@ impl Drop for LiveSandbox {
     }
 }
 
+/// The socket between the host and the first process of a sandbox.
+#[derive(Debug)]
+pub(crate) struct ControlSocket(pub(crate) UnixStream);
+
+impl ControlSocket {
+    /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
+    pub(crate) async fn send_job(&self, words: JobFrames, streams: [OwnedFd; 3]) {
+        if !self.write_all(&words.setup).await {
+            return;
+        }
+        // The descriptors travel with the first bytes of the order.
+        let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
+        let borrowed = streams.each_ref().map(AsFd::as_fd);
+        let sent = self.0.async_io(tokio::io::Interest::WRITABLE, || {
+            zygote::send_descriptors(self.0.as_fd(), length, &borrowed)
+        });
+        let sent = sent.await.is_ok();
+        // Our copies must go, or the streams would never end.
+        drop(streams);
+        if sent {
+            self.write_all(body).await;
+        }
+    }
+
+    /// Returns true if everything was taken.
+    pub(crate) async fn write_all(&self, mut rest: &[u8]) -> bool {
+        while !rest.is_empty() {
+            if self.0.writable().await.is_err() {
+                return false;
+            }
+            match self.0.try_write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Asks every process of its job to end.
+    pub(crate) async fn ask_to_end(&self) {
+        self.write_all(&[spec::TERMINATE]).await;
+    }
+}
+
 /// The messages for a sandbox, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct JobFrames {
@@ -250,7 +257,7 @@ impl ProcessHandle {
     }
 }
 
-fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
+pub(crate) fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
     spec::encode_message(message).map_err(|why| helper_error("specification", &why))
 }
 
@@ -268,7 +275,10 @@ impl ProcessReport {
     }
 
     /// The next message. `None`: there is none any more, or nothing that can be understood.
-    pub(crate) async fn next_message(&mut self, control: &UnixStream) -> Option<InitMessage> {
+    pub(crate) async fn next_message(
+        &mut self,
+        ControlSocket(control): &ControlSocket,
+    ) -> Option<InitMessage> {
         loop {
             if let Some(said) = self.split_message()? {
                 return Some(said);

@@ -112,15 +112,7 @@ impl Group {
 
     /// Returns the time that its processes have computed together; `None`: nothing counts that.
     pub(crate) fn computed_time(&self) -> Option<Duration> {
-        self.folders.iter().find_map(|folder| {
-            let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-            let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok());
-            let new = || {
-                let text = read("cpu.stat")?;
-                text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok())
-            };
-            old.map(Duration::from_nanos).or_else(|| new().map(Duration::from_micros))
-        })
+        read_time(&self.folders)
     }
 
     /// Moves a process into it. Slow, a few milliseconds: the kernel waits until no process forks.
@@ -130,16 +122,78 @@ impl Group {
 
     /// Returns the number of kills for want of memory since the group was made.
     pub(crate) fn kill_count(&self) -> u64 {
-        let count = |file: PathBuf| -> u64 {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).sum()
-        };
-        let files = self
-            .folders
-            .iter()
-            .flat_map(|folder| ["memory.events", "memory.oom_control"].map(|file| folder.join(file)));
-        files.map(count).sum()
+        read_kills(&self.folders)
     }
+}
+
+/// A group that another program has made, for a process that is in it.
+#[derive(Debug)]
+pub(crate) struct OtherGroup {
+    folders: Vec<PathBuf>,
+}
+
+impl OtherGroup {
+    /// Finds the group of a process, by the process's own list and the mounts of this one.
+    pub(crate) fn of_process(pid: i32) -> io::Result<Self> {
+        let lists = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let found =
+            ["", "memory", "pids", "cpuacct"].map(|controller| own_folder(&lists, &mounts, controller));
+        Ok(Self { folders: found.into_iter().flatten().collect() })
+    }
+
+    /// Returns its bound of memory in bytes and its bound of processes; `None`: there is none, or it cannot be read.
+    pub(crate) fn bounds(&self) -> [Option<u64>; 2] {
+        [["memory.max", "memory.limit_in_bytes"], ["pids.max", "pids.max"]].map(|names| {
+            let files = self.folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));
+            // `max` stands for none.
+            files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
+        })
+    }
+
+    /// Returns true if a bound of memory holds for swapped memory, too.
+    pub(crate) fn bounds_swap(&self, memory: u64) -> bool {
+        // Version 2 counts what is swapped for itself, version 1 with the memory.
+        [("memory.swap.max", 0), ("memory.memsw.limit_in_bytes", memory)].into_iter().any(|(name, most)| {
+            let files = self.folders.iter().map(|folder| folder.join(name));
+            let mut found =
+                files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
+            found.any(|found| found <= most)
+        })
+    }
+
+    /// Returns the time that its processes have computed together; `None`: nothing counts that.
+    pub(crate) fn computed_time(&self) -> Option<Duration> {
+        read_time(&self.folders)
+    }
+
+    /// Returns the number of kills for want of memory since the group was made.
+    pub(crate) fn kill_count(&self) -> u64 {
+        read_kills(&self.folders)
+    }
+}
+
+fn read_time(folders: &[PathBuf]) -> Option<Duration> {
+    folders.iter().find_map(|folder| {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok());
+        let new = || {
+            let text = read("cpu.stat")?;
+            text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok())
+        };
+        old.map(Duration::from_nanos).or_else(|| new().map(Duration::from_micros))
+    })
+}
+
+fn read_kills(folders: &[PathBuf]) -> u64 {
+    let count = |file: PathBuf| -> u64 {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).sum()
+    };
+    let files = folders
+        .iter()
+        .flat_map(|folder| ["memory.events", "memory.oom_control"].map(|file| folder.join(file)));
+    files.map(count).sum()
 }
 
 impl Drop for Group {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -125,6 +125,23 @@ fn begin(base: &SandboxBase) -> Result<(), SetupFault> {
     set_limits(base)
 }
 
+/// Does a job in a container. Its engine has made the walls already: the job's process adds its own lockdown to
+/// them. Returns its end when everything in the container but this process has ended.
+pub(crate) fn serve_container(control: &mut UnixStream, filters: &Filters) -> Result<JobEnd, SetupFault> {
+    let base: SandboxBase = spec::read_message(control).stage("read the specification")?;
+    set_limits(&base)?;
+    let job = start_job(&base, control, filters)?;
+    let setup: Setup = spec::read_message(control).stage("read the specification")?;
+    for port in &setup.ports {
+        network::offer_listener(control.as_fd(), *port)?;
+    }
+    job.begin()?;
+    let event = wait_for(Walls::Full, &job, control);
+    // If the host has ended, the count is not needed.
+    let _sent = spec::write_message(control, &InitMessage::Unreached(network::unreached_count()));
+    Ok(event)
+}
+
 /// Maps the one user inside to the one outside.
 fn map_ids(base: &SandboxBase) -> Result<(), SetupFault> {
     std::fs::write("/proc/self/setgroups", "deny").stage("groups")?;
@@ -140,12 +157,12 @@ fn set_limits(base: &SandboxBase) -> Result<(), SetupFault> {
         (Resource::RLIMIT_NOFILE, limits.open_files),
         (Resource::RLIMIT_FSIZE, limits.file_bytes),
     ];
-    if base.walls == Walls::Full {
-        // Inside a user namespace of its own this counts the sandbox's processes; elsewhere all of the user's.
-        all.push((Resource::RLIMIT_NPROC, limits.processes));
-    }
+    // Inside a user namespace of its own this counts the sandbox's processes; elsewhere all of the user's.
+    all.extend(base.own_users.then_some((Resource::RLIMIT_NPROC, limits.processes)));
     all.extend(limits.data_bytes.map(|bytes| (Resource::RLIMIT_DATA, bytes)));
     for (resource, value) in all {
+        // An engine of containers may have set a lower one.
+        let value = getrlimit(resource).map_or(value, |(_, hard)| value.min(hard));
         setrlimit(resource, value, value).stage("resource limits")?;
     }
     Ok(())

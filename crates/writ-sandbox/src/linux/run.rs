@@ -127,7 +127,7 @@ async fn drive_job(
     };
     let ((limit, event), (), stdout, stderr, ()) = tokio::join!(
         supervise,
-        alive.send_job(words, streams.theirs),
+        alive.control_socket().send_job(words, streams.theirs),
         capture(stdout, Stream::Stdout),
         capture(Some(streams.stderr), Stream::Stderr),
         feed_stdin(stdin, launch.stdin.as_deref(), &done),

@@ -41,6 +41,8 @@ pub(crate) struct SandboxBase {
     pub(crate) empty_home: bool,
     /// True if `/tmp` is the only folder that can be written: the home and the shared memory are links to it.
     pub(crate) one_place: bool,
+    /// True if it has a user namespace of its own.
+    pub(crate) own_users: bool,
     /// True if Unix sockets come in pairs alone, so that no path leads to one.
     pub(crate) only_pairs: bool,
     pub(crate) limits: Limits,

@@ -30,6 +30,7 @@ fn order(argv: &[&str]) -> AgentOrder {
         names: vec!["llm-router.silo.internal".into(), "security-proxy.silo.internal".into()],
         authority: "AUTHORITY".into(),
         profile: None,
+        container: None,
         limits: AgentLimits { time: Duration::from_secs(60), ..AgentLimits::default() },
     }
 }
