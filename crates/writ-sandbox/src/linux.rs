@@ -71,7 +71,7 @@ pub(crate) mod fuzzing;
 mod tests;
 
 pub(crate) use agent::run_agent;
-pub(crate) use sys::{detach_command, has_mark};
+pub(crate) use sys::{detach_command, has_mark, inherit_descriptor};
 
 use cgroup::Cgroups;
 use places::Places;
