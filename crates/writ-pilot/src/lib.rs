@@ -4,8 +4,8 @@
 //! [`workspace`] gives each slice a work tree and commits its work, [`mod@merge`] brings slices to the target branch, [`resolve`] and
 //! [`revert`] are for conflicts and regrets.
 //!
-//! Three rules hold everywhere. A reference moves by compare-and-swap, and the target only to a commit whose whole tree a check has
-//! passed. Nothing is deleted before its commits are proven to be in the target; otherwise it stays below `refs/writ/archive/`. The
+//! Three rules hold everywhere. A reference moves by compare-and-swap, and the target only to a commit that a check has passed as
+//! a whole. Nothing is deleted before its commits are proven to be in the target; otherwise it stays below `refs/writ/archive/`. The
 //! user's uncommitted work, index, stashes, hooks and configuration are not touched; where the target could not move without that, it
 //! stays, and the result says so.
 

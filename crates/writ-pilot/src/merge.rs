@@ -18,6 +18,7 @@ use crate::service::{PilotGit, UnitWork};
 use crate::workspace::UNIT_TRAILER;
 
 pub use advance::Advance;
+use advance::advance_target;
 pub use order::{MergeOrder, MergeRequest, check_dependencies, order_requests};
 
 pub mod order;
@@ -51,7 +52,7 @@ pub struct MergedTree {
     pub commit: CommitId,
     /// The commit that the target is at.
     pub base: CommitId,
-    /// The units whose work is new in it.
+    /// The units that bring new work into it.
     pub units: Vec<String>,
 }
 
@@ -104,7 +105,7 @@ pub enum MergeResult {
         files: Vec<PathBuf>,
     },
     /// It passed its check, and the target stays since a work tree of the user cannot move with it. The merged commit is at `at`: the
-    /// user can merge that, or merging is tried again when the reason is gone.
+    /// user can merge that, or merging is tried again when the reason has ended.
     Held {
         /// The reference of the merged commit.
         at: RefName,
@@ -129,7 +130,7 @@ enum GroupEnd {
 }
 
 /// Merges of a group upon each other.
-struct Chain {
+struct MergeChain {
     base: CommitId,
     tip: CommitId,
     units: Vec<String>,
@@ -157,6 +158,7 @@ impl PilotGit {
             order.waiting.into_iter().map(|(unit, on)| (unit, MergeResult::Waits { on })).collect();
         let mut ready = Vec::new();
         for request in order.ready {
+            // An agent that says that it is done may have left work lying.
             match self.uncommitted_files(&request).await? {
                 Some(files) => {
                     results.insert(request.unit, MergeResult::Uncommitted { files });
@@ -177,6 +179,7 @@ impl PilotGit {
                     [one] => {
                         results.insert(one.unit.clone(), MergeResult::Failed { why });
                     }
+                    // The first half is tried first: the second may need its code.
                     many => {
                         let (first, second) = many.split_at(many.len() / 2);
                         groups.extend([second.to_vec(), first.to_vec()]);
@@ -224,10 +227,11 @@ impl PilotGit {
                 TreeVerdict::Fail(why) => return Ok(GroupEnd::Failed(why)),
                 TreeVerdict::Block(why) => results.extend(all(MergeResult::Blocked { why })),
                 TreeVerdict::NotRun(why) => results.extend(all(MergeResult::NotRun { why })),
-                TreeVerdict::Pass => match self.advance_target(target, &chain.base, &chain.tip).await? {
+                TreeVerdict::Pass => match advance_target(self, target, &chain.base, &chain.tip).await? {
                     Advance::Moved => {
                         results.extend(all(MergeResult::Merged { commit: chain.tip.clone() }));
                     }
+                    // What was checked is not what would be in the target now.
                     Advance::Stale => continue,
                     Advance::Held { at, checkout, reason } => {
                         let commit = chain.tip.clone();
@@ -253,11 +257,17 @@ impl PilotGit {
 
     /// Merges the branches of a group upon each other, from where the target is now. One that conflicts is left out, with those that
     /// need it.
-    async fn chain_group(&self, target: &BranchName, group: &[MergeRequest]) -> Result<Chain, PilotGitError> {
+    async fn chain_group(
+        &self,
+        target: &BranchName,
+        group: &[MergeRequest],
+    ) -> Result<MergeChain, PilotGitError> {
         let no_commit = || GitFault::NoCommit { branch: target.to_string() };
         let base = read_ref(&self.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
-        let mut chain = Chain { tip: base.clone(), base, units: Vec::new(), results: MergeResults::new() };
+        let mut chain =
+            MergeChain { tip: base.clone(), base, units: Vec::new(), results: MergeResults::new() };
         for request in group {
+            // One before it in this group was left out.
             let on: Vec<String> = request
                 .code_depends_on
                 .iter()
@@ -270,6 +280,7 @@ impl PilotGit {
             }
             let missing = || PilotGitError::BranchMissing { branch: request.branch.clone() };
             let (_, tip) = self.read_branch(&request.branch).await?.ok_or_else(missing)?;
+            // Merged before, by us or by hand.
             if is_ancestor(&self.project, &tip, &chain.tip).await? {
                 chain.results.insert(request.unit.clone(), MergeResult::AlreadyIn);
                 continue;
@@ -281,6 +292,7 @@ impl PilotGit {
                 }
                 TreeMerge::Clean(tree) => {
                     let message = merge_message(request);
+                    // With both parents, so that the slice's commits are ancestors of the target.
                     let parents = [&chain.tip, &tip];
                     chain.tip =
                         write_commit(&self.project, &tree, &parents, &message, &self.committer).await?;
@@ -299,9 +311,11 @@ impl PilotGit {
         units: &[String],
         check: &impl TreeCheck,
     ) -> Result<TreeVerdict, PilotGitError> {
+        // Named after the commit, so that two checks never share a folder.
         let name = format!("check-{}", commit.short_form());
         let folder = self.root.ensure_folder(&name)?.path;
         let head = TreeHead::Detached(commit.clone());
+        // Detached: nothing that a check does can move a branch.
         add_tree(&self.project, &folder, &head, commit, CHECK_REASON).await?;
         let tree = MergedTree {
             folder: folder.clone(),

@@ -13,6 +13,7 @@ const BRANCHES: &str = "writ";
 pub fn make_slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars() {
+        // Only ASCII is pushed: bytes are characters.
         if slug.len() >= SLUG_CHARS_MAX {
             break;
         }
@@ -30,12 +31,12 @@ pub fn make_slug(title: &str) -> String {
 ///
 /// # Errors
 ///
-/// Never for numbers and a slug; the rules of git are asked all the same.
+/// Never for numbers and a slug; the rules of git are asked nevertheless.
 pub fn slice_branch(milestone: u32, slice: u32, title: &str) -> Result<BranchName, GitFault> {
     BranchName::parse_name(&format!("{BRANCHES}/m{milestone}-s{slice}-{}", make_slug(title)))
 }
 
-/// Returns the branch of a milestone whose slices share one workspace, `writ/m{n}-{slug}`.
+/// Returns the branch of a milestone that has one workspace for its slices, `writ/m{n}-{slug}`.
 ///
 /// # Errors
 ///
@@ -52,6 +53,7 @@ pub fn milestone_branch(milestone: u32, title: &str) -> Result<BranchName, GitFa
 pub fn workspace_name(unit: &str) -> Result<String, GitFault> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name: String = unit.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    // The replacement leaves dots, and two of them name the folder above.
     match name.as_str() {
         "" | "." | ".." => Err(GitFault::BadName { name, why: "it names no folder of its own" }),
         _ => Ok(name),

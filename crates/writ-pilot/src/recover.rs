@@ -26,7 +26,7 @@ pub struct RecoveryReport {
     pub checks_removed: Vec<PathBuf>,
     /// Lock files of ours that were removed.
     pub locks_removed: Vec<PathBuf>,
-    /// Branches whose work tree is not there any longer. Their commits are; what was not committed is not.
+    /// Branches that have no folder of their work tree any longer. Their commits are; what was not committed is not.
     pub workspaces_missing: Vec<BranchName>,
     /// Files of the user's work tree that a move was writing when it was killed, and that have neither content: to be looked at.
     pub files_unclear: Vec<PathBuf>,
@@ -78,12 +78,14 @@ pub(crate) async fn recover_project(
         forget_move(project)?;
     }
     for entry in list_trees(project).await?.iter().filter(|entry| is_ours(root, entry)) {
+        // A check is made anew, and its commit has only parents that others refer to.
         if entry.locked.as_deref() == Some(CHECK_REASON) {
             root.remove_folder(&entry.path)?;
             forget_tree(project, &entry.path).await?;
             report.checks_removed.push(entry.path.clone());
             continue;
         }
+        // It is made again when it is asked for; git's record of it stays until then.
         if let TreeHead::Branch(branch) = &entry.head
             && !entry.is_there
         {
@@ -110,6 +112,7 @@ async fn finish_move(
     let (old, new) = (CommitId::parse_id(&note.old)?, CommitId::parse_id(&note.new)?);
     report.locks_removed = remove_left_locks(project, &target.to_ref(), &new)?;
     let now = read_ref(project, &target.to_ref()).await?;
+    // With the branch at the old commit the move had not happened: files go back. Else it had, and the index alone is locked.
     for checkout in find_checkouts(project, &target, |entry| is_ours(root, entry)).await? {
         if now.as_ref() == Some(&old) {
             let unclear = mend_checkout(project, &checkout, &old, &new).await?;

@@ -32,73 +32,75 @@ fn resolving_ref(branch: &BranchName) -> Result<RefName, GitFault> {
     RefName::make_own("resolving", branch.as_str())
 }
 
-impl PilotGit {
-    /// Brings the target's files into a workspace whose branch conflicts with it, with markers where they exclude each other. Nothing is
-    /// committed.
-    ///
-    /// # Errors
-    ///
-    /// If the workspace has changes that are not committed, or git fails.
-    pub async fn begin_resolve(
-        &self,
-        work: &UnitWork,
-        target: &BranchName,
-    ) -> Result<ResolveStart, PilotGitError> {
-        let (tree, tip) = self.open_workspace(work).await?;
-        let no_commit = || GitFault::NoCommit { branch: target.to_string() };
-        let theirs = read_ref(&self.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
-        if is_ancestor(&self.project, &theirs, &tip).await? {
-            return Ok(ResolveStart::UpToDate);
-        }
-        let stored = store_tree(&self.project, &tree, &tip).await?;
-        if let Some(change) = stored.changes.first() {
-            let why = format!("{} is not committed", change.path.display());
-            return Err(GitFault::Creation { path: tree.path, why }.into());
-        }
-        let MergeDraft { tree: draft, conflicts } = merge_draft(&self.project, &tip, &theirs).await?;
-        let name = resolving_ref(&work.branch)?;
-        let change = match read_ref(&self.project, &name).await? {
-            Some(from) => RefChange::Move { name, from, to: theirs },
-            None => RefChange::Create { name, to: theirs },
-        };
-        change_refs(&self.project, &[change], "writ: a conflict is resolved").await?;
-        move_tree(&self.project, &tree, &tip, &draft).await?;
-        Ok(ResolveStart::Begun { files: conflicts })
+/// Brings the target's files into a workspace that conflicts with it on its branch, with markers where they exclude each other. Nothing is
+/// committed.
+///
+/// # Errors
+///
+/// If the workspace has changes that are not committed, or git fails.
+pub async fn begin_resolve(
+    service: &PilotGit,
+    work: &UnitWork,
+    target: &BranchName,
+) -> Result<ResolveStart, PilotGitError> {
+    let (tree, tip) = service.open_workspace(work).await?;
+    let no_commit = || GitFault::NoCommit { branch: target.to_string() };
+    let theirs = read_ref(&service.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
+    if is_ancestor(&service.project, &theirs, &tip).await? {
+        return Ok(ResolveStart::UpToDate);
     }
+    // Files that are not committed would be mixed with those of the target.
+    let stored = store_tree(&service.project, &tree, &tip).await?;
+    if let Some(change) = stored.changes.first() {
+        let why = format!("{} is not committed", change.path.display());
+        return Err(GitFault::Creation { path: tree.path, why }.into());
+    }
+    let MergeDraft { tree: draft, conflicts } = merge_draft(&service.project, &tip, &theirs).await?;
+    // The reference first: a process that is killed afterwards can go on from it.
+    let name = resolving_ref(&work.branch)?;
+    let change = match read_ref(&service.project, &name).await? {
+        Some(from) => RefChange::Move { name, from, to: theirs },
+        None => RefChange::Create { name, to: theirs },
+    };
+    change_refs(&service.project, &[change], "writ: a conflict is resolved").await?;
+    move_tree(&service.project, &tree, &tip, &draft).await?;
+    Ok(ResolveStart::Begun { files: conflicts })
+}
 
-    /// Commits the resolved state of a workspace as a merge of its branch with the target.
-    ///
-    /// # Errors
-    ///
-    /// [`PilotGitError::MarkersLeft`] if a file that differs from both still has conflict markers; [`PilotGitError::NoConflict`] if none
-    /// was begun.
-    pub async fn finish_resolve(&self, work: &UnitWork) -> Result<CommitId, PilotGitError> {
-        let name = resolving_ref(&work.branch)?;
-        let begun = read_ref(&self.project, &name).await?;
-        let theirs = begun.ok_or_else(|| PilotGitError::NoConflict { unit: work.unit.clone() })?;
-        let (tree, tip) = self.open_workspace(work).await?;
-        let stored = store_tree(&self.project, &tree, &tip).await?;
-        let from_theirs = store_tree(&self.project, &tree, &theirs).await?;
-        let others: BTreeSet<&PathBuf> = from_theirs.changes.iter().map(|change| &change.path).collect();
-        let both = stored.changes.iter().filter(|change| others.contains(&change.path));
-        let files: Vec<PathBuf> = both
-            .filter(|change| has_markers(&tree.path.join(&change.path)))
-            .map(|change| change.path.clone())
-            .collect();
-        if !files.is_empty() {
-            return Err(PilotGitError::MarkersLeft { files });
-        }
-        let message = unit_message(&work.unit, "resolve conflicts with the target");
-        let parents = [&tip, &theirs];
-        let commit = write_commit(&self.project, &stored.tree, &parents, &message, &self.committer).await?;
-        let changes = [
-            RefChange::Move { name: work.branch.to_ref(), from: tip.clone(), to: commit.clone() },
-            RefChange::Delete { name, from: theirs.clone() },
-        ];
-        change_refs(&self.project, &changes, "writ: a conflict is resolved").await?;
-        renew_index(&tree, stored)?;
-        Ok(commit)
+/// Commits the resolved state of a workspace as a merge of its branch with the target.
+///
+/// # Errors
+///
+/// [`PilotGitError::MarkersLeft`] if a file that differs from both still has conflict markers; [`PilotGitError::NoConflict`] if none
+/// was begun.
+pub async fn finish_resolve(service: &PilotGit, work: &UnitWork) -> Result<CommitId, PilotGitError> {
+    let name = resolving_ref(&work.branch)?;
+    let begun = read_ref(&service.project, &name).await?;
+    let theirs = begun.ok_or_else(|| PilotGitError::NoConflict { unit: work.unit.clone() })?;
+    let (tree, tip) = service.open_workspace(work).await?;
+    let stored = store_tree(&service.project, &tree, &tip).await?;
+    let from_theirs = store_tree(&service.project, &tree, &theirs).await?;
+    let others: BTreeSet<&PathBuf> = from_theirs.changes.iter().map(|change| &change.path).collect();
+    // A marker in a file that one side brought as it is stands there on purpose.
+    let both = stored.changes.iter().filter(|change| others.contains(&change.path));
+    let files: Vec<PathBuf> = both
+        .filter(|change| has_markers(&tree.path.join(&change.path)))
+        .map(|change| change.path.clone())
+        .collect();
+    if !files.is_empty() {
+        return Err(PilotGitError::MarkersLeft { files });
     }
+    let message = unit_message(&work.unit, "resolve conflicts with the target");
+    let parents = [&tip, &theirs];
+    let commit = write_commit(&service.project, &stored.tree, &parents, &message, &service.committer).await?;
+    // Both parents: the target's commits are proven to be in the branch from here on.
+    let changes = [
+        RefChange::Move { name: work.branch.to_ref(), from: tip.clone(), to: commit.clone() },
+        RefChange::Delete { name, from: theirs.clone() },
+    ];
+    change_refs(&service.project, &changes, "writ: a conflict is resolved").await?;
+    renew_index(&tree, stored)?;
+    Ok(commit)
 }
 
 /// True if a file has the beginning and the end of a conflict. One that cannot be read whole counts as one that has.

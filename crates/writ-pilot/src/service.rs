@@ -31,7 +31,7 @@ impl Default for PilotGitConfig {
     }
 }
 
-/// The work of one unit: a slice, or a milestone whose slices share a workspace.
+/// The work of one unit: a slice, or a milestone that has one workspace for its slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitWork {
     /// The id of the unit.
@@ -63,7 +63,9 @@ impl PilotGit {
         events: Arc<dyn GitEvents>,
     ) -> Result<(Self, RecoveryReport), PilotGitError> {
         let project = GitProject::open_project(folder).await?;
+        // The lock is held from here on: nothing below meets another process of ours.
         let root = WorkspaceRoot::open_root(project.top_dir(), &config.workspace_root)?;
+        // Before anything is made: a name could be in use by what was left.
         let report = recover_project(&project, &root).await?;
         let committer = config.committer;
         Ok((Self { project, root, committer, events, merging: Mutex::new(()) }, report))

@@ -75,19 +75,23 @@ impl PilotGit {
             Some(found) => found,
             None => self.make_branch(work, from, &folder).await?,
         };
+        // Git knows a work tree there: it is used if it is at its branch, and made anew if its folder was deleted.
         if let Some(entry) = &entry {
             self.check_head(entry, &work.branch)?;
             if entry.is_there {
                 let tree = find_tree(&self.project, &folder)?;
+                // Killed between registering it and its last file.
                 if !tree.is_filled() {
                     fill_tree(&self.project, &tree, &tip).await?;
                 }
                 return Ok(UnitWorkspace { folder, created: false, base, tip });
             }
+            // This one alone: `git worktree prune` would forget those of the user that are on a disk which is away.
             self.root.remove_folder(&folder)?;
             forget_tree(&self.project, &folder).await?;
         }
         let made = self.root.ensure_folder(&workspace_name(&work.unit)?)?;
+        // Files without a work tree are of unknown origin.
         let is_empty = std::fs::read_dir(&made.path).is_ok_and(|mut entries| entries.next().is_none());
         if !is_empty {
             return Err(PilotGitError::Occupied { folder: made.path });
@@ -115,6 +119,7 @@ impl PilotGit {
         let message = unit_message(&work.unit, message);
         let commit = write_commit(&self.project, &stored.tree, &[&tip], &message, &self.committer).await?;
         let paths = stored.changes.iter().map(|change| change.path.clone()).collect();
+        // By compare-and-swap: a commit that someone made on the branch meanwhile stays.
         let moved = RefChange::Move { name: work.branch.to_ref(), from: tip, to: commit.clone() };
         change_refs(&self.project, &[moved], "writ: commit of a workspace").await?;
         renew_index(&tree, stored)?;
@@ -139,10 +144,12 @@ impl PilotGit {
         if branch_tip.is_some() && base.is_none() {
             return Err(PilotGitError::BranchExists { branch: work.branch.to_string() });
         }
+        // The head of the work tree may be ahead of its branch, where a person or a killed git has detached it.
         let mut tips: Vec<CommitId> = branch_tip.iter().cloned().collect();
         if let Some(entry) = &entry {
             tips.extend(self.store_rest(work, entry).await?);
         }
+        // Before anything is removed, so that a process that is killed in between leaves everything reachable.
         let archived = self.archive_commits(&work.branch, &tips, target).await?;
         if let Some(entry) = entry {
             let (unit, branch) = (work.unit.clone(), work.branch.clone());
@@ -150,6 +157,7 @@ impl PilotGit {
             self.root.remove_folder(&entry.path)?;
             forget_tree(&self.project, &entry.path).await?;
         }
+        // Both at once: a branch without its base would count as another's.
         let mut changes: Vec<RefChange> = Vec::new();
         let names = [(work.branch.to_ref(), branch_tip), (base_ref(&work.branch)?, base)];
         changes.extend(
@@ -189,8 +197,10 @@ impl PilotGit {
         for tip in tips {
             let is_proven = match &target {
                 Some(target) => missing_commits(&self.project, target, tip).await?.is_empty(),
+                // Without a target nothing is proven.
                 None => false,
             };
+            // With its id in the name, a second archive of the branch excludes none.
             let name = RefName::make_own("archive", &format!("{branch}-{}", tip.short_form()))?;
             if is_proven || archived.contains(&name) {
                 continue;
@@ -275,6 +285,7 @@ impl PilotGit {
 
 /// A message with its unit, by which its commit is found again when its id has changed.
 pub(crate) fn unit_message(unit: &str, message: &str) -> String {
+    // A line end in an id would make a line of its own out of the rest.
     let unit: String = unit.chars().filter(|c| !c.is_control()).collect();
     format!("{unit}: {}\n\n{UNIT_TRAILER}: {unit}\n", message.trim())
 }

@@ -1,8 +1,8 @@
 //! A user's repository as the autopilot uses it: typed operations, and no git command of a caller's own.
 //!
-//! Git runs in two places. Whatever reads or writes *content* (merges, commits, work trees) runs in a git directory of our own,
+//! Git runs in two places. All that reads or writes *content* (merges, commits, work trees) runs in a git directory of our own,
 //! `<common>/writ/git`, which shares the objects of the repository and has a configuration of our own: no filter, driver, monitor,
-//! hook or editor of the user's or an agent's configuration exists there, so none can run. Whatever is about *names* (references, the
+//! hook or editor of the user's or an agent's configuration exists there, so none can run. All that is about *names* (references, the
 //! list of work trees) runs in the repository itself, where git runs nothing but hooks, and those are switched off.
 //!
 //! Read in this order: [`open`] finds and judges the repository, [`names`] and [`refs`] are its references, [`commits`] merges and

@@ -31,74 +31,84 @@ pub enum Advance {
     },
 }
 
-impl PilotGit {
-    /// Moves a target from one commit to another, if it is still at the first, together with the user's work trees.
-    pub(crate) async fn advance_target(
-        &self,
-        target: &BranchName,
-        old: &CommitId,
-        new: &CommitId,
-    ) -> Result<Advance, PilotGitError> {
-        let checkouts = find_checkouts(&self.project, target, |entry| is_ours(&self.root, entry)).await?;
-        for checkout in &checkouts {
-            if let Some(reason) = judge_checkout(&self.project, checkout, old, new).await? {
-                return self.hold_commit(target, new, checkout.top.clone(), reason).await;
-            }
+/// Moves a target from one commit to another, if it is still at the first, together with the user's work trees.
+pub(crate) async fn advance_target(
+    service: &PilotGit,
+    target: &BranchName,
+    old: &CommitId,
+    new: &CommitId,
+) -> Result<Advance, PilotGitError> {
+    let checkouts = find_checkouts(&service.project, target, |entry| is_ours(&service.root, entry)).await?;
+    // Judged before anything is locked: to look is slow, and most reasons are found here.
+    for checkout in &checkouts {
+        if let Some(reason) = judge_checkout(&service.project, checkout, old, new).await? {
+            return hold_commit(service, target, new, checkout.top.clone(), reason).await;
         }
-        // Before the locks: a note without a lock is harmless, a lock without a note could be any git's.
-        note_move(&self.project, target, old, new)?;
-        let changes = [RefChange::Move { name: target.to_ref(), from: old.clone(), to: new.clone() }];
-        let locked = RefTransaction::prepare(&self.project, &changes, "writ: merge of checked work").await;
-        let transaction = match locked {
-            Err(GitFault::Moved { .. }) => {
-                forget_move(&self.project)?;
-                return Ok(Advance::Stale);
-            }
-            other => other?,
-        };
-        let mut moved: Vec<MovedCheckout> = Vec::new();
-        for checkout in &checkouts {
-            match move_checkout(&self.project, checkout, old, new).await? {
-                Ok(one) => moved.push(one),
-                Err(reason) => {
-                    drop(transaction);
-                    self.move_all_back(moved).await?;
-                    return self.hold_commit(target, new, checkout.top.clone(), reason).await;
+    }
+    // Before the locks: a note without a lock is harmless, a lock without a note could be any git's.
+    note_move(&service.project, target, old, new)?;
+    let changes = [RefChange::Move { name: target.to_ref(), from: old.clone(), to: new.clone() }];
+    let locked = RefTransaction::prepare(&service.project, &changes, "writ: merge of checked work").await;
+    let transaction = match locked {
+        Err(GitFault::Moved { .. }) => {
+            forget_move(&service.project)?;
+            return Ok(Advance::Stale);
+        }
+        other => other?,
+    };
+    // The branch is locked from here on: no other git can move it while the files are written.
+    let mut moved: Vec<MovedCheckout> = Vec::new();
+    for checkout in &checkouts {
+        match move_checkout(&service.project, checkout, old, new).await {
+            Ok(Ok(one)) => moved.push(one),
+            Err(fault) => {
+                drop(transaction);
+                for one in moved {
+                    one.move_back(&service.project).await?;
                 }
+                // The note stays: the next start looks at that work tree again.
+                return Err(fault.into());
+            }
+            Ok(Err(reason)) => {
+                // At the end of its input git unlocks the branch, unmoved.
+                drop(transaction);
+                move_all_back(service, moved).await?;
+                return hold_commit(service, target, new, checkout.top.clone(), reason).await;
             }
         }
-        if let Err(fault) = transaction.commit().await {
-            self.move_all_back(moved).await?;
-            return Err(fault.into());
-        }
-        for one in moved {
-            one.finish_move()?;
-        }
-        forget_move(&self.project)?;
-        self.emit_event(GitEvent::TargetMoved { target: target.clone(), to: new.clone() });
-        Ok(Advance::Moved)
     }
+    if let Err(fault) = transaction.commit().await {
+        move_all_back(service, moved).await?;
+        return Err(fault.into());
+    }
+    // Files, index and branch agree: git may work there again.
+    for one in moved {
+        one.finish_move()?;
+    }
+    forget_move(&service.project)?;
+    service.emit_event(GitEvent::TargetMoved { target: target.clone(), to: new.clone() });
+    Ok(Advance::Moved)
+}
 
-    async fn move_all_back(&self, moved: Vec<MovedCheckout>) -> Result<(), PilotGitError> {
-        for one in moved {
-            one.move_back(&self.project).await?;
-        }
-        forget_move(&self.project)
+async fn move_all_back(service: &PilotGit, moved: Vec<MovedCheckout>) -> Result<(), PilotGitError> {
+    for one in moved {
+        one.move_back(&service.project).await?;
     }
+    forget_move(&service.project)
+}
 
-    /// Makes a reference to a commit that was checked and could not become the target.
-    async fn hold_commit(
-        &self,
-        target: &BranchName,
-        commit: &CommitId,
-        checkout: PathBuf,
-        reason: CheckoutHold,
-    ) -> Result<Advance, PilotGitError> {
-        let at = RefName::make_own("held", &format!("{target}-{}", commit.short_form()))?;
-        if read_ref(&self.project, &at).await?.is_none() {
-            let create = RefChange::Create { name: at.clone(), to: commit.clone() };
-            change_refs(&self.project, &[create], "writ: held").await?;
-        }
-        Ok(Advance::Held { at, checkout, reason })
+/// Makes a reference to a commit that was checked and could not become the target.
+async fn hold_commit(
+    service: &PilotGit,
+    target: &BranchName,
+    commit: &CommitId,
+    checkout: PathBuf,
+    reason: CheckoutHold,
+) -> Result<Advance, PilotGitError> {
+    let at = RefName::make_own("held", &format!("{target}-{}", commit.short_form()))?;
+    if read_ref(&service.project, &at).await?.is_none() {
+        let create = RefChange::Create { name: at.clone(), to: commit.clone() };
+        change_refs(&service.project, &[create], "writ: held").await?;
     }
+    Ok(Advance::Held { at, checkout, reason })
 }

@@ -15,7 +15,7 @@ pub struct MergeRequest {
     pub branch: BranchName,
     /// Its title, for the message of the merge.
     pub title: String,
-    /// The units whose code it needs: they are merged before it.
+    /// The units with the code that it needs: they are merged before it.
     pub code_depends_on: Vec<String>,
     /// The time at which it was planned, in milliseconds since 1970.
     pub created_at: i64,
@@ -43,7 +43,7 @@ pub fn check_dependencies(units: &BTreeMap<String, Vec<String>>) -> Result<(), P
         }
     }
     let mut open: BTreeSet<&String> = units.keys().collect();
-    // Units are taken away whose needs are met, until none is left or the rest is a circle.
+    // Units with their needs met are taken away, until none is left or the rest is a circle.
     while !open.is_empty() {
         let met =
             |unit: &&String| units.get(*unit).is_none_or(|needs| needs.iter().all(|on| !open.contains(on)));
@@ -73,16 +73,18 @@ pub fn order_requests(
         .iter()
         .map(|request| {
             let needs = request.code_depends_on.iter();
+            // Others are in the target, or waited for below: a circle can only be among these.
             let among = needs.filter(|on| requests.iter().any(|other| other.unit == **on));
             (request.unit.clone(), among.cloned().collect())
         })
         .collect();
     check_dependencies(&asked)?;
     let mut open: Vec<&MergeRequest> = requests.iter().collect();
+    // The id decides between those of one moment, so that every run has the same order.
     open.sort_by(|a, b| (a.created_at, &a.unit).cmp(&(b.created_at, &b.unit)));
     let mut order = MergeOrder::default();
     let mut done: BTreeSet<&str> = merged.iter().map(String::as_str).collect();
-    // The oldest whose needs are met is next, again and again.
+    // The oldest with its needs met is next, again and again.
     while let Some(at) = open.iter().position(|request| is_met(request, &done)) {
         let request = open.remove(at);
         done.insert(&request.unit);

@@ -5,6 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use writ_pilot::workspace::CommitResult;
 
+use writ_pilot::resolve::begin_resolve;
+
+use writ_pilot::revert::{plan_revert, revert_unit};
+
 use super::fixture::*;
 
 /// Nothing that a repository's configuration, hooks or attributes name is run, in any operation; the same work is done.
@@ -66,11 +70,11 @@ async fn nothing_that_a_repository_names_is_run() {
     fs::write(repo.dir.join(".git/HEAD"), "ref: refs/heads/elsewhere\n").unwrap();
     let results = merge(&service, &[request(1, &[])], &passing()).await;
     assert_eq!(kinds(&results)["m1/s1"], "merged", "{results:?}");
-    service.begin_resolve(&slice(2), &main_branch()).await.unwrap();
+    begin_resolve(&service, &slice(2), &main_branch()).await.unwrap();
     service.remove_workspace(&slice(1), &main_branch()).await.unwrap();
     service.remove_workspace(&slice(2), &main_branch()).await.unwrap();
-    let plan = service.plan_revert(&main_branch(), "m1/s1").await.unwrap();
-    service.revert_unit(&plan, &passing()).await.unwrap();
+    let plan = plan_revert(&service, &main_branch(), "m1/s1").await.unwrap();
+    revert_unit(&service, &plan, &passing()).await.unwrap();
     drop(service);
     repo.open().await;
     assert!(!ran.exists(), "{}", fs::read_to_string(ran).unwrap());

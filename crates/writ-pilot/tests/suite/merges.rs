@@ -8,7 +8,7 @@ use writ_pilot::PilotGit;
 use writ_pilot::PilotGitError;
 use writ_pilot::events::GitEvent;
 use writ_pilot::merge::{BASE_MOVES_MAX, MergeResult, MergedTree, TreeCheck, TreeVerdict};
-use writ_pilot::resolve::ResolveStart;
+use writ_pilot::resolve::{ResolveStart, begin_resolve, finish_resolve};
 use writ_sandbox::git::commits::{Committer, tree_of, write_commit};
 use writ_sandbox::git::refs::{RefChange, change_refs, read_ref};
 
@@ -90,19 +90,19 @@ async fn a_conflict_changes_nothing_and_is_resolved_in_the_workspace() {
     let conflict = GitEvent::MergeConflict { unit: "m1/s1".into(), files: files.clone() };
     assert_eq!(repo.events.0.lock().unwrap().last(), Some(&conflict));
 
-    let nothing = service.finish_resolve(&slice(1)).await;
+    let nothing = finish_resolve(&service, &slice(1)).await;
     assert!(matches!(nothing, Err(PilotGitError::NoConflict { .. })), "{nothing:?}");
-    let begun = service.begin_resolve(&slice(1), &main_branch()).await.unwrap();
+    let begun = begin_resolve(&service, &slice(1), &main_branch()).await.unwrap();
     assert_eq!(begun, ResolveStart::Begun { files: files.clone() });
     let file = repo.dir.join(".writ/workspaces/m1_s1/README.md");
     assert!(fs::read_to_string(&file).unwrap().contains("<<<<<<< "));
-    let refused = service.finish_resolve(&slice(1)).await;
+    let refused = finish_resolve(&service, &slice(1)).await;
     assert!(
         matches!(&refused, Err(PilotGitError::MarkersLeft { files }) if files == &[std::path::PathBuf::from("README.md")]),
         "{refused:?}"
     );
     fs::write(&file, "both\ntwo\nthree\n").unwrap();
-    service.finish_resolve(&slice(1)).await.unwrap();
+    finish_resolve(&service, &slice(1)).await.unwrap();
     let results = merge(&service, &[request(1, &[])], &check).await;
     assert_eq!(kinds(&results)["m1/s1"], "merged", "{results:?}");
     assert_eq!(

@@ -95,7 +95,7 @@ pub async fn find_checkouts(
         if entry.head != TreeHead::Branch(branch.clone()) || !entry.is_there || is_ours(&entry) {
             continue;
         }
-        // The first of the list is the one whose git directory all share.
+        // The first of the list has the git directory that all share.
         let git_dir = if number == 0 {
             project.common_dir().to_owned()
         } else {
@@ -167,7 +167,7 @@ fn find_obstacle(top: &Path, changes: &[PathChange]) -> Option<PathBuf> {
             let is_itself = path == change.path;
             let is_in_the_way =
                 fs::symlink_metadata(top.join(path)).is_ok_and(|meta| is_itself || !meta.is_dir());
-            // A folder of known files that go, or a known file that becomes a folder, makes room by itself.
+            // A folder of known files that go, or a known file that becomes a folder, makes room.
             let goes = is_deleted(path)
                 || changes.iter().any(|change| change.mode_after == NO_MODE && change.path.starts_with(path));
             if is_in_the_way && !goes {
@@ -198,6 +198,7 @@ async fn find_filter(
         return Ok(None);
     }
     let after = IndexCopy::make_empty(project);
+    // The new commit may bring the attribute that names the filter.
     let git = GitProcess::in_own(project, "read a tree").with_tree(&checkout.top, after.path());
     git.with_args(["read-tree", new.as_str()]).run_well().await?;
     for index in [before, after.path()] {
@@ -209,7 +210,7 @@ async fn find_filter(
     Ok(None)
 }
 
-/// A work tree that has moved ahead of its branch, whose index is still locked.
+/// A work tree that has moved ahead of its branch, with its index still locked.
 #[derive(Debug)]
 pub struct MovedCheckout {
     checkout: UserCheckout,
@@ -277,8 +278,16 @@ pub async fn move_checkout(
         return Err(GitFault::from_io(checkout.lock_path(), error));
     }
     let moved = move_locked(project, checkout, old, new).await;
-    if !matches!(moved, Ok(Ok(_))) {
-        checkout.unlock_index(new)?;
+    match &moved {
+        Ok(Ok(_)) => {}
+        // Git looks at all files before it writes the first: nothing was written.
+        Ok(Err(_)) => {
+            checkout.unlock_index(new)?;
+        }
+        // The disk may have become full in the middle. Where it cannot be mended now, the lock stays for the next start.
+        Err(_) => {
+            mend_checkout(project, checkout, old, new).await?;
+        }
     }
     moved
 }
@@ -336,7 +345,7 @@ impl MovedCheckout {
     }
 }
 
-/// Mends a work tree in which a process was killed while it moved, and whose branch is still at the old commit: files with the content
+/// Mends a work tree in which a process was killed while it moved, with its branch still at the old commit: files with the content
 /// of the new commit get that of the old one. Returns the files that have neither, which stay as they are.
 ///
 /// # Errors
@@ -376,6 +385,7 @@ pub async fn mend_checkout(
             others.push(change.path);
         }
     }
+    // Files of the user's own content are in neither list.
     if !back.is_empty() {
         let mut input = Vec::new();
         for path in &back {
@@ -398,7 +408,7 @@ pub async fn mend_checkout(
     Ok(others)
 }
 
-/// An index of a commit, and the paths whose files differ from it.
+/// An index of a commit, and the paths of files that differ from it.
 async fn differing_paths(
     project: &GitProject,
     checkout: &UserCheckout,

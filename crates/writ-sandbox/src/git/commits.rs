@@ -146,6 +146,7 @@ pub async fn write_commit(
         message.truncate(end.unwrap_or(0));
     }
     let mut args = vec!["commit-tree".to_owned(), tree.to_string(), "-F".to_owned(), "-".to_owned()];
+    // The order is part of the meaning: the first is the line of the branch.
     for parent in parents {
         args.extend(["-p".to_owned(), parent.to_string()]);
     }

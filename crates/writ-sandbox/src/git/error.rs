@@ -6,7 +6,7 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::host::HostError;
 
-/// The most characters of git's own message that an error carries; both ends are kept whole.
+/// The most characters of git's own message that an error carries; both ends are whole.
 const MESSAGE_MAX: usize = 1_000;
 
 /// The reason why git did not do what it was asked. Nothing of the user's was changed.
@@ -101,7 +101,7 @@ pub enum GitFault {
         /// The reason.
         why: String,
     },
-    /// The work holds a repository of its own, whose files a commit would leave out.
+    /// The work holds a repository of its own; a commit would leave its files out.
     #[error("{} is a repository of its own: its files would not be in the commit", path.display())]
     NestedRepository {
         /// The folder.

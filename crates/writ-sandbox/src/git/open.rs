@@ -32,7 +32,7 @@ pub struct GitProject {
 }
 
 impl GitProject {
-    /// Opens the repository whose work tree's top is this folder, takes its lock, and prepares our own git directory in it.
+    /// Opens the repository of the work tree with this folder as its top, takes its lock, and prepares our own git directory in it.
     ///
     /// # Errors
     ///
@@ -180,6 +180,7 @@ async fn find_repository(top: &Path) -> Result<(PathBuf, String), GitFault> {
     let [is_bare, is_inside, format] = text.lines().collect::<Vec<_>>()[..] else {
         return Err(not("git says nothing that can be read"));
     };
+    // Of a linked work tree git says that it is none, also where the repository itself is bare.
     if is_bare == "true" {
         return Err(GitFault::Bare { folder: top.to_owned() });
     }
@@ -187,6 +188,7 @@ async fn find_repository(top: &Path) -> Result<(PathBuf, String), GitFault> {
         return Err(not("it is a git directory"));
     }
     let asked = ["rev-parse", "--path-format=absolute", "--show-toplevel"];
+    // `core.worktree` may lead elsewhere.
     let shown = ask_repository(top, &asked).await?.stdout;
     let shown = to_path(shown.strip_suffix(b"\n").unwrap_or(&shown));
     if shown.canonicalize().ok().as_deref() != Some(top) {

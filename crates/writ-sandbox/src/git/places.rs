@@ -187,6 +187,7 @@ fn make_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     let below = path.strip_prefix(&root).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let handle = beneath::open_root(&root)?;
     let parent = beneath::open_parent(&handle, below, true)?;
+    // Made and opened by handle: a link that was put there since the path was resolved is not followed.
     let name = below.file_name().map(Path::new).ok_or(io::ErrorKind::InvalidInput)?;
     match mkdirat(&parent, name, Mode::from_bits_truncate(0o755)) {
         Ok(()) | Err(Errno::EEXIST) => {}

@@ -87,7 +87,7 @@ impl<'a> GitProcess<'a> {
         self
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs it to its end, well or badly.
     pub(crate) async fn run_to_end(mut self) -> Result<GitOutput, GitFault> {
         let start = |source| HostError::Start { program: "git", source };
         let input = self.input.take();

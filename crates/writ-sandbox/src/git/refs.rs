@@ -72,7 +72,7 @@ pub async fn read_ref(project: &GitProject, name: &RefName) -> Result<Option<Com
     CommitId::parse_id(&to_line(&output.stdout)).map(Some)
 }
 
-/// Lists the references whose names begin with `refs/writ/KIND/` or, for `heads/NAME`, `refs/heads/NAME/`.
+/// Lists the references with names that begin with `refs/writ/KIND/` or, for `heads/NAME`, `refs/heads/NAME/`.
 ///
 /// # Errors
 ///
@@ -85,6 +85,7 @@ pub async fn list_refs(project: &GitProject, below: &str) -> Result<BTreeMap<Ref
     for line in String::from_utf8_lossy(&listed).lines() {
         // A branch of the user's may have a name that we would not take; none of ours has.
         let Some((id, name)) = line.split_once(' ') else { continue };
+        // Names of tags and remotes are not asked for.
         if let (Ok(id), Ok(name)) = (CommitId::parse_id(id), RefName::parse_full(name)) {
             found.insert(name, id);
         }
@@ -189,6 +190,7 @@ pub fn remove_left_locks(
     new: &CommitId,
 ) -> Result<Vec<PathBuf>, GitFault> {
     let branch = project.common_dir().join(format!("{name}.lock"));
+    // Git writes the new commit into the lock before it renames it: it is the signature of the move.
     let text = fs::read_to_string(&branch).unwrap_or_default();
     if text.trim_end() != new.as_str() {
         return Ok(Vec::new());

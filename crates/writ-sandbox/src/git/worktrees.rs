@@ -130,7 +130,7 @@ fn is_zero(id: &CommitId) -> bool {
     id.as_str().bytes().all(|byte| byte == b'0')
 }
 
-/// Registers a work tree at a path, with a lock whose reason is `why`, and fills it. A branch must exist.
+/// Registers a work tree at a path, with a lock that has `why` as its reason, and fills it. A branch must exist.
 ///
 /// # Errors
 ///
@@ -256,6 +256,7 @@ pub async fn store_tree(
     let written = git("write a tree").with_args(["write-tree"]).run_well().await?;
     let stored = TreeId::parse_id(&to_line(&written))?;
     let changes = changed_paths(project, base.as_str(), stored.as_str()).await?;
+    // Git adds a repository with commits as a reference to one of them, and warns at most.
     let nested = changes.iter().find(|change| change.mode_after == GITLINK && change.mode_before != GITLINK);
     if let Some(nested) = nested {
         return Err(GitFault::NestedRepository { path: nested.path.clone() });
@@ -300,7 +301,7 @@ async fn refuse_large(
     Ok(())
 }
 
-/// Makes the index of a snapshot that of its work tree, whose branch has moved to it.
+/// Makes the index of a snapshot that of its work tree, after its branch has moved to it.
 ///
 /// # Errors
 ///
@@ -309,7 +310,7 @@ pub fn renew_index(tree: &PilotTree, snapshot: TreeSnapshot) -> Result<(), GitFa
     snapshot.index.move_to(&tree.admin.join("index"))
 }
 
-/// Makes git forget the work tree at a path whose folder is not there, and no other.
+/// Makes git forget the work tree at a path that has no folder any longer, and no other.
 ///
 /// # Errors
 ///
