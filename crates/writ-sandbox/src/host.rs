@@ -315,18 +315,16 @@ pub async fn host_git(repository: &Path, args: &[String]) -> Result<GitOutput, H
     run_git(repository, args).await
 }
 
+/// Runs git with our settings, in a repository that may be a foreign one: for commands that no configuration makes run anything.
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
+pub(crate) async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
     let start = |source| HostError::Start { program: "git", source };
     let ceiling: PathBuf = repository.parent().map(Path::to_owned).unwrap_or_default();
-    let mut child = tokio::process::Command::new("git")
-        .args(GIT_SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+    let mut command = tokio::process::Command::new("git");
+    harden_git(&mut command);
+    let child = command
         .args(["--no-pager", "--literal-pathspecs", "--no-replace-objects"])
         .args(args)
-        .env_clear()
-        .envs(GIT_ENV)
-        .env("PATH", GIT_PATH)
-        .env("HOME", "/nonexistent")
         .env("GIT_CEILING_DIRECTORIES", ceiling)
         .current_dir(repository)
         .stdin(Stdio::null())
@@ -336,6 +334,23 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
         .kill_on_drop(true)
         .spawn()
         .map_err(start)?;
+    collect_output(child).await
+}
+
+/// Gives a git command our settings and variables, and nothing of this process's environment.
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+pub(crate) fn harden_git(command: &mut tokio::process::Command) {
+    command
+        .args(GIT_SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+        .env_clear()
+        .envs(GIT_ENV)
+        .env("PATH", GIT_PATH)
+        .env("HOME", "/nonexistent");
+}
+
+/// Waits for a git, with what it writes, within the bounds.
+pub(crate) async fn collect_output(mut child: tokio::process::Child) -> Result<GitOutput, HostError> {
+    let start = |source| HostError::Start { program: "git", source };
     let (stdout, stderr) = (read_bounded(child.stdout.take()), read_bounded(child.stderr.take()));
     let all = async { tokio::join!(stdout, stderr, child.wait()) };
     let (stdout, stderr, status) = tokio::time::timeout(GIT_TIME_MAX, all)
@@ -349,10 +364,12 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
     Ok(GitOutput { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
 }
 
-/// Reads a stream to its end. `None`: it has more than [`GIT_OUTPUT_MAX`]; closing it ends the writer.
+/// Reads a stream to its end; one that the caller reads is empty here. `None`: it has more than [`GIT_OUTPUT_MAX`]; closing it ends the
+/// writer.
 async fn read_bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = stream?.take(GIT_OUTPUT_MAX + 1).read_to_end(&mut bytes).await.ok()?;
+    let Some(stream) = stream else { return Some(bytes) };
+    let read = stream.take(GIT_OUTPUT_MAX + 1).read_to_end(&mut bytes).await.ok()?;
     (u64::try_from(read).ok()? <= GIT_OUTPUT_MAX).then_some(bytes)
 }
 

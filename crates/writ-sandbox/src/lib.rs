@@ -2,7 +2,8 @@
 //!
 //! Read in this order: [`config`] and [`status`] say what can be had, [`exec`] and [`mod@file`] are what is done
 //! inside, [`changes`], [`apply`] and [`outbox`] bring work out, [`host`] starts the few processes that run outside,
-//! and [`agent`] locks in a program that is an agent itself, in a [`container`] if that is ordered.
+//! [`git`] works with a user's repository, and [`agent`] locks in a program that is an agent itself, in a [`container`] if that
+//! is ordered.
 //!
 //! Every effect takes a [`Permit`](writ_policy::permit::Permit) by value; only `agent` has none, since a person starts it. The host never runs what the
 //! sandbox could have written, and there is no function here that would.
@@ -29,6 +30,8 @@ pub mod apply;
 pub mod outbox;
 
 pub mod host;
+
+pub mod git;
 
 pub mod agent;
 

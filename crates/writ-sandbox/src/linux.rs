@@ -74,7 +74,7 @@ mod tests;
 
 pub(crate) use agent::run_agent;
 pub(crate) use container::run_agent as run_contained;
-pub(crate) use sys::{detach_command, has_mark};
+pub(crate) use sys::{detach_command, has_mark, inherit_descriptor};
 
 use cgroup::Cgroups;
 use places::Places;

@@ -260,6 +260,16 @@ pub(crate) fn detach_command(command: &mut std::process::Command) {
     }
 }
 
+/// Lets a command inherit a descriptor of ours, which must stay open until the command has started.
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+pub(crate) fn inherit_descriptor(command: &mut tokio::process::Command, descriptor: BorrowedFd<'_>) {
+    let number = descriptor.as_raw_fd();
+    // SAFETY: between fork and exec one system call is made, without allocation or locks.
+    unsafe {
+        command.pre_exec(move || check_result(libc::fcntl(number, libc::F_SETFD, 0).into()).map(|_| ()));
+    }
+}
+
 /// Returns true if an open folder has an extended attribute with the value `y`.
 pub(crate) fn has_mark(folder: BorrowedFd<'_>, name: &CStr) -> bool {
     let mut value = [0_u8; 1];

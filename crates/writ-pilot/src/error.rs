@@ -1,0 +1,126 @@
+//! The reasons why the git service did not do something.
+
+use std::path::PathBuf;
+
+use writ_sandbox::git::{BranchName, GitFault, RefName};
+use writ_types::error::{Exit, Report, ToReport};
+
+/// The reason why something was not done. Nothing of the user's was changed, and no commit was removed.
+#[derive(Debug, thiserror::Error)]
+pub enum PilotGitError {
+    /// Git or the files of the repository.
+    #[error(transparent)]
+    Git(#[from] GitFault),
+    /// A branch of that name exists, and is not the autopilot's.
+    #[error("the branch '{branch}' exists, and is not the autopilot's")]
+    BranchExists {
+        /// The branch.
+        branch: String,
+    },
+    /// The branch of a slice is not there any longer.
+    #[error("the branch '{branch}' of the slice was deleted")]
+    BranchMissing {
+        /// The branch.
+        branch: BranchName,
+    },
+    /// The work tree of a slice is at something else than its branch.
+    #[error("the workspace {} is at {found}, not at '{branch}'", folder.display())]
+    Elsewhere {
+        /// The folder.
+        folder: PathBuf,
+        /// Its branch.
+        branch: BranchName,
+        /// Its state.
+        found: String,
+    },
+    /// Something that is no workspace lies in the place of one.
+    #[error("{} holds files, and is no workspace", folder.display())]
+    Occupied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Slices depend on each other's code in a circle, or on one that does not exist.
+    #[error("the code of '{unit}' depends on {on}")]
+    Dependency {
+        /// The unit.
+        unit: String,
+        /// The circle, or the unit that does not exist.
+        on: String,
+    },
+    /// The target has moved at each try.
+    #[error("the branch '{target}' has moved {times} times while a merge was checked")]
+    MovesAlways {
+        /// The target.
+        target: BranchName,
+        /// The number of tries.
+        times: usize,
+    },
+    /// No commit of the unit was found.
+    #[error("no commit of '{unit}' is in '{target}'")]
+    NoCommits {
+        /// The unit.
+        unit: String,
+        /// The branch that was searched.
+        target: BranchName,
+    },
+    /// The branch has moved since the plan was shown.
+    #[error("the branch '{target}' has moved since the list was shown")]
+    PlanOutdated {
+        /// The branch.
+        target: BranchName,
+    },
+    /// Conflict markers are still in files.
+    #[error("conflict markers are left in {}", show_files(files))]
+    MarkersLeft {
+        /// The files.
+        files: Vec<PathBuf>,
+    },
+    /// No merge is being resolved in this workspace.
+    #[error("no conflict of '{unit}' is being resolved")]
+    NoConflict {
+        /// The unit.
+        unit: String,
+    },
+    /// An archive of the same name holds another commit.
+    #[error("'{name}' exists, at another commit")]
+    ArchiveExists {
+        /// The reference.
+        name: RefName,
+    },
+}
+
+fn show_files(files: &[PathBuf]) -> String {
+    files.iter().take(20).map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl ToReport for PilotGitError {
+    // tidy: table
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Self::Git(fault) => fault.report(),
+            Self::BranchExists { .. } => Report::new(Exit::Blocked, "pilot.branch_exists", text)
+                .with_hint("rename that branch or remove it: the autopilot overwrites none"),
+            Self::BranchMissing { .. } => Report::new(Exit::Blocked, "pilot.branch_missing", text)
+                .with_hint("restore it from `git reflog`, or abandon the slice"),
+            Self::Elsewhere { .. } => Report::new(Exit::Blocked, "pilot.elsewhere", text)
+                .with_hint("switch the workspace back to its branch, with the commits that it should have"),
+            Self::Occupied { .. } => Report::new(Exit::Blocked, "pilot.occupied", text)
+                .with_hint("move its files elsewhere, and remove the folder"),
+            Self::Dependency { .. } => Report::new(Exit::Usage, "pilot.code_dependency", text)
+                .with_hint("correct `code_depends_on` in the plan"),
+            Self::MovesAlways { .. } => Report::new(Exit::Blocked, "pilot.target_moves", text)
+                .with_hint("try again when less is merged by others, or with a faster check"),
+            Self::NoCommits { .. } => Report::new(Exit::Usage, "pilot.no_commits", text)
+                .with_hint("`git log --grep=UNIT` searches every branch"),
+            Self::PlanOutdated { .. } => Report::new(Exit::Blocked, "pilot.plan_outdated", text)
+                .with_hint("look at the list anew, and confirm it again"),
+            Self::MarkersLeft { .. } => Report::new(Exit::Verification, "pilot.markers_left", text)
+                .with_hint("resolve these files, then try again"),
+            Self::NoConflict { .. } => Report::new(Exit::Usage, "pilot.no_conflict", text)
+                .with_hint("merge it: there is nothing to resolve"),
+            Self::ArchiveExists { .. } => Report::new(Exit::Blocked, "pilot.archive_exists", text)
+                .with_hint("rename that reference with `git update-ref`"),
+        }
+    }
+}

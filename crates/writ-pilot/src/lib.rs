@@ -1,0 +1,31 @@
+//! The shell of the autopilot. For now: its git service, and the workspaces of its slices.
+//!
+//! Read in this order: [`naming`] makes the names of branches and folders, [`service`] opens a repository and cleans up after a crash,
+//! [`workspace`] gives each slice a work tree and commits its work, [`mod@merge`] brings slices to the target branch, [`resolve`] and
+//! [`revert`] are for conflicts and regrets.
+//!
+//! Three rules hold everywhere. A reference moves by compare-and-swap, and the target only to a commit that a check has passed as
+//! a whole. Nothing is deleted before its commits are proven to be in the target; otherwise it stays below `refs/writ/archive/`. The
+//! user's uncommitted work, index, stashes, hooks and configuration are not touched; where the target could not move without that, it
+//! stays, and the result says so.
+
+pub mod naming;
+
+pub mod error;
+
+pub mod events;
+
+pub mod service;
+
+mod recover;
+
+pub mod workspace;
+
+pub mod merge;
+
+pub mod resolve;
+
+pub mod revert;
+
+pub use error::PilotGitError;
+pub use service::PilotGit;
