@@ -499,6 +499,7 @@ fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
 }
 
 /// Rows: SF-326
+/// Rows: SF-325 (in part: no work waits for the engine that does not start)
 #[test]
 fn a_start_names_each_unknown_key_and_bad_value_by_its_path() {
     let home = Home::ready();

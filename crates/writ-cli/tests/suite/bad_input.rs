@@ -354,12 +354,19 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
     assert_eq!(engine.stop().code, Some(0));
 }
 
-/// Work comes from the store of the home alone: there is no tracker to name, neither as a table nor as a kind of plugin, and a
-/// turn needs no host but the model's.
+/// Sets the loopback device up and goes on as the program that it is given.
+const LOOPBACK_ALONE: &str = "import fcntl, os, socket, struct, sys
+request = struct.pack('16sh22x', b'lo', 0x41)
+fcntl.ioctl(socket.socket(), 0x8914, request)
+os.execv(sys.argv[1], sys.argv[1:])";
+
+/// Work comes from the store of the home alone: there is no tracker to name, neither as a table nor as a kind of plugin. The demo
+/// serves its own model over loopback, and runs to its end where there is no other network.
 ///
-/// Rows: SF-575 (in part: no network is blocked)
+/// Rows: SF-575
 #[test]
-fn needs_userns_a_tracker_is_refused_and_a_turn_connects_to_nothing_but_its_model() {
+#[expect(clippy::disallowed_types, reason = "a namespace of its own, without a network")]
+fn needs_userns_needs_git_needs_python_a_tracker_is_refused_and_work_needs_no_network_but_its_model() {
     let bench = Bench::new("openai", calls(vec![("shell_exec", json!({ "argv": ["true"] }))], "Done."));
     let config = bench.home.root().join("config.toml");
     let before = std::fs::read(&config).unwrap_or_default();
@@ -375,4 +382,16 @@ fn needs_userns_a_tracker_is_refused_and_a_turn_connects_to_nothing_but_its_mode
     let done = bench.chat("run true", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert_eq!(bench.count("connected"), 0);
+    let home = Home::new().in_processes();
+    let demo = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "python3", "-c", LOOPBACK_ALONE])
+        .args([env!("CARGO_BIN_EXE_writ"), "demo", "--yes"])
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(home.dir.path())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("unshare starts");
+    assert_eq!(code(&demo), 0, "{}", text(&demo));
 }
