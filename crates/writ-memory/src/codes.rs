@@ -14,7 +14,7 @@ pub const FIRST_PASS: usize = 4_096;
 
 /// The rows that are compared exactly, of those that the second pass has ordered and the caller may read: their vectors come
 /// from the disk.
-pub const SECOND_PASS: usize = 384;
+pub const SECOND_PASS: usize = 640;
 
 /// The most rows of an index: with 384 dimensions 240 MB.
 pub const MAX_ROWS: usize = 4_000_000;

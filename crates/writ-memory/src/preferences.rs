@@ -59,7 +59,7 @@ const CORRECTIONS: &[&str] = &[
     "nochmal",
 ];
 
-/// Words that are polite and say nothing else.
+/// Words that are polite and mean nothing else.
 const POLITE: &[&str] = &["please", "bitte", "and", "und", "but", "aber"];
 
 /// Beginnings of sentences that say how something is to be done. Plain orders such as «write» are tasks.
@@ -131,7 +131,7 @@ pub struct InferredPreference {
 /// Infers preferences of signals with their times, those with the newest signals first.
 pub fn infer_preferences(signals: &[(BehaviourSignal, Timestamp)]) -> Vec<InferredPreference> {
     let mut answers: BTreeMap<&str, Vec<(bool, &str, Timestamp)>> = BTreeMap::new();
-    let mut wordings: BTreeMap<String, Vec<Wording>> = BTreeMap::new();
+    let mut wordings: BTreeMap<String, Vec<StatedChoice>> = BTreeMap::new();
     for (signal, at) in signals {
         match signal {
             BehaviourSignal::Answered { likeness, approved, reason } => {
@@ -151,9 +151,9 @@ pub fn infer_preferences(signals: &[(BehaviourSignal, Timestamp)]) -> Vec<Inferr
     inferred.into_iter().map(|(_, preference)| preference).collect()
 }
 
-/// How the owner has said how something is to be done.
+/// A sentence of the owner about how something is to be done.
 #[derive(Clone, Debug)]
-struct Wording {
+struct StatedChoice {
     text: String,
     corrects: bool,
     negated: bool,
@@ -181,14 +181,14 @@ fn denied_each_time(
     Some((last, InferredPreference { key: format!("denied {likeness}"), text, evidence }))
 }
 
-fn said_again(key: String, mut wordings: Vec<Wording>) -> Option<(Timestamp, InferredPreference)> {
-    // A fork of a conversation has copies of its messages, which were said once.
+fn said_again(key: String, mut wordings: Vec<StatedChoice>) -> Option<(Timestamp, InferredPreference)> {
+    // A fork of a conversation has copies of its messages, which are one message.
     wordings.sort_by(|left, right| left.at.cmp(&right.at).then(left.text.cmp(&right.text)));
     wordings.dedup_by(|left, right| left.at == right.at && left.text == right.text);
     let (first, last) = (wordings.first()?, wordings.last()?);
     let corrections = wordings.iter().filter(|wording| wording.corrects).count();
     let is_repeated = corrections >= MIN_CORRECTIONS || wordings.len() >= MIN_CHOICES;
-    // Said both ways, it depends on something else.
+    // In both forms, it depends on something else.
     if !is_repeated || wordings.iter().any(|wording| wording.negated != last.negated) {
         return None;
     }
@@ -207,17 +207,17 @@ fn said_again(key: String, mut wordings: Vec<Wording>) -> Option<(Timestamp, Inf
 }
 
 /// Returns the sentences of a message that say how something is to be done, each with the words that others share with it.
-fn wordings_of(text: &str, at: Timestamp) -> Vec<(String, Wording)> {
+fn wordings_of(text: &str, at: Timestamp) -> Vec<(String, StatedChoice)> {
     if text.len() > MAX_MESSAGE_BYTES {
         return Vec::new();
     }
     let mut seen = BTreeSet::new();
     let sentences = text.split(['.', '!', '?', ';', '\n']).filter_map(|sentence| wording_of(sentence, at));
-    // Said twice in one message is said once.
+    // Twice in one message counts once.
     sentences.filter(|(key, _)| seen.insert(key.clone())).collect()
 }
 
-fn wording_of(sentence: &str, at: Timestamp) -> Option<(String, Wording)> {
+fn wording_of(sentence: &str, at: Timestamp) -> Option<(String, StatedChoice)> {
     let folded = fold_whole(sentence).replace('’', "'");
     let (mut rest, mut corrects) = (folded.as_str(), false);
     loop {
@@ -243,7 +243,7 @@ fn wording_of(sentence: &str, at: Timestamp) -> Option<(String, Wording)> {
     }
     let key = set.into_iter().collect::<Vec<_>>().join(" ");
     let negated = words.negations % 2 == 1;
-    Some((key, Wording { text: rest.to_owned(), corrects, negated, at }))
+    Some((key, StatedChoice { text: rest.to_owned(), corrects, negated, at }))
 }
 
 /// Returns the part of a text behind one of some beginnings, which end with a word.

@@ -32,7 +32,6 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
-use crate::topics;
 use crate::work::people;
 use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
@@ -82,6 +81,8 @@ mod sessions;
 mod setup;
 
 mod status;
+
+mod topics;
 
 /// The most rows that one answer lists.
 const MAX_LISTED: usize = 500;

@@ -95,7 +95,6 @@ mod remembering;
 mod secrets;
 mod subscriptions;
 mod titles;
-mod topics;
 mod undo;
 mod upkeep;
 mod way_back;

@@ -16,9 +16,7 @@ use writ_types::api::budget::{self as money, BudgetQuery, SessionBudgetState};
 use writ_types::api::cassette::{CassettePage, CassetteQuery, ReplayPage};
 use writ_types::api::context::{self as shown, CompactionOutcome, ContextPins, ContextView};
 use writ_types::api::file::{NewFile, StoredFile};
-use writ_types::api::fleet::{
-    CaseEnding, CaseName, CaseReturn, GuestAnswer, HolderList, MessagePage, MessageQuery,
-};
+use writ_types::api::fleet::{CaseEnding, CaseName, CaseReturn, GuestAnswer, MessagePage, MessageQuery};
 use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt};
 use writ_types::api::job::JobList;
 use writ_types::api::key::{
@@ -458,7 +456,7 @@ methods! {
     FleetMessages = "fleet.messages", MessageQuery => MessagePage, Read,
         Get ["/api/v1/fleet/messages"], or [404];
     /// Lists who had access to a case when, from the ledger.
-    FleetAccess = "fleet.access", CaseName => HolderList, Read,
+    FleetAccess = "fleet.access", CaseName => fleet::HolderList, Read,
         Get ["/api/v1/fleet/access"], or [404];
     /// Takes a case over for a person; from an agent, if one holds it.
     FleetTake = "fleet.take", CaseName => Acknowledgement, Change("an agent loses its key"),

@@ -1,6 +1,7 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
 mod parts;
+pub(crate) mod topics;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,8 +71,6 @@ pub(crate) const WORK_ITEM: &str = "work_item";
 pub(crate) const TITLE: &str = "title";
 /// The key of a session's metadata with the named agent that answers in it.
 pub(crate) const AGENT: &str = "agent";
-/// The key of a session's metadata with its topics.
-pub(crate) const TOPICS: &str = "topics";
 /// The key of a session's metadata with the model that was chosen for it.
 pub(crate) const MODEL: &str = "model";
 /// The key of a session's metadata with the session and the turn that it was copied from.

@@ -20,11 +20,12 @@ use crate::history::Histories;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::rules::Rules;
+use crate::session::topics::TOPICS;
 use crate::session::{
     ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM,
     GRANTED_HOSTS, HOOK_STATE, MODEL, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
     SessionBudget, SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState,
-    SessionSubscriptions, SessionTerms, Surface, TITLE, TOPICS, TitleRecord, WORK_ITEM,
+    SessionSubscriptions, SessionTerms, Surface, TITLE, TitleRecord, WORK_ITEM,
 };
 use crate::subscription;
 

@@ -292,7 +292,7 @@ pub(crate) fn search_chronicle(
     Ok(ChronicleHits { rows: found, more: false })
 }
 
-/// Reads what users have said since a time in conversations of the surfaces, newest first.
+/// Reads the messages of users since a time in conversations of the surfaces, newest first.
 pub(crate) fn said_since(
     conn: &Connection,
     since: Timestamp,

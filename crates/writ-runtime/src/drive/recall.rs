@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::recall::{MemoryQuestionText, find_memories};
 use crate::services::Services;
 use crate::session::Session;
-use crate::topics::SessionTopics;
+use crate::session::topics::SessionTopics;
 use crate::{model, trace};
 
 /// The longest text of one memory in a context, in characters: eight of them have some thousand tokens.

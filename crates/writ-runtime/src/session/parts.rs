@@ -15,9 +15,9 @@ use writ_types::api::context::RecallReason;
 use writ_types::id::AskId;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use super::topics::SessionTopics;
 use super::{TITLE, WaitingGate};
 use crate::subscription::Subscription;
-use crate::topics::SessionTopics;
 
 /// The authorities of a session apart from those of the turns that run.
 #[derive(Debug, Default)]

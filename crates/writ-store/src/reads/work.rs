@@ -63,7 +63,7 @@ reads! {
         fn search_chronicle(words: &[String], limit: usize) -> ChronicleHits =
             |db| sessions::search_chronicle(&db.conn, &words, limit);
 
-        /// Returns what users have said since a time in conversations of these surfaces, newest first; nothing of deleted ones,
+        /// Returns the messages of users since a time in conversations of these surfaces, newest first; nothing of deleted ones,
         /// and of those in which others speak.
         fn said_since(since: Timestamp, surfaces: &[String], limit: usize) -> Vec<ChronicleRow> =
             |db| sessions::said_since(&db.conn, since, &surfaces, limit);

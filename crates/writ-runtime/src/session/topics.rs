@@ -1,26 +1,16 @@
 //! The topics of a session: containers of its messages and memories, of which one is in force.
 //!
-//! What was said while another topic was in force is not in the context, nor are the memories that were stored then; what
+//! Messages of the time while another topic was in force are not in the context, nor are the memories that were stored then; what
 //! belongs to no topic always is. The history itself is as it was.
 
 use serde::{Deserialize, Serialize};
-use writ_store::batch::{Batch, Op};
 use writ_store::memory::Memory;
-use writ_store::reads::SessionReads as _;
-use writ_types::api::context::{SessionTopicList, TopicChoice};
 
-use crate::error::EngineError;
-use crate::services::Services;
-use crate::session::{Session, TOPICS};
-
-/// The most topics of a session: more are no order.
-const MAX_TOPICS: usize = 32;
+/// The key of a session's metadata with its topics.
+pub(crate) const TOPICS: &str = "topics";
 
 /// The most changes of a session's topic.
 const MAX_SPANS: usize = 1_000;
-
-/// The longest name of a topic, in characters.
-const MAX_NAME: usize = 64;
 
 /// The beginning of the name by which a memory refers to its topic; no name in a text begins so.
 const MARK: char = '#';
@@ -70,15 +60,20 @@ impl SessionTopics {
     }
 
     /// Returns the names of all topics.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.spans.iter().map(|span| span.topic.clone()).collect();
         names.sort();
         names.dedup();
         names
     }
 
+    /// Returns true if the topic was changed as often as is noted.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.spans.len() >= MAX_SPANS
+    }
+
     /// Changes to another topic, or to none, behind a row of the history.
-    fn change_to(&mut self, topic: Option<String>, last: u64) {
+    pub(crate) fn change_to(&mut self, topic: Option<String>, last: u64) {
         if let Some(span) = self.spans.last_mut().filter(|span| span.upto.is_none()) {
             span.upto = Some(last);
         }
@@ -93,63 +88,6 @@ impl TopicSpan {
     fn holds(&self, row: u64) -> bool {
         row > self.after && self.upto.is_none_or(|upto| row <= upto)
     }
-}
-
-/// Shows the topics of a session, or changes to one.
-///
-/// # Errors
-///
-/// If there is no such session, or the name is none.
-pub(crate) async fn choose_topic(
-    services: &Services,
-    choice: TopicChoice,
-) -> Result<SessionTopicList, EngineError> {
-    let session = services.sessions.get(choice.session).await?;
-    let wanted = choice.topic.map(|name| read_name(&name)).transpose()?;
-    let mut topics = session.state().context.topics.clone();
-    let changes = (wanted.is_some() || choice.leave) && topics.active != wanted;
-    if wanted.is_some() && choice.leave {
-        return Err(wrong("a topic is named and left at once"));
-    }
-    if changes {
-        let names = topics.names();
-        if wanted.as_ref().is_some_and(|name| names.len() >= MAX_TOPICS && !names.contains(name)) {
-            return Err(wrong("a session has at most 32 topics"));
-        }
-        if topics.spans.len() >= MAX_SPANS {
-            return Err(wrong("the topic of this session was changed too often; begin a new one"));
-        }
-        let last = services.journal.store.recent_after(session.id, 0, 1).await?.last().map_or(0, |row| row.n);
-        topics.change_to(wanted, last);
-        set_topics(services, &session, topics.clone()).await?;
-    }
-    Ok(SessionTopicList { session: session.id, topics: topics.names(), topic: topics.active })
-}
-
-async fn set_topics(
-    services: &Services,
-    session: &Session,
-    topics: SessionTopics,
-) -> Result<(), EngineError> {
-    let value = serde_json::to_value(&topics).map_err(|error| EngineError::Machine(error.to_string()))?;
-    let op = Op::SetSessionMetadata { session: session.id, key: TOPICS.to_owned(), value: Some(value) };
-    services.journal.store.commit(Batch::synced(vec![op])).await?;
-    session.state().context.topics = topics;
-    Ok(())
-}
-
-/// Reads the name of a topic: letters and digits, `-`, `_` and spaces, in small letters.
-fn read_name(name: &str) -> Result<String, EngineError> {
-    let name = name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    let is_plain = name.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_' | ' '));
-    if name.is_empty() || !is_plain || name.chars().count() > MAX_NAME {
-        return Err(wrong("the name of a topic has 1 to 64 letters, digits, spaces, - or _"));
-    }
-    Ok(name)
-}
-
-fn wrong(why: &str) -> EngineError {
-    EngineError::Params { method: "context.topic".to_owned(), why: why.to_owned() }
 }
 
 #[cfg(test)]
@@ -171,16 +109,8 @@ mod tests {
         assert_eq!(
             topics.hidden_places(&[13, 20]),
             Vec::<usize>::new(),
-            "what is said of no topic is always there"
+            "what is of no topic is always there"
         );
         assert_eq!(topics.names(), ["roses", "taxes"]);
-    }
-
-    #[test]
-    fn names_are_plain() {
-        assert_eq!(read_name("  My  Garden ").expect("a name"), "my garden");
-        for name in ["", "  ", "#roses", "a\u{200b}b", "a\"b", &"x".repeat(65)] {
-            assert!(read_name(name).is_err(), "{name:?}");
-        }
     }
 }
