@@ -25,6 +25,8 @@ mod mcp;
 
 mod turns;
 
+mod plan;
+
 mod sandbox;
 
 mod memory;
@@ -92,6 +94,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("context", context::measure),
     ("commit", commit::measure),
     ("turns", turns::measure),
+    ("plan", plan::measure),
     ("mcp", mcp::measure),
     ("sandbox", sandbox::measure),
     ("memory", memory::measure),

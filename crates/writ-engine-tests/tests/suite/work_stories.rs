@@ -91,7 +91,7 @@ fn script(language: &Language, story: Story, gate: &ReplyGate, request: &ParsedR
 fn answer_person(request: &ParsedRequest) -> Reply {
     if request.messages.iter().any(|message| message.text.contains(AFTERWARDS)) {
         let noted = request.messages.iter().flat_map(|message| message.text.lines());
-        let note = noted.filter_map(|line| line.strip_prefix("[SYSTEM] The work item ")).last();
+        let note = noted.filter_map(|line| line.strip_prefix("[SYSTEM] The work item ")).next_back();
         return Reply::text(
             &note.map_or("I do not know.".to_owned(), |note| format!("I read: the work item {note}")),
         );

@@ -152,6 +152,18 @@ impl Link {
         Ok(Turn { took, tools_done })
     }
 
+    /// Receives until a frame is the one that is looked for.
+    pub(super) fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Result<Value> {
+        self.link.until(|numbered| wanted(&numbered.frame))
+    }
+
+    /// Approves a request once.
+    pub(super) fn approve(&mut self, ask: &str) -> Result<()> {
+        self.link.send(&json!({
+            "type": "approval_response", "ask_id": ask, "decision": "approve", "scope": "once", "reason": ""
+        }))
+    }
+
     /// Asks for something that is no conversation.
     pub(super) fn call(&mut self, method: &str, params: &Value) -> Result<Value> {
         self.link.call(method, params)
