@@ -303,7 +303,8 @@ fn agent_for(
     session: &Session,
     lease: &Leased,
 ) -> Result<Arc<AgentProfile>, EngineError> {
-    Ok(services.profiles.find_for(&lease.message.consumer, session)?)
+    let answering = session.state().answering.clone();
+    Ok(services.profiles.find_for(&lease.message.consumer, &answering)?)
 }
 
 /// Opens a new turn, which is noted as running.

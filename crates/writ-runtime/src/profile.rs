@@ -16,7 +16,6 @@ use writ_types::taint::{Label, Taint};
 
 use crate::config::RuntimeConfig;
 use crate::error::DirectoryError;
-use crate::session::Session;
 
 /// The most agents of one engine: each has its own place in every look at the queue.
 pub const MAX_AGENTS: usize = 64;
@@ -55,6 +54,15 @@ impl NamedAgent {
         self.folders.is_empty()
             || project.is_none_or(|project| self.folders.iter().any(|folder| project.starts_with(folder)))
     }
+}
+
+/// The owner's choice of who answers in a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answering {
+    /// The named agent; `None`: the usual one.
+    pub(crate) agent: Option<String>,
+    /// The model, as `provider/name`; `None`: that of the agent.
+    pub(crate) model: Option<String>,
 }
 
 /// A model that is asked before those of the role, as `provider/name`.
@@ -267,21 +275,17 @@ impl Profiles {
     pub(crate) fn find_for(
         &self,
         consumer: &str,
-        session: &Session,
+        answering: &Answering,
     ) -> Result<Arc<AgentProfile>, DirectoryError> {
         if consumer != self.executor.consumer {
             return self.find_consumer(consumer).cloned();
         }
-        let (agent, model) = {
-            let state = session.state();
-            (state.agent.clone(), state.model.clone())
-        };
-        let found = match agent {
+        let found = match &answering.agent {
             // A removed one has no stand-in: the usual agent may do more than it might.
-            Some(name) => self.named.get(&name).ok_or(DirectoryError::NoAgent(name))?,
+            Some(name) => self.named.get(name).ok_or_else(|| DirectoryError::NoAgent(name.clone()))?,
             None => &self.executor,
         };
-        let Some(model) = model else { return Ok(Arc::clone(found)) };
+        let Some(model) = answering.model.clone() else { return Ok(Arc::clone(found)) };
         Ok(Arc::new(AgentProfile { choice: Some(FirstModel::Chosen(model)), ..found.as_ref().clone() }))
     }
 
@@ -290,8 +294,8 @@ impl Profiles {
     /// # Errors
     ///
     /// If there is none.
-    pub(crate) fn find_answering(&self, session: &Session) -> Result<Arc<AgentProfile>, DirectoryError> {
-        self.find_for(&self.executor.consumer, session)
+    pub(crate) fn find_answering(&self, answering: &Answering) -> Result<Arc<AgentProfile>, DirectoryError> {
+        self.find_for(&self.executor.consumer, answering)
     }
 
     /// Returns the agent that answers people.

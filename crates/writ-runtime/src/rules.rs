@@ -138,7 +138,7 @@ impl Rules {
     ///
     /// If the ledger cannot be written.
     pub(crate) async fn refresh_rules(&self, session: &Session) -> Result<(), EngineError> {
-        let named = session.state().agent.clone();
+        let named = session.state().answering.agent.clone();
         let own = named.and_then(|name| self.find_agent(&name)).and_then(|agent| agent.rules.as_ref());
         let project = session.terms.project.as_deref();
         if project.is_none() && own.is_none() {

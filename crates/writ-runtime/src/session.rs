@@ -32,6 +32,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::profile::Answering;
 
 pub(crate) use parts::{
     SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices, SessionRecovery,
@@ -254,10 +255,8 @@ pub(crate) struct SessionState {
     pub(crate) secrecy: SessionSecrecy,
     /// The session's title, once it has one.
     pub(crate) title: Option<TitleRecord>,
-    /// The named agent that answers in it; `None`: the usual one.
-    pub(crate) agent: Option<String>,
-    /// The model that was chosen for it, as `provider/name`; `None`: that of its agent.
-    pub(crate) model: Option<String>,
+    /// The agent that answers in it, and its model.
+    pub(crate) answering: Answering,
     /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.

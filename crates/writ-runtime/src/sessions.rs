@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::history::Histories;
 use crate::journal::Journal;
 use crate::keys::Keys;
+use crate::profile::Answering;
 use crate::rules::Rules;
 use crate::session::topics::TOPICS;
 use crate::session::{
@@ -207,8 +208,10 @@ impl Sessions {
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
             title: TitleRecord::of_metadata(&row.metadata),
-            agent: agent.map(str::to_owned),
-            model: row.metadata.get(MODEL).and_then(Value::as_str).map(str::to_owned),
+            answering: Answering {
+                agent: agent.map(str::to_owned),
+                model: row.metadata.get(MODEL).and_then(Value::as_str).map(str::to_owned),
+            },
             over: self.stop_now.child_token(),
             recovery: SessionRecovery {
                 rehydrated: row.turn_number > 0,

@@ -24,6 +24,7 @@ use super::sessions::{close_session, session_summary};
 use super::{MAX_LISTED, MAX_LISTED_BYTES, to_json};
 use crate::erase::{self, DELETED_FOR, deleted_at};
 use crate::error::{DirectoryError, EngineError};
+use crate::profile::Answering;
 use crate::services::Services;
 use crate::session::{AGENT, CLOSED_AT, MODEL, ORDER, TITLE, TitleAuthor, TitleRecord};
 
@@ -304,7 +305,7 @@ pub(super) async fn choose_agent(
     services.journal.store.commit(Batch::synced(ops)).await?;
     {
         let mut state = held.state();
-        (state.agent, state.model, state.rules) = (agent, model, rules);
+        (state.answering, state.rules) = (Answering { agent, model }, rules);
     }
     let row = readable(services, session, "sessions.agent").await?;
     session_summary(services, &row).await

@@ -65,7 +65,7 @@ async fn next_context(
 ) -> Result<NextContext, EngineError> {
     let row = readable(services, session, "context.show").await?;
     let session = services.sessions.get(row.id).await?;
-    let profile = services.profiles.find_answering(&session)?;
+    let profile = services.profiles.find_answering(&session.state().answering.clone())?;
     let (mut seed, history, config) = next_seed(services, &session, &profile).await?;
     seed.history.clone_from(&history.messages);
     let assembled = assemble_context(&config.context, &seed, &[], &[], config.limits.max_output_tokens)
@@ -268,7 +268,7 @@ pub(super) async fn pin_message(
     if pins.len() > MAX_PINS {
         return Err(refused(format!("{MAX_PINS} messages are pinned already: unpin one of them first")));
     }
-    let profile = services.profiles.find_answering(&session)?;
+    let profile = services.profiles.find_answering(&session.state().answering.clone())?;
     let (_, history, config) = next_seed(services, &session, &profile).await?;
     let (tokens, total) =
         (tokens_of(services, &session, &history, &pins).await?, config.context.total_tokens);
@@ -331,7 +331,7 @@ pub(super) async fn compact_context(
     SessionName { session }: SessionName,
 ) -> Result<CompactionOutcome, EngineError> {
     let session = services.sessions.open_one(session).await?;
-    let profile = services.profiles.find_answering(&session)?;
+    let profile = services.profiles.find_answering(&session.state().answering.clone())?;
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
     let mut place = CallPlace { profile: Arc::clone(&profile), ..place };
     let cancel = session.state().over.child_token();

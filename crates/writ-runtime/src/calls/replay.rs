@@ -78,11 +78,11 @@ struct Rehearsal<'a> {
 impl<'a> Rehearsal<'a> {
     async fn of_session(services: &'a Services, query: CassetteQuery) -> Result<Self, EngineError> {
         let session = services.sessions.get(query.session).await?;
-        let profile = services.profiles.find_answering(&session)?;
-        let agent = session.state().agent.clone();
-        let state = SessionState { agent, ..SessionState::default() };
+        let answering = session.state().answering.clone();
+        let profile = services.profiles.find_answering(&answering)?;
+        let named = answering.agent.as_deref().and_then(|name| services.rules.find_agent(name));
+        let state = SessionState { answering: answering.clone(), ..SessionState::default() };
         let as_opened = Session::new(session.id, session.terms.clone(), state);
-        let named = session.state().agent.as_deref().and_then(|name| services.rules.find_agent(name));
         // Today's, without a word in the ledger that they are in force; where they cannot stand, the last good ones are.
         let rules = match services.rules.session_rules(session.terms.project.as_deref(), named).await {
             Ok(rules) => rules.unwrap_or_else(|| Arc::clone(&services.rules.in_force)),

@@ -137,14 +137,7 @@ pub(super) async fn run_chat_command(
     let mut client = EngineClient::ensure(context).await?;
     match command {
         ChatCommand::Help => Ok(help_lines()),
-        ChatCommand::Model if !words.is_empty() => {
-            // The agent that answers stays.
-            let agent = client.ask::<SessionsShow>(&SessionName { session }).await?.summary.agent;
-            let model = (words != USUAL).then(|| words.to_owned());
-            let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent, model }).await?;
-            let name = chosen.model.unwrap_or_else(|| "the agent's own model".to_owned());
-            Ok(vec![format!("{} is asked first from the next message on", escape_line(&name))])
-        }
+        ChatCommand::Model if !words.is_empty() => choose_model(&mut client, session, words).await,
         ChatCommand::Model => {
             Ok(models::describe_models(&client.call_method(Method::ModelsList, json!({})).await?))
         }
@@ -204,6 +197,19 @@ pub(super) async fn run_chat_command(
         // Handled by the conversation itself, which knows the running turn and what was shown.
         ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
     }
+}
+
+/// Lets a model be asked first in a conversation. The agent that answers stays.
+async fn choose_model(
+    client: &mut EngineClient,
+    session: SessionId,
+    name: &str,
+) -> Result<Vec<String>, Failure> {
+    let agent = client.ask::<SessionsShow>(&SessionName { session }).await?.summary.agent;
+    let model = (name != USUAL).then(|| name.to_owned());
+    let chosen = client.ask::<SessionsAgent>(&SessionAgent { session, agent, model }).await?;
+    let name = chosen.model.unwrap_or_else(|| "the agent's own model".to_owned());
+    Ok(vec![format!("{} is asked first from the next message on", escape_line(&name))])
 }
 
 fn help_lines() -> Vec<String> {

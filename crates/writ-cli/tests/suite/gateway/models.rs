@@ -13,7 +13,6 @@ use super::Web;
 const SOON: Duration = Duration::from_secs(20);
 
 /// A server that takes every connection and says nothing.
-#[expect(clippy::disallowed_types, reason = "the test is the server that it is about")]
 fn silent_server() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let port = listener.local_addr().expect("an address").port();
