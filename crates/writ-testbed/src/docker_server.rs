@@ -46,7 +46,7 @@ impl DockerServer {
                 let end: Vec<&str> = log.lines().rev().take(3).collect();
                 return Err(io::Error::other(format!("dockerd does not start: {}", end.join("; "))));
             }
-            std::thread::sleep(EVERY);
+            wait_between_looks();
         }
         Ok(server)
     }
@@ -132,7 +132,7 @@ impl DockerServer {
             if left.is_empty() || began.elapsed() > LONGEST {
                 return Ok(left);
             }
-            std::thread::sleep(EVERY);
+            wait_between_looks();
         }
     }
 }
@@ -147,9 +147,17 @@ impl Drop for DockerServer {
             if began.elapsed() > LONGEST {
                 let _killed = self.daemon.kill();
             }
-            std::thread::sleep(EVERY);
+            wait_between_looks();
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a daemon that starts or ends is asked again; it reports nothing"
+)]
+fn wait_between_looks() {
+    std::thread::sleep(EVERY);
 }
 
 /// Starts the daemon: files are copied, since not every file system can be laid over another, and there is no network.

@@ -124,8 +124,8 @@ fn check_mounts(mountinfo: &str) -> Result<(), String> {
                 tmp = true;
                 kind == "tmpfs"
             }
-            _ if SYSTEM.iter().any(|folder| below(folder)) => VIRTUAL.contains(&kind),
-            _ => LAID.iter().any(|folder| below(folder)) && read_only,
+            _ if SYSTEM.iter().any(&below) => VIRTUAL.contains(&kind),
+            _ => LAID.iter().any(&below) && read_only,
         };
         if !ordered {
             let how = if read_only { "" } else { ", which can be written" };
