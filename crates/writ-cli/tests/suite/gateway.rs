@@ -34,10 +34,10 @@ mod clients;
 #[path = "gateway/contract.rs"]
 mod contract;
 
-#[path = "gateway/channel.rs"]
-mod channel;
 #[path = "gateway/changes.rs"]
 mod changes;
+#[path = "gateway/channel.rs"]
+mod channel;
 
 #[path = "gateway/models.rs"]
 mod models;

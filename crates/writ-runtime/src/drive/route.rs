@@ -17,7 +17,7 @@ use crate::error::EngineError;
 use crate::model::{FormQuestion, ask_form};
 use crate::pending::Pending;
 use crate::planner::{self, PlannerMessage, PlannerRequest};
-use crate::profile::AgentProfile;
+use crate::profile::{AgentProfile, Answering};
 use crate::services::Services;
 use crate::session::Session;
 use crate::trace;
@@ -37,7 +37,7 @@ pub(crate) fn has_proxy(services: &Services, session: &Session, profile: &AgentP
         && profile.consumer == EXECUTOR
         && profile.choice.is_none()
         && session.terms.order.is_none()
-        && session.state().agent.is_none()
+        && session.state().answering == Answering::default()
 }
 
 /// Asks the proxy, and sends a request to the planner where it says so. Returns false when the engine stops.
