@@ -71,7 +71,7 @@ pub struct Blocker {
 /// The event or command that resolves a blocker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Resolver {
+pub enum BlockerResolver {
     /// The harness: the reason is over.
     Auto,
     /// `writ pilot resume`.
@@ -92,7 +92,7 @@ pub enum Resolver {
     ReassessResolve,
 }
 
-impl Resolver {
+impl BlockerResolver {
     /// Every resolver.
     pub const ALL: [Self; 9] = [
         Self::Auto,
@@ -139,20 +139,23 @@ impl Blocker {
     }
 
     /// Returns true if a blocker accepts this resolution (SF 3.1).
-    pub fn accepts(&self, by: Resolver) -> bool {
+    pub fn accepts(&self, by: BlockerResolver) -> bool {
         match self.kind {
-            BlockerKind::GateBlocked => matches!(by, Resolver::Auto | Resolver::ForceClear),
+            BlockerKind::GateBlocked => matches!(by, BlockerResolver::Auto | BlockerResolver::ForceClear),
             BlockerKind::MergeConflict => matches!(
                 by,
-                Resolver::Revert | Resolver::MergeResolve | Resolver::GitHook | Resolver::ForceClear
+                BlockerResolver::Revert
+                    | BlockerResolver::MergeResolve
+                    | BlockerResolver::GitHook
+                    | BlockerResolver::ForceClear
             ),
             // Questions are answered, not waited away.
             BlockerKind::Paused if self.pause == Some(PauseCause::Escalated) => {
-                by == Resolver::ReassessResolve
+                by == BlockerResolver::ReassessResolve
             }
-            BlockerKind::Paused => by == Resolver::Resume,
+            BlockerKind::Paused => by == BlockerResolver::Resume,
             // Going on is no acceptance.
-            BlockerKind::UatPending => matches!(by, Resolver::UatApprove | Resolver::UatReject),
+            BlockerKind::UatPending => matches!(by, BlockerResolver::UatApprove | BlockerResolver::UatReject),
         }
     }
 }
@@ -165,8 +168,8 @@ mod tests {
     #[test]
     fn each_blocker_accepts_its_own_resolutions_alone() {
         let accepted = |blocker: &Blocker| -> Vec<&str> {
-            let all = Resolver::ALL.into_iter().filter(|by| blocker.accepts(*by));
-            all.map(Resolver::recorded_name).collect()
+            let all = BlockerResolver::ALL.into_iter().filter(|by| blocker.accepts(*by));
+            all.map(BlockerResolver::recorded_name).collect()
         };
         assert_eq!(accepted(&Blocker::of_gate("lint".to_owned())), ["auto", "force-clear"]);
         assert_eq!(

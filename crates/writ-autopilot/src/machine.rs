@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::attempt::{RunEnd, TurnMarker};
-use crate::blocker::{Blocker, BlockerKind, PauseCause, Resolver};
+use crate::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
 use crate::check::ScriptVerdict;
 use crate::phase::{MoveCause, PilotPhase, RefusedMove, check_move, phase_after};
 use crate::reassess::ReassessDecision;
@@ -102,7 +102,7 @@ pub enum UnitEvent {
     /// The unit waits from now on.
     Pause(PauseCause),
     /// A blocker is resolved.
-    Resolve(BlockerKind, Resolver),
+    Resolve(BlockerKind, BlockerResolver),
     /// A person gives it up: its phase stays (SF 4.2).
     Cancel,
     /// A unit that it depends on was abandoned, so its plan may be void.
@@ -132,7 +132,7 @@ pub struct UnitMove {
     /// Blockers that are opened.
     pub opened: Vec<Blocker>,
     /// Blockers that are resolved.
-    pub resolved: Vec<(Blocker, Resolver)>,
+    pub resolved: Vec<(Blocker, BlockerResolver)>,
     /// Set if the automatic loop pauses.
     pub pauses_loop: bool,
     /// The next try.
@@ -160,7 +160,7 @@ pub enum MachineError {
     NoReplanLeft(u32),
     /// No blocker of this kind accepts this resolution.
     #[error("nothing of this unit is resolved by {}", .0.recorded_name())]
-    NothingToResolve(Resolver),
+    NothingToResolve(BlockerResolver),
 }
 
 impl ToReport for MachineError {
@@ -371,7 +371,7 @@ impl UnitStep<'_> {
     }
 
     /// Closes the blockers that accept a resolution and meet a condition.
-    fn close(&mut self, by: Resolver, is_meant: impl Fn(&Blocker) -> bool) {
+    fn close(&mut self, by: BlockerResolver, is_meant: impl Fn(&Blocker) -> bool) {
         let blockers = std::mem::take(&mut self.made.stand.blockers);
         for blocker in blockers {
             if blocker.accepts(by) && is_meant(&blocker) {
@@ -404,7 +404,7 @@ impl UnitStep<'_> {
             counters.review_rounds = 0;
         }
         if to == PilotPhase::Reassess {
-            self.close(Resolver::Auto, |blocker| blocker.kind == BlockerKind::GateBlocked);
+            self.close(BlockerResolver::Auto, |blocker| blocker.kind == BlockerKind::GateBlocked);
         }
         self.made.stand.phase = to;
         self.made.stand.status = if to != PilotPhase::Complete {

@@ -199,7 +199,7 @@ mod tests {
         assert!(home.try_commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10)))]).is_err(), "each once");
         let ids = |now| home.store.blocking().issued_keys(at(now), 10).expect("reads").len();
         assert_eq!((ids(9), ids(10), ids(20)), (2, 1, 0));
-        // The next one makes room: what has ended is forgotten, and can be revoked by nobody any more.
+        // The next one makes room: what has ended is forgotten, and can be revoked no longer.
         home.commit(vec![Op::Keys(KeyOp::Issue(key(3, 15, 30)))]);
         assert_eq!(home.store.blocking().issued_key(key(1, 0, 10).id).expect("reads"), None);
         assert_eq!(home.store.blocking().issued_key(key(2, 5, 20).id).expect("reads"), Some(key(2, 5, 20)));

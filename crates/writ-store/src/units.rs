@@ -161,7 +161,7 @@ pub struct UnitLine {
 
 /// A worker's claim of a unit, which begins a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitClaim {
+pub struct RunStart {
     /// The unit.
     pub key: UnitKey,
     /// The fence that the caller has read; the claim's own is the next.
@@ -216,7 +216,7 @@ pub struct TransitionRow {
 
 /// The end of a run, with what it has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunEnd {
+pub struct RunResult {
     /// The run.
     pub run: UnitRunId,
     /// Its outcome, in the words of SF-049.
@@ -251,7 +251,7 @@ pub struct RunRow {
     /// When it began.
     pub started_at: Timestamp,
     /// Its end, once it has ended.
-    pub end: Option<RunEnd>,
+    pub end: Option<RunResult>,
 }
 
 /// The result of a gate.
@@ -337,7 +337,7 @@ pub enum UnitOp {
         phase: String,
     },
     /// Claims a unit and begins its run. Conflict unless it is ready, or its claim has run out, and has this fence.
-    Claim(Box<UnitClaim>),
+    Claim(Box<RunStart>),
     /// Lengthens a claim. Conflict unless it has this fence.
     Renew {
         /// The unit.
@@ -375,7 +375,7 @@ pub enum UnitOp {
         at: Timestamp,
     },
     /// Ends a run. Conflict if it has ended.
-    EndRun(Box<RunEnd>),
+    EndRun(Box<RunResult>),
     /// Stores the result of a gate.
     RecordGate(Box<GateRow>),
     /// Sets a counter of a unit. Conflict unless it has this fence.

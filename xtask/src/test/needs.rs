@@ -217,6 +217,7 @@ impl Need {
 
 /// Returns true if a daemon of Docker starts here and answers, and there is a program to make an image of. The way it is started
 /// is that of the tests.
+#[expect(clippy::disallowed_methods, reason = "the daemon does not say when it is ready")]
 fn can_start_docker(root: &Path) -> bool {
     if !Path::new("/usr/sbin/dockerd").exists() || !Path::new("/bin/busybox").exists() {
         return false;

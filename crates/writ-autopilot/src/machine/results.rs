@@ -1,7 +1,7 @@
 //! Results that a phase ends by: gates, reviews, merges, decisions, and a person's answers.
 
 use super::{MachineError, MergeResult, NextTry, ReviewVerdict, UnitStep};
-use crate::blocker::{Blocker, BlockerKind, PauseCause, Resolver};
+use crate::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
 use crate::check::ScriptVerdict;
 use crate::phase::{MoveCause, PilotPhase};
 use crate::reassess::ReassessDecision;
@@ -17,7 +17,7 @@ impl UnitStep<'_> {
                 ScriptVerdict::Pass => {
                     is_proven = true;
                     self.made.stand.counters.gate_failures.remove(gate);
-                    self.close(Resolver::Auto, |blocker| blocker.gate.as_ref() == Some(gate));
+                    self.close(BlockerResolver::Auto, |blocker| blocker.gate.as_ref() == Some(gate));
                 }
                 ScriptVerdict::Skip => {}
                 ScriptVerdict::Block => {
@@ -126,9 +126,9 @@ impl UnitStep<'_> {
     }
 
     /// Resolves blockers of a kind, and makes the move that belongs to the resolution.
-    pub(super) fn resolve(&mut self, kind: BlockerKind, by: Resolver) -> Result<(), MachineError> {
+    pub(super) fn resolve(&mut self, kind: BlockerKind, by: BlockerResolver) -> Result<(), MachineError> {
         // The harness resolves its own blockers with the event that ends their reason.
-        if by == Resolver::Auto {
+        if by == BlockerResolver::Auto {
             return Err(MachineError::NothingToResolve(by));
         }
         let capped = Blocker::of_pause(PauseCause::DispatchCap);
@@ -139,12 +139,12 @@ impl UnitStep<'_> {
         }
         let counters = &mut self.made.stand.counters;
         match by {
-            Resolver::UatApprove => return self.advance(MoveCause::UatApproved),
-            Resolver::UatReject => return self.go_to(PilotPhase::Reassess, MoveCause::UatRejected),
-            Resolver::ForceClear if kind == BlockerKind::MergeConflict => {
+            BlockerResolver::UatApprove => return self.advance(MoveCause::UatApproved),
+            BlockerResolver::UatReject => return self.go_to(PilotPhase::Reassess, MoveCause::UatRejected),
+            BlockerResolver::ForceClear if kind == BlockerKind::MergeConflict => {
                 return self.go_to(PilotPhase::Reassess, MoveCause::MergeConflict);
             }
-            Resolver::Resume => {
+            BlockerResolver::Resume => {
                 // A person's word is worth another round of the same length.
                 if was_capped {
                     counters.extra_dispatches =
@@ -152,12 +152,12 @@ impl UnitStep<'_> {
                 }
                 (counters.failures, counters.idle_ends, counters.base_moves) = (0, 0, 0);
             }
-            Resolver::ForceClear
-            | Resolver::Revert
-            | Resolver::MergeResolve
-            | Resolver::GitHook
-            | Resolver::ReassessResolve
-            | Resolver::Auto => {}
+            BlockerResolver::ForceClear
+            | BlockerResolver::Revert
+            | BlockerResolver::MergeResolve
+            | BlockerResolver::GitHook
+            | BlockerResolver::ReassessResolve
+            | BlockerResolver::Auto => {}
         }
         let is_free = !self.made.stand.is_held() && self.made.stand.phase.has_worker();
         self.made.next = if is_free { NextTry::Soon } else { NextTry::None };
@@ -176,7 +176,7 @@ impl UnitStep<'_> {
             .into_iter()
             .partition(|blocker| blocker.kind == BlockerKind::UatPending);
         self.made.stand.blockers = blockers;
-        self.made.resolved.extend(void.into_iter().map(|blocker| (blocker, Resolver::Auto)));
+        self.made.resolved.extend(void.into_iter().map(|blocker| (blocker, BlockerResolver::Auto)));
         self.go_to(PilotPhase::Reassess, MoveCause::UpstreamAbandoned)
     }
 }

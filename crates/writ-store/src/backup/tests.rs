@@ -164,7 +164,7 @@ fn in_force(home: &TestHome) -> Vec<KeyId> {
     keys.filter(|key| key.revoked_at.is_none()).map(|key| key.id).collect()
 }
 
-/// Whoever has found a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
+/// The finder of a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
 #[test]
 fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
     let home = TestHome::new().with_session(1);

@@ -134,7 +134,7 @@ CREATE TABLE unit_counter (
     FOREIGN KEY (project, unit) REFERENCES unit (project, id) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
 
--- What holds a session up until somebody acts.
+-- What holds a session up until a person or the engine acts.
 CREATE TABLE pilot_blocker (
     id TEXT PRIMARY KEY,
     session TEXT NOT NULL REFERENCES pilot_session (id),

@@ -226,7 +226,7 @@ fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
     assert!(store.commit_blocking(Batch::synced(vec![erase])).is_err(), "its entry is kept");
     drop(store);
 
-    // Somebody who can write everything, without the old private key.
+    // A writer of everything, without the old private key.
     let exchanged = |by: &SigningKey| {
         let (dir, path) = rotated();
         drop(Store::open(&StoreConfig::new(&path), second.clone()).expect("follows"));

@@ -4,11 +4,11 @@ use rusqlite::{Connection, params};
 use writ_types::unit::Timestamp;
 
 use super::changes::require;
-use super::{MAX_TITLE_BYTES, RunEnd, UnitClaim, UnitKey, UnitTransition, cut};
+use super::{MAX_TITLE_BYTES, RunResult, RunStart, UnitKey, UnitTransition, cut};
 use crate::codec::{self, execute, int, query};
 use crate::error::{Conflict, StoreError};
 
-pub(super) fn claim(conn: &Connection, claim: &UnitClaim) -> Result<(), StoreError> {
+pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreError> {
     for text in [&claim.holder, &claim.host, &claim.workspace] {
         codec::check_bytes("name of a worker", text, MAX_TITLE_BYTES)?;
     }
@@ -140,7 +140,7 @@ pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<
     set_over(conn, key, true)
 }
 
-pub(super) fn end_run(conn: &Connection, end: &RunEnd) -> Result<(), StoreError> {
+pub(super) fn end_run(conn: &Connection, end: &RunResult) -> Result<(), StoreError> {
     // Written once, at the end: what was used until then is in the ledger.
     let changed = execute(
         conn,

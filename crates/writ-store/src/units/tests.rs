@@ -69,7 +69,7 @@ fn planned_home() -> TestHome {
 }
 
 fn claim(id: &str, fence: u64, n: u128, now: i64) -> UnitOp {
-    UnitOp::Claim(Box::new(UnitClaim {
+    UnitOp::Claim(Box::new(RunStart {
         key: key(id),
         fence,
         holder: "here#7".into(),
@@ -99,7 +99,7 @@ fn release(id: &str, fence: u64, status: &str, not_before: i64) -> UnitOp {
 }
 
 fn end(n: u128, outcome: &str) -> UnitOp {
-    UnitOp::EndRun(Box::new(RunEnd {
+    UnitOp::EndRun(Box::new(RunResult {
         run: run(n),
         outcome: outcome.into(),
         error_code: String::new(),
@@ -427,7 +427,7 @@ fn results_of_gates_are_stored_and_cut() {
     assert_eq!(gates[1], passed);
 }
 
-/// What holds a session up is open until somebody resolves it, by a name.
+/// What holds a session up is open until it is resolved, with the name of who did it.
 ///
 /// Rows: SF-033
 /// In part: SF-041 (the four events are stored; who raises them is not here)
