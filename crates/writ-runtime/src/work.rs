@@ -120,8 +120,12 @@ fn drive_soon(services: &Arc<Services>, driven: &Driven, item: ItemId) {
     });
 }
 
+/// The most changes by others that one look meets before it counts as failed: what conflicts with itself would go on for ever.
+const MAX_RACES: u32 = 64;
+
 /// Makes the moves of an item until it waits for something. What fails is tried again with the next look.
 async fn drive(services: &Arc<Services>, item: ItemId) {
+    let mut races = 0_u32;
     loop {
         if services.life.draining.is_cancelled() {
             return;
@@ -140,7 +144,10 @@ async fn drive(services: &Arc<Services>, item: ItemId) {
                 }
             }
             // Another task has changed the item since it was read: it is read again.
-            Err(EngineError::Store(StoreError::Conflict(conflict))) if is_race(&conflict) => {
+            Err(EngineError::Store(StoreError::Conflict(conflict)))
+                if is_race(&conflict) && races < MAX_RACES =>
+            {
+                races += 1;
                 tracing::debug!(%item, ?conflict, "a work item was changed meanwhile");
             }
             Err(error) => return note_failure(services, item, &error).await,
@@ -164,11 +171,7 @@ async fn note_failure(services: &Arc<Services>, item: ItemId, error: &EngineErro
 pub(crate) const fn is_race(conflict: &Conflict) -> bool {
     matches!(
         conflict,
-        Conflict::Missing { .. }
-            | Conflict::Exists { .. }
-            | Conflict::DuplicateMessage { .. }
-            | Conflict::Fence(_)
-            | Conflict::AskNotOpen(_)
+        Conflict::Missing { .. } | Conflict::Exists { .. } | Conflict::Fence(_) | Conflict::AskNotOpen(_)
     )
 }
 

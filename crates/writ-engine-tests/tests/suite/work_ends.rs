@@ -358,6 +358,45 @@ fn needs_userns_an_attempt_waits_for_an_answer_and_goes_on_with_it() {
     engine.end();
 }
 
+/// Two steps that wait for a person once each: the message that lets the first go on has not the name of the second's.
+#[test]
+fn needs_userns_each_of_two_steps_waits_for_an_answer_and_goes_on() {
+    let engine = TestEngine::new(ASK_WRITE, |_| {
+        |request: &ParsedRequest| match request.results().next() {
+            None if request.last_user_text().contains("was approved") => Reply::text("It is there."),
+            None if request.last_user_text().contains("two.txt") => write("two.txt", "done"),
+            None => write("one.txt", "done"),
+            Some(_) => Reply::text("I wait for the approval."),
+        }
+    });
+    let step = |name: &str, after: &str| {
+        format!(
+            "  - id: {name}\n    title: {name}\n    do: Write {name}.txt now\n    writes: [{name}.txt]\n{after}    verify:\n      - name: {name}\n        run: cat {name}.txt\n        expect: {{ contains: done }}\n"
+        )
+    };
+    let plan = format!(
+        "---\nid: both\ntype: project\ntitle: Two files\nsteps:\n{}{}---\n\n# What to do\n\nBoth.\n",
+        step("one", ""),
+        step("two", "    after: [one]\n")
+    );
+    engine.runtime.block_on(async {
+        let item = begin(&engine, &plan, None).await;
+        for _ in 0..2 {
+            let open = async || {
+                let open = engine.call("approvals.list", json!({})).await.expect("a list");
+                open["asks"].as_array().expect("a list").first().cloned()
+            };
+            let ask = until("a question", open).await;
+            let ask: AskId = ask["ask_id"].as_str().expect("an id").parse().expect("an ask");
+            engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        }
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        assert!(shown.steps.iter().all(|step| step.attempts.len() == 1), "one attempt at each");
+    });
+    engine.end();
+}
+
 /// The owner's pause of the session, and a limit of the day, are none of the item's: its attempt goes on afterwards.
 #[test]
 fn needs_userns_an_attempt_goes_on_after_its_owner_s_pause() {

@@ -319,7 +319,7 @@ impl CaseRouter {
         loads.get(agent).copied().unwrap_or(0)
     }
 
-    fn count_load(&self, ended: Option<&HolderRecord>, began: Option<&HolderRecord>) {
+    pub(super) fn count_load(&self, ended: Option<&HolderRecord>, began: Option<&HolderRecord>) {
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ended) = ended.filter(|holder| holder.key.is_some())
             && let Some(load) = loads.get_mut(&ended.name)

@@ -144,31 +144,40 @@ impl CaseRouter {
     }
 
     async fn resume_cases(&self) -> Result<(), CaseError> {
-        let state = &self.0;
         self.prune_ended().await?;
-        let mut after = None;
+        // All are counted before one is placed: an agent takes no more than it may, whatever the order of the cases is.
+        for id in self.restore_cases().await? {
+            let mut live = self.locked(id).await?;
+            // Its process ended with the router before, or has no pipe to its router.
+            if live.machine.key().is_some() {
+                self.lose_case(&mut live, LossCause::Restart, "the router started again").await?;
+            } else {
+                self.place_case(&mut live).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up the open cases with their holders. Returns their ids.
+    async fn restore_cases(&self) -> Result<Vec<SessionId>, CaseError> {
+        let state = &self.0;
+        let (mut after, mut restored) = (None, Vec::new());
         loop {
             let page = state.keys.store().open_fleet_cases(after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { return Ok(restored) };
             after = Some(last.id);
             for row in page {
                 let id = row.id;
                 // The last row is the holder, if it has no end.
                 let last = state.keys.store().fleet_holders(id).await?.pop();
                 match LiveCase::restore_case(row, last) {
-                    Ok(live) => self.keep_case(live),
-                    // The others go on; the row stays as it is for a person to see.
-                    Err(error) => {
-                        tracing::error!(%error, "a case cannot be taken up");
-                        continue;
+                    Ok(live) => {
+                        self.count_load(None, live.holder.as_ref());
+                        self.keep_case(live);
+                        restored.push(id);
                     }
-                };
-                let mut live = self.locked(id).await?;
-                // Its process ended with the router before, or has no pipe to its router.
-                if live.machine.key().is_some() {
-                    self.lose_case(&mut live, LossCause::Restart, "the router started again").await?;
-                } else {
-                    self.place_case(&mut live).await?;
+                    // The others go on; the row stays as it is for a person to see.
+                    Err(error) => tracing::error!(%error, "a case cannot be taken up"),
                 }
             }
         }

@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use writ_fleet::cases::config::UNKNOWN_WAIT;
 use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+use writ_fleet::cases::router::CaseRouter;
 use writ_fleet::cases::status::live_status;
 use writ_policy::keys::KeyToken;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
@@ -115,4 +116,39 @@ async fn a_person_holds_a_case_across_restarts_and_the_queue_stays() {
         status.iter().map(|one| (one.case, one.state.as_str(), one.holder.as_deref())).collect();
     assert_eq!(found, [(taken, "held by a person", Some("owner")), (queued, "queued", None)]);
     assert_eq!(fleet.access(taken).await.intervals.len(), 1);
+}
+
+async fn holding(router: &CaseRouter) -> Vec<String> {
+    let status = live_status(router).await.expect("reads");
+    let held = status.iter().filter(|one| one.state == "held").filter_map(|one| one.holder.clone());
+    let mut held: Vec<String> = held.collect();
+    held.sort();
+    held
+}
+
+/// After a restart an agent has no more cases than it may: those that it holds are counted before one is placed.
+#[tokio::test]
+async fn an_agent_takes_no_more_cases_than_it_may_after_a_restart() {
+    let fleet = Fleet::new().await;
+    let agents = |fleet: &Fleet| {
+        ["one", "two"].map(|name| {
+            let mut agent = fleet.agent(name, 500, &["-"]);
+            agent.max_cases = 1;
+            agent
+        })
+    };
+    let router = fleet.start_with(agents(&fleet).into(), &[], Arc::new(Quiet)).await;
+    for name in ["order 17", "order 18", "order 19"] {
+        let mut case = refund_case("hello");
+        case.names.case = name.into();
+        router.open_case(case).await.expect("opens");
+        // Ids of one moment have no order.
+        fleet.hand.go_on(std::time::Duration::from_secs(1));
+    }
+    assert_eq!(holding(&router).await, ["one", "two"]);
+    drop(router);
+    let fleet = fleet.restarted().await;
+    let router = fleet.start_with(agents(&fleet).into(), &[], Arc::new(Quiet)).await;
+    router.look_after_cases().await;
+    assert_eq!(holding(&router).await, ["one", "two"]);
 }

@@ -223,7 +223,9 @@ pub(super) async fn go_on(
         let _ = writeln!(text, "You ended with: {}", cut(&held.said, attempt::MAX_SAID_CHARS));
     }
     text.push_str(&outcomes(services, course, held).await?);
-    let client_id = format!("{}/{}/{}/{}", course.item.id, held.step, held.n, held.holds);
+    let (round, holds) = (course.item.round, held.holds);
+    // Never the name of a message that begins an attempt: both are numbers of the same item.
+    let client_id = format!("{}/{round}/{}/{}/hold{holds}", course.item.id, held.step, held.n);
     let (item, step, n) = (course.item.id, held.step, held.n);
     let about = (step, Taint::External, format!("attempt {n} goes on"));
     attempt::send(services, course, about, (text, client_id), |message| WorkOp::GoOn {
