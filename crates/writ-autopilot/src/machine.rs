@@ -71,7 +71,7 @@ pub enum ReviewVerdict {
 
 /// The result of a try to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MergeResult {
+pub enum UnitMergeResult {
     /// The target holds the commits, and the merged tree has passed its checks.
     Merged,
     /// Both sides change the same place.
@@ -94,7 +94,7 @@ pub enum UnitEvent {
     /// The review has its verdict.
     Review(ReviewVerdict),
     /// A merge was tried.
-    Merge(MergeResult),
+    Merge(UnitMergeResult),
     /// The decision of a reassessment.
     Reassess(ReassessDecision),
     /// The supervisor ends the attempt.

@@ -25,7 +25,7 @@ pub const DELETED_AT: &str = "deleted_at";
 /// The key of a session's metadata that says when its content was erased.
 pub const ERASED_AT: &str = "erased_at";
 
-/// The key of a session's metadata that says when the erasure of its content was last gone on with.
+/// The key of a session's metadata that says when the erasure of its content was last continued.
 pub const ERASING_AT: &str = "erasing_at";
 
 /// The key of a session's metadata with the rows of its history that its owner has pinned.

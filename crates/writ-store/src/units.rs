@@ -1,7 +1,7 @@
 //! The autopilot's sessions and units: the tree of a project's work, claims with fences, runs, and what holds them up.
 //!
 //! The store knows no order of phases: it compares what the caller has read. A change of a unit that is worked on carries the
-//! fence of its claim, so that a worker whose claim has ended changes nothing more.
+//! fence of its claim, so that a worker changes nothing after its claim has ended.
 
 mod changes;
 mod claims;
@@ -216,7 +216,7 @@ pub struct TransitionRow {
 
 /// The end of a run, with what it has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunResult {
+pub struct UnitRunEnd {
     /// The run.
     pub run: UnitRunId,
     /// Its outcome, in the words of SF-049.
@@ -251,7 +251,7 @@ pub struct RunRow {
     /// When it began.
     pub started_at: Timestamp,
     /// Its end, once it has ended.
-    pub end: Option<RunResult>,
+    pub end: Option<UnitRunEnd>,
 }
 
 /// The result of a gate.
@@ -375,7 +375,7 @@ pub enum UnitOp {
         at: Timestamp,
     },
     /// Ends a run. Conflict if it has ended.
-    EndRun(Box<RunResult>),
+    EndRun(Box<UnitRunEnd>),
     /// Stores the result of a gate.
     RecordGate(Box<GateRow>),
     /// Sets a counter of a unit. Conflict unless it has this fence.

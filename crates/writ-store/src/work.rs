@@ -133,7 +133,7 @@ pub struct WorkAttempt {
     pub trace: String,
     /// What the checks have shown, as JSON; empty before, and where it was not read.
     pub evidence: String,
-    /// Set while it waits for something outside, to be gone on with.
+    /// Set while it waits for something outside, and then goes on.
     pub is_held: bool,
     /// The number of times that it was held.
     pub holds: u32,

@@ -1,6 +1,6 @@
 //! Results that a phase ends by: gates, reviews, merges, decisions, and a person's answers.
 
-use super::{MachineError, MergeResult, NextTry, ReviewVerdict, UnitStep};
+use super::{MachineError, NextTry, ReviewVerdict, UnitMergeResult, UnitStep};
 use crate::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
 use crate::check::ScriptVerdict;
 use crate::phase::{MoveCause, PilotPhase};
@@ -73,21 +73,21 @@ impl UnitStep<'_> {
         Ok(())
     }
 
-    pub(super) fn judge_merge(&mut self, result: MergeResult) -> Result<(), MachineError> {
+    pub(super) fn judge_merge(&mut self, result: UnitMergeResult) -> Result<(), MachineError> {
         match result {
-            MergeResult::Merged => self.advance(MoveCause::Advance),
-            MergeResult::ChecksFailed => self.go_to(PilotPhase::Reassess, MoveCause::MergedChecksFailed),
-            MergeResult::Conflict if self.limits.reassess_conflicts => {
+            UnitMergeResult::Merged => self.advance(MoveCause::Advance),
+            UnitMergeResult::ChecksFailed => self.go_to(PilotPhase::Reassess, MoveCause::MergedChecksFailed),
+            UnitMergeResult::Conflict if self.limits.reassess_conflicts => {
                 self.go_to(PilotPhase::Reassess, MoveCause::MergeConflict)
             }
-            MergeResult::Conflict => {
+            UnitMergeResult::Conflict => {
                 // The phase stays: a resolution by hand goes on from here.
                 self.made.stand.status = PhaseStatus::Pending;
                 self.open(Blocker::of_kind(BlockerKind::MergeConflict));
                 self.made.pauses_loop = true;
                 Ok(())
             }
-            MergeResult::BaseMoved => {
+            UnitMergeResult::BaseMoved => {
                 // Another merge was faster: the next try checks the new target.
                 let moves = &mut self.made.stand.counters.base_moves;
                 *moves += 1;

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(lost(&home, &forget(1)), None);
     }
 
-    /// What counts is which of them the ledger has first, whatever the clock said.
+    /// What counts is which of them the ledger has first, and not the clock.
     #[test]
     fn a_question_knows_of_what_was_begun_before_it() {
         let home = TestHome::new().with_session(1);

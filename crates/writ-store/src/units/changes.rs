@@ -127,7 +127,7 @@ fn place_of(id: &str) -> Option<(&'static str, Option<String>)> {
     match (kind, numbers.as_slice()) {
         ("milestone", [("m", _)]) => Some(("milestone", None)),
         ("slice", [("m", m), ("s", _)]) => Some(("slice", Some(format!("milestone/m{m}")))),
-        // No slice has these numbers: such a task was asked for by itself.
+        // No slice has these numbers: such a task has no plan around it.
         ("task", [("m", "0"), ("s", "0"), ("t", _)]) => Some(("task", None)),
         ("task", [("m", m), ("s", s), ("t", _)]) => Some(("task", Some(format!("slice/m{m}/s{s}")))),
         _ => None,

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use writ_types::unit::Timestamp;
 
 use super::changes::require;
-use super::{MAX_TITLE_BYTES, RunResult, RunStart, UnitKey, UnitTransition, cut};
+use super::{MAX_TITLE_BYTES, RunStart, UnitKey, UnitRunEnd, UnitTransition, cut};
 use crate::codec::{self, execute, int, query};
 use crate::error::{Conflict, StoreError};
 
@@ -128,7 +128,7 @@ pub(super) fn release(
 }
 
 pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<(), StoreError> {
-    // The fence grows, so that a worker that has not heard of it yet writes nothing more.
+    // The fence grows, so that a worker that has not noticed yet can write nothing.
     let changed = execute(
         conn,
         "UPDATE unit SET claim_holder = NULL, claim_until = NULL, phase_status = 'canceled', fence = fence + 1,
@@ -140,7 +140,7 @@ pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<
     set_over(conn, key, true)
 }
 
-pub(super) fn end_run(conn: &Connection, end: &RunResult) -> Result<(), StoreError> {
+pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {
     // Written once, at the end: what was used until then is in the ledger.
     let changed = execute(
         conn,

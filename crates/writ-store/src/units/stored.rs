@@ -5,8 +5,8 @@ use writ_types::id::PilotId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use super::{
-    GateRow, MAX_READY, PilotBlocker, PilotSession, RunResult, RunRow, TransitionRow, UnitKey, UnitLine,
-    UnitRow,
+    GateRow, MAX_READY, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitKey, UnitLine, UnitRow,
+    UnitRunEnd,
 };
 use crate::codec::{self, get_time, get_uint, query, query_one};
 use crate::error::StoreError;
@@ -74,7 +74,7 @@ fn decode_unit(row: &Row<'_>) -> Result<UnitRow, StoreError> {
 fn decode_run(row: &Row<'_>) -> Result<RunRow, StoreError> {
     let run = codec::parse("run id", &row.get::<_, String>("id")?)?;
     let end = match row.get::<_, Option<i64>>("ended_at")? {
-        Some(at) => Some(RunResult {
+        Some(at) => Some(UnitRunEnd {
             run,
             outcome: row.get("outcome")?,
             error_code: row.get("error_code")?,

@@ -99,7 +99,7 @@ fn release(id: &str, fence: u64, status: &str, not_before: i64) -> UnitOp {
 }
 
 fn end(n: u128, outcome: &str) -> UnitOp {
-    UnitOp::EndRun(Box::new(RunResult {
+    UnitOp::EndRun(Box::new(UnitRunEnd {
         run: run(n),
         outcome: outcome.into(),
         error_code: String::new(),

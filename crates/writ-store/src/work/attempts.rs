@@ -1,4 +1,4 @@
-//! The attempts at steps: begun, ended, held, gone on with, and judged.
+//! The attempts at steps: begun, ended, held, continued, and judged.
 
 use rusqlite::{Connection, params};
 use writ_types::api::work::StepState;
