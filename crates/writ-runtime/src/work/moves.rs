@@ -9,7 +9,7 @@ use writ_store::error::StoreError;
 use writ_store::jobs::JobOp;
 use writ_store::queue::QueuedMessage;
 use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _, WorkReads as _};
-use writ_store::work::{ItemMove, WorkOp};
+use writ_store::work::WorkOp;
 use writ_types::api::work::WorkState;
 use writ_types::error::Exit;
 use writ_types::work::WorkKind;
@@ -21,7 +21,7 @@ use crate::error::{EngineError, WorkError};
 use crate::profile::PLANNER;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::change_state;
 
 /// The reason with which a card, a message or a child ends together with its item.
 const ENDED: &str = "its work item does not go on";
@@ -88,17 +88,7 @@ async fn change(
         state: item.state.name().to_owned(),
         wanted: event_name(event),
     })?;
-    let mut ops = vec![
-        worked(&services.journal, item, "", state.name(), why),
-        Op::Work(WorkOp::Move(ItemMove {
-            item: item.id,
-            version: item.version,
-            state,
-            is_active: !state.is_over(),
-            reason: why.to_owned(),
-            at: services.journal.clock.now(),
-        })),
-    ];
+    let mut ops = change_state(&services.journal, item, state, why);
     let mut text = why.to_owned();
     if ends(state) {
         // What was tried is shown with its evidence, which other looks leave out.
