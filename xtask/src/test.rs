@@ -272,7 +272,7 @@ mod tests {
     /// One failed test or lint closes the gate; that it is open, is what its run says.
     ///
     /// Rows: SIL-304 SIL-305 (one failure closes the gate) SCL-172 (that whatever is left out fails the gate)
-    /// Rows: SCL-197
+    /// Rows: SCL-197 (in part: the gate closes)
     #[test]
     fn one_failure_closes_the_gate_that_continuous_integration_passes() {
         let mut total = Count::default();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use writ_store::batch::Op;
-use writ_store::work::WorkItem;
+use writ_store::work::{ItemMove, WorkItem, WorkOp};
+use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
 use writ_types::id::ItemId;
 
@@ -110,4 +111,17 @@ pub(crate) fn worked(journal: &Journal, item: &WorkItem, step: &str, state: &str
     let (step, state) = (step.to_owned(), state.to_owned());
     let fact = Fact::Worked { item: item.id, step, state, reason };
     journal.entry(item.session, None, fact)
+}
+
+/// The change of an item's state, as it was read, with the entry about it.
+pub(crate) fn change_state(journal: &Journal, item: &WorkItem, state: WorkState, why: &str) -> Vec<Op> {
+    let change = ItemMove {
+        item: item.id,
+        version: item.version,
+        state,
+        is_active: !state.is_over(),
+        reason: why.to_owned(),
+        at: journal.clock.now(),
+    };
+    vec![worked(journal, item, "", state.name(), why), Op::Work(WorkOp::Move(change))]
 }

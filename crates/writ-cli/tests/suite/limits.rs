@@ -104,7 +104,7 @@ fn an_input_gate_blocks_with_4_and_its_reason_before_any_model_is_asked() {
     assert!(verdicts.contains(&("no-keys".into(), "block".into())), "{verdicts:?}");
 }
 
-/// Rows: SIL-295
+/// Rows: SIL-295 (in part: the sum over turns)
 #[test]
 fn gates_of_both_ends_run_in_every_turn() {
     let bench = Bench::new("openai", calls(Vec::new(), "Fine."));

@@ -176,7 +176,7 @@ impl Shop {
 
 /// Keys of the commands pass, the engine's revocation counts with the next request, and what was counted survives kill -9.
 ///
-/// Rows: SLO-047 SLO-026 SLO-062
+/// Rows: SLO-047 (in part: through the proxy) SLO-026 SLO-062 (in part: through the proxy)
 #[test]
 fn keys_of_the_home_reach_the_shop_through_the_proxy() {
     let shop = Shop::new();

@@ -276,7 +276,7 @@ fn needs_userns_an_agent_in_shell_reaches_both_names_and_what_it_is_refused_is_r
     assert!(no_key_in(&done.stdout) && no_key_in(&done.stderr));
 }
 
-/// Rows: SLO-033 SLO-009
+/// Rows: SLO-033 (in part: the modes) SLO-009
 #[test]
 fn a_key_that_others_can_read_or_that_is_not_there_makes_the_start_fail() {
     let place = Place::new();

@@ -462,7 +462,7 @@ async fn until(engine: &TestEngine, item: &str, state: WorkState) {
 /// A step that is stuck has the planner asked once; the next attempt reads the guidance, and the item goes on.
 ///
 /// Rows: SIL-176
-/// In part: SIL-219 SIL-223 (with an answer in time)
+/// Rows: SIL-219 (in part: with an answer in time) SIL-223 (in part: with an answer in time)
 #[test]
 fn needs_userns_guidance_of_the_planner_mends_a_step_that_is_stuck() {
     let seen = Seen::default();
@@ -552,7 +552,7 @@ fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
 
 /// Without guidance after 90 s, and not before, the wait ends: another plan is asked for, by a planner that is free for it.
 ///
-/// In part: SIL-223 (without an answer)
+/// Rows: SIL-223 (in part: without an answer)
 #[test]
 fn needs_userns_the_wait_for_guidance_ends_after_90_seconds() {
     let seen = Seen::default();
@@ -593,7 +593,7 @@ fn needs_userns_the_wait_for_guidance_ends_after_90_seconds() {
 /// A planner's plan is run after its one approval, and its end is in the conversation that it comes from: for the person as
 /// news, for the agent as a note.
 ///
-/// In part: SIL-031 SIL-065 (approved, run, and reported)
+/// Rows: SIL-031 (in part: approved, run, and reported) SIL-065 (in part: approved, run, and reported)
 #[test]
 fn needs_userns_an_approved_plan_runs_and_its_end_is_in_the_conversation() {
     let seen = Seen::default();
@@ -655,7 +655,7 @@ fn needs_userns_an_approved_plan_runs_and_its_end_is_in_the_conversation() {
 /// Guidance is a message of the queue and the wait a time in the store: an engine that ends meanwhile asks nothing twice and
 /// forgets nothing.
 ///
-/// In part: SIL-213 SIL-223 (over a restart)
+/// Rows: SIL-213 (in part: over a restart) SIL-223 (in part: over a restart)
 #[test]
 fn needs_userns_a_restart_forgets_neither_the_question_nor_its_answer() {
     let (seen, gate) = (Seen::default(), ReplyGate::new());

@@ -340,7 +340,7 @@ fn a_call_that_cannot_be_recorded_is_not_made() {
     fleet.end();
 }
 
-/// Rows: SLO-067
+/// Rows: SLO-067 (in part: a key that is revoked between two requests of models)
 #[test]
 fn keys_that_are_revoked_between_two_requests_refuse_the_second() {
     let fleet = Fleet::new(|_: &ParsedRequest| Reply::text("Hello."));

@@ -78,7 +78,7 @@ async fn a_case_is_assigned_with_a_fresh_key_that_names_no_one() {
     assert!(!ledger.contains(&text) && !ledger.contains("Ada Real"), "{ledger}");
 }
 
-/// Rows: SLO-008 SLO-049 SLO-057
+/// Rows: SLO-008 (in part: refused) SLO-049 SLO-057 (in part: refused)
 #[tokio::test]
 async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_recorded() {
     let fleet = Fleet::new().await;
@@ -404,7 +404,7 @@ async fn a_line_of_a_revoked_agent_does_not_move_the_next_holder() {
     assert!(!changes(&fleet).await.contains(&CaseChange::Escalated));
 }
 
-/// Rows: SLO-046 SLO-048 SLO-060
+/// Rows: SLO-046 (in part: the key) SLO-048 (in part: by a rule) SLO-060
 #[tokio::test]
 async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence() {
     let fleet = Fleet::new().await;
@@ -505,7 +505,7 @@ async fn closing_a_case_revokes_its_key_at_once_and_tells_the_proxy() {
     assert!(!fleet.keys.store().fleet_case(id).await.expect("reads").expect("known").is_open);
 }
 
-/// Rows: SLO-048 SLO-053
+/// Rows: SLO-048 (in part: people) SLO-053 (in part: people)
 #[tokio::test]
 async fn people_answer_take_over_approve_and_hand_back() {
     let fleet = Fleet::new().await;
@@ -528,7 +528,7 @@ async fn people_answer_take_over_approve_and_hand_back() {
     assert_eq!((names, access.contradictions.len()), (vec!["refund-agent", "owner", "chief", "owner"], 0));
 }
 
-/// Rows: SLO-015 (in part: who may open) SLO-041
+/// Rows: SLO-015 (in part: who may open) SLO-041 (in part: the routes)
 #[tokio::test]
 async fn requests_are_answered_by_who_asks_and_malformed_ones_by_what_is_wrong() {
     let fleet = Fleet::new().await;

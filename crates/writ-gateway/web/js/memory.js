@@ -19,16 +19,20 @@ export class Memory {
   #timer = null;
   /** Counts the readings, so that an old answer does not overtake a new one. */
   #readings = 0;
+  /** The note about the memory that was put aside last: it stands, whatever is read meanwhile, until other words are searched. */
+  #aside = "";
 
   /** `changed` is called when the number of memories that wait has changed. */
   constructor(changed) {
     this.#changed = changed;
     byId("memory-form").addEventListener("submit", (event) => {
       event.preventDefault();
+      this.#aside = "";
       this.show();
     });
     byId("memory-text").addEventListener("input", () => {
       clearTimeout(this.#timer);
+      this.#aside = "";
       this.#timer = setTimeout(() => this.show(), SEARCH_REST);
     });
   }
@@ -103,7 +107,7 @@ export class Memory {
     }
     if (reading !== this.#readings || (this.#editing && !anew)) return;
     byId("memory-size").textContent = plural(found.hits.length, "memory", "memories");
-    byId("memory-note").textContent = found.note ?? (found.hits.length > 0 ? "" : words === "" ? "Nothing is remembered yet." : "Nothing fits these words.");
+    byId("memory-note").textContent = this.#aside || found.note || (found.hits.length > 0 ? "" : words === "" ? "Nothing is remembered yet." : "Nothing fits these words.");
     byId("memory-list").replaceChildren(...found.hits.map((memory) => this.#row(memory)));
   }
 
@@ -141,8 +145,8 @@ export class Memory {
   async #forget(memory, problem) {
     try {
       await request("/api/v1/memory/set-aside", { method: "POST", body: { id: memory.id } });
+      this.#aside = `"${oneLine(memory.text, 80)}" is put aside and not found any more. In a terminal, \u201cwrit memory undo\u201d brings it back and \u201cwrit memory forget ${memory.id}\u201d erases it.`;
       await this.show();
-      byId("memory-note").textContent = `"${oneLine(memory.text, 80)}" is put aside and not found any more. In a terminal, \u201cwrit memory undo\u201d brings it back and \u201cwrit memory forget ${memory.id}\u201d erases it.`;
       announce("It is forgotten");
     } catch (error) {
       problem.textContent = said(error);

@@ -186,7 +186,7 @@ async fn each_name_leads_to_its_server_with_the_agents_keys_in_place_of_forged_o
     }
 }
 
-/// Rows: SLO-038 SLO-039
+/// Rows: SLO-038 SLO-039 (in part: other names and tunnels)
 #[tokio::test]
 async fn other_names_tunnels_and_what_is_no_request_are_refused_and_counted() {
     let mut stage = Stage::new(ForwardLimits::default());

@@ -12,7 +12,7 @@ use crate::bed::{Bed, error_of, refund_agent, request};
 
 /// One key is worth nothing, in either place, and each try is in the ledger with its own reason.
 ///
-/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-055 SLO-058 SLO-027
+/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-055 (in part: refusals) SLO-058 SLO-027 (in part: refusals)
 #[tokio::test]
 async fn both_keys_are_needed_for_everything() {
     let bed = Bed::new().await;
@@ -47,7 +47,7 @@ async fn both_keys_are_needed_for_everything() {
 
 /// A key that was changed, cut, signed elsewhere or moved proves nothing, each with its reason.
 ///
-/// Rows: SLO-043 SLO-044 SLO-045 SLO-058
+/// Rows: SLO-043 (in part: the signature) SLO-044 (in part: the signature) SLO-045 (in part: 401) SLO-058
 #[tokio::test]
 async fn what_is_not_signed_here_is_refused_with_its_reason() {
     let bed = Bed::new().await;
@@ -90,7 +90,7 @@ async fn what_is_not_signed_here_is_refused_with_its_reason() {
 
 /// A task key is good for half an hour, to the second; a base key to its end.
 ///
-/// Rows: SLO-016 SLO-005 SLO-043 SLO-044
+/// Rows: SLO-016 (in part: the half hour) SLO-005 SLO-043 (in part: the end) SLO-044 (in part: the end)
 #[tokio::test]
 async fn keys_end_when_they_say() {
     let bed = Bed::new().await;
@@ -167,7 +167,7 @@ async fn what_the_engine_revokes_counts_at_once() {
 
 /// What a base key does not name is refused, for every customer; what it names is done for each.
 ///
-/// Rows: SLO-004 SLO-012 SLO-024 SLO-008 SLO-062
+/// Rows: SLO-004 SLO-012 SLO-024 SLO-008 (in part: an operation beyond the key) SLO-062 (in part: through the proxy)
 #[tokio::test]
 async fn a_base_key_says_what_is_done_and_a_task_key_for_whom() {
     let bed = Bed::new().await;
@@ -194,7 +194,7 @@ async fn a_base_key_says_what_is_done_and_a_task_key_for_whom() {
 
 /// The case of the key is the only one that is reached, whatever a request names.
 ///
-/// Rows: SLO-013 SLO-017 SLO-019 SLO-025 SLO-044
+/// Rows: SLO-013 SLO-017 (in part: another customer) SLO-019 SLO-025 SLO-044 (in part: the scope)
 #[tokio::test]
 async fn another_customer_and_a_raw_number_are_refused() {
     let bed = Bed::new().await;
@@ -262,7 +262,7 @@ async fn copied_keys_are_refused_from_another_user() {
 
 /// Each decision names the agent, the hashes of both keys, the operation, and the tokens of what it reaches.
 ///
-/// Rows: SLO-055 SLO-027
+/// Rows: SLO-055 SLO-027 (in part: what an entry names)
 #[tokio::test]
 async fn each_request_has_one_decision_with_all_four() {
     let bed = Bed::new().await;

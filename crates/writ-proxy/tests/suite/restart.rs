@@ -57,7 +57,7 @@ async fn tokens_survive_a_restart() {
 
 /// Without the ledger nothing is performed, and nothing is read.
 ///
-/// Rows: SLO-027
+/// Rows: SLO-027 (in part: no ledger, no request)
 #[tokio::test]
 async fn without_the_ledger_nothing_is_performed() {
     let bed = Bed::new().await;

@@ -8,7 +8,7 @@ use writ_plan::machine::{MAX_CONSULTATIONS, WorkEvent, next_state};
 use writ_plan::read::read_plan;
 use writ_store::batch::Op;
 use writ_store::reads::WorkReads as _;
-use writ_store::work::{ItemMove, NewCourse, WholeItem, WorkItem, WorkOp, WorkStepRow};
+use writ_store::work::{NewCourse, WholeItem, WorkItem, WorkOp, WorkStepRow};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::id::{ItemId, SessionId};
 use writ_types::taint::{Label, Taint};
@@ -20,7 +20,7 @@ use crate::error::EngineError;
 use crate::proposals::read_document;
 use crate::proposals::steps::{check_names, planned_steps, step_rows};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::change_state;
 
 /// The longest wait for guidance (SIL-223).
 pub(crate) const GUIDANCE_WAIT: Duration = Duration::from_secs(90);
@@ -94,17 +94,7 @@ pub(crate) async fn answer_ops(
 /// The change of an item's state with its entry, and what belongs to it.
 fn moved(services: &Services, item: &WorkItem, (event, why): (WorkEvent, &str), more: Vec<Op>) -> Vec<Op> {
     let Some(state) = next_state(item.state, event) else { return Vec::new() };
-    let mut ops = vec![
-        worked(&services.journal, item, "", state.name(), why),
-        Op::Work(WorkOp::Move(ItemMove {
-            item: item.id,
-            version: item.version,
-            state,
-            is_active: !state.is_over(),
-            reason: why.to_owned(),
-            at: services.journal.clock.now(),
-        })),
-    ];
+    let mut ops = change_state(&services.journal, item, state, why);
     ops.extend(more);
     ops
 }

@@ -7,8 +7,9 @@ use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::jobs::JobOp;
+use writ_store::queue::QueuedMessage;
 use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _, WorkReads as _};
-use writ_store::work::{ItemMove, WorkOp};
+use writ_store::work::WorkOp;
 use writ_types::api::work::WorkState;
 use writ_types::error::Exit;
 use writ_types::work::WorkKind;
@@ -17,9 +18,10 @@ use super::{ItemCourse, goal, report};
 use crate::asks::tell;
 use crate::closing;
 use crate::error::{EngineError, WorkError};
+use crate::profile::PLANNER;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::change_state;
 
 /// The reason with which a card, a message or a child ends together with its item.
 const ENDED: &str = "its work item does not go on";
@@ -49,7 +51,7 @@ pub(crate) async fn move_on(
         }
     }
     if ends(state) {
-        ops.extend(end_messages(services, course).await?);
+        ops.extend(end_messages(services, course, |_| true).await?);
     }
     commit_news(services, &course.item, Batch::synced(ops)).await?;
     for child in children {
@@ -86,17 +88,7 @@ async fn change(
         state: item.state.name().to_owned(),
         wanted: event_name(event),
     })?;
-    let mut ops = vec![
-        worked(&services.journal, item, "", state.name(), why),
-        Op::Work(WorkOp::Move(ItemMove {
-            item: item.id,
-            version: item.version,
-            state,
-            is_active: !state.is_over(),
-            reason: why.to_owned(),
-            at: services.journal.clock.now(),
-        })),
-    ];
+    let mut ops = change_state(&services.journal, item, state, why);
     let mut text = why.to_owned();
     if ends(state) {
         // What was tried is shown with its evidence, which other looks leave out.
@@ -141,10 +133,14 @@ async fn end_consent(services: &Services, course: &ItemCourse) -> Result<Vec<Op>
     Ok(ops)
 }
 
-/// Takes the messages back that wait in an item's session. What is leased is ended by its turn.
-async fn end_messages(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
+/// Takes those of the messages back that wait in an item's session. What is leased is ended by its turn.
+async fn end_messages(
+    services: &Services,
+    course: &ItemCourse,
+    ends: impl Fn(&QueuedMessage) -> bool,
+) -> Result<Vec<Op>, EngineError> {
     let mut ops = Vec::new();
-    for message in closing::waiting_messages(services, &course.session).await? {
+    for message in closing::waiting_messages(services, &course.session).await?.into_iter().filter(ends) {
         let (message, at) = (message.record.message, services.journal.clock.now());
         let said = String::new();
         ops.push(Op::EndMessage { message, fence: None, error: ENDED.to_owned() });
@@ -153,13 +149,13 @@ async fn end_messages(services: &Services, course: &ItemCourse) -> Result<Vec<Op
     Ok(ops)
 }
 
-/// Takes the messages back that wait for an item that does not go on, each in a commit of its own.
+/// Takes the questions to the planner back that wait, each in a commit of its own. The steps beside them go on.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written.
 pub(super) async fn stop_waiting(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
-    for pair in end_messages(services, course).await?.chunks(2) {
+    for pair in end_messages(services, course, |message| message.consumer == PLANNER).await?.chunks(2) {
         match services.journal.store.commit(Batch::relaxed(pair.to_vec())).await {
             // It was leased in between: its turn ends without our help.
             Ok(_) | Err(StoreError::Conflict(_)) => {}

@@ -116,7 +116,7 @@ mod tests {
         judge_profile(order, enabled, || list.map(str::to_owned)).map_err(|why| why.to_string())
     }
 
-    /// Rows: SLO-036
+    /// Rows: SLO-036 (in part: a profile that is not there)
     #[test]
     fn a_profile_that_cannot_be_seen_is_an_error_where_it_is_required_and_named_where_it_is_wanted() {
         let unreadable = || Err(io::ErrorKind::PermissionDenied.into());

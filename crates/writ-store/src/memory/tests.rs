@@ -37,7 +37,7 @@ fn words_are_found_by_stem_and_ranked() {
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
-/// Rows: SIL-091
+/// Rows: SIL-091 (in part: the rows of one session)
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {
     let home = TestHome::new().with_session(1).with_session(2);
