@@ -54,6 +54,8 @@ mod files;
 
 mod fleet;
 
+mod pilot;
+
 mod gates;
 
 mod issued;
@@ -246,6 +248,12 @@ async fn dispatch_call(
         Call::FleetTake(case) => answer!(FleetTake, fleet::take_case(services, who, case)),
         Call::FleetAnswer(said) => answer!(FleetAnswer, fleet::answer_guest(services, who, said)),
         Call::FleetBack(back) => answer!(FleetBack, fleet::return_case(services, who, back)),
+        Call::PilotPlan(goal) => answer!(PilotPlan, pilot::plan_goal(services, goal)),
+        Call::PilotShow(project) => answer!(PilotShow, pilot::show_status(services, project)),
+        Call::PilotUnit(unit) => answer!(PilotUnit, pilot::show_unit(services, unit)),
+        Call::PilotRun(project) => answer!(PilotRun, pilot::run_project(services, project)),
+        Call::PilotPause(project) => answer!(PilotPause, pilot::pause_project(services, project)),
+        Call::PilotOrder(order) => answer!(PilotOrder, pilot::obey_order(services, who, order)),
         Call::FleetClose(end) => answer!(FleetClose, fleet::close_case(services, who, end)),
         Call::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
         Call::FilesAdd(file) => answer!(FilesAdd, files::add_file(services, file)),

@@ -25,6 +25,7 @@ use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 use crate::model::experience;
 pub use crate::perform::send::SentFile;
+use crate::pilot_desk::PilotDesk;
 use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
@@ -120,6 +121,11 @@ impl Engine {
     /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
     pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
         let _ = self.services.life.fleet.set(desk);
+    }
+
+    /// Hands in the autopilot, so that people reach it through the engine's methods. The first one stays.
+    pub fn open_autopilot(&self, desk: Arc<dyn PilotDesk>) {
+        let _ = self.services.life.autopilot.set(desk);
     }
 
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.

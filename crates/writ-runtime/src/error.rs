@@ -178,6 +178,12 @@ pub enum EngineError {
     /// The case router refused.
     #[error("{}", .0.inside)]
     Fleet(Box<Report>),
+    /// There is no autopilot in this engine.
+    #[error("this engine has no autopilot")]
+    NoAutopilot,
+    /// The autopilot refuses, or has failed.
+    #[error("{}", .0.inside)]
+    Autopilot(Box<Report>),
     /// The engine is stopping.
     #[error("the engine is stopping")]
     Stopping,
@@ -254,7 +260,8 @@ impl ToReport for EngineError {
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
             Self::Server(report) | Self::Context(report) | Self::Model(report) => report.as_ref().clone(),
-            Self::Channel(report) | Self::Fleet(report) => report.as_ref().clone(),
+            Self::Channel(report) | Self::Fleet(report) | Self::Autopilot(report) => report.as_ref().clone(),
+            Self::NoAutopilot => told(Exit::Usage, "pilot.none", "start the engine with `writ start`"),
             Self::NoFleet => told(Exit::Usage, "fleet.none", "set `[fleet] cases = true` in config.toml"),
             Self::NoModel => no_model(self.to_string()),
             Self::Stopping => told(Exit::Blocked, "engine.stopping", "try again in a moment"),

@@ -20,9 +20,11 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod fleet;
+
 pub mod methods;
 pub mod metrics;
 pub mod outbox;
+pub mod pilot_desk;
 pub mod profile;
 pub mod secret;
 pub mod setup;

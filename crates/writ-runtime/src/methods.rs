@@ -31,6 +31,9 @@ use writ_types::api::memory::{
     MemoryUndoing, NewFact, PendingMemories, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
+use writ_types::api::pilot::{
+    PilotGoal, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -470,6 +473,22 @@ methods! {
     /// Closes a case, and revokes the key of its agent.
     FleetClose = "fleet.close", CaseEnding => Acknowledgement, Change("less is granted than before"),
         Post ["/api/v1/fleet/close"], or [404, 409];
+
+    /// Plans a goal in a project, and asks a person about the plan.
+    PilotPlan = "pilot.plan", PilotGoal => PilotPlanned, Terminal;
+    /// Shows the autopilot of a project: plans, units, and what holds them up.
+    PilotShow = "pilot.status", PilotProject => PilotStatus, Read, Get ["/api/v1/pilot"], or [404];
+    /// Shows a unit with its runs, moves and gates.
+    PilotUnit = "pilot.unit", PilotUnitName => PilotUnitDetails, Read, Get ["/api/v1/pilot/unit"], or [404];
+    /// Lets the autopilot of a project work on what was approved, until it is paused or nothing is left.
+    PilotRun = "pilot.run", PilotProject => PilotStatus, Change("it goes on with what was approved"),
+        Post ["/api/v1/pilot/run"], or [404];
+    /// Stops the autopilot of a project after the attempts that run.
+    PilotPause = "pilot.pause", PilotProject => PilotStatus, Change("less is done than before"),
+        Post ["/api/v1/pilot/pause"], or [404];
+    /// Carries out a person's order about a unit.
+    PilotOrder = "pilot.order", PilotUnitOrder => PilotUnitDetails,
+        Change("a unit ends, waits, or goes on within what was approved"), Post ["/api/v1/pilot/order"], or [404, 409];
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;

@@ -40,6 +40,7 @@ use crate::memories::Memories;
 use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
+use crate::pilot_desk::PilotDesk;
 use crate::profile::{AgentProfile, Profiles};
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
@@ -194,6 +195,8 @@ pub(crate) struct Life {
     pub(crate) approved: Approved,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
+    /// The autopilot, once it has started.
+    pub(crate) autopilot: OnceLock<Arc<dyn PilotDesk>>,
 }
 
 impl Life {
@@ -217,6 +220,7 @@ impl Life {
             work: WorkCalls::default(),
             approved: Approved::new(Arc::clone(journal)),
             fleet: OnceLock::new(),
+            autopilot: OnceLock::new(),
         }
     }
 

@@ -15,7 +15,8 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::error::StoreError;
 
 pub(crate) use stored::{
-    counters, gates, open_blockers, pilot_session, pin, ready, runs, transitions, unit, unit_lines, waits_for,
+    counters, gates, open_blockers, pilot_session, pilot_sessions, pin, ready, runs, transitions, unit,
+    unit_lines, waits_for, whole_units,
 };
 
 /// The most units of a project: the scheduler is measured with as many.
@@ -201,6 +202,18 @@ pub struct UnitTransition {
     pub at: Timestamp,
 }
 
+/// A change of a unit that no worker has: a person's answer, or the harness's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitDecision {
+    /// The unit as it is and as it becomes; the fence is that of its last claim. With the same phase twice nothing is written
+    /// down as a transition.
+    pub change: UnitTransition,
+    /// Counters with their new values.
+    pub counters: Vec<(String, u64)>,
+    /// The time before which it is not dispatched.
+    pub not_before: Timestamp,
+}
+
 /// A transition that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionRow {
@@ -354,6 +367,15 @@ pub enum UnitOp {
     },
     /// Moves a unit to another phase, and writes that down. Conflict unless it is in this phase under this claim.
     Transition(Box<UnitTransition>),
+    /// Changes a unit that no worker has. Conflict if one has it, or if phase or fence are others.
+    Decide(Box<UnitDecision>),
+    /// Ends every claim of a project: the process that had them is dead, as the lock of its repository says.
+    Abandon {
+        /// The project's folder.
+        project: String,
+        /// When.
+        at: Timestamp,
+    },
     /// Ends the claim of a unit: another worker may have it from a time on. Conflict unless it has this fence.
     Release {
         /// The unit.
@@ -426,6 +448,8 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::Renew { key, fence, until } => claims::renew(conn, (key, *fence), *until),
         UnitOp::Sweep { now } => claims::sweep(conn, *now),
         UnitOp::Transition(change) => claims::make_transition(conn, change),
+        UnitOp::Decide(decision) => claims::decide(conn, decision),
+        UnitOp::Abandon { project, at } => claims::abandon(conn, project, *at),
         UnitOp::Release { key, fence, status, not_before, at } => {
             claims::release(conn, (key, *fence), (status, *not_before), *at)
         }

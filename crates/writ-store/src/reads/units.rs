@@ -22,6 +22,12 @@ reads! {
         /// Returns what holds a session up, oldest first.
         fn open_blockers(session: PilotId) -> Vec<PilotBlocker> = |db| units::open_blockers(&db.conn, session);
 
+        /// Returns the sessions with a status, oldest first.
+        fn pilot_sessions(status: &str) -> Vec<PilotSession> = |db| units::pilot_sessions(&db.conn, &status);
+
+        /// Returns the units of a project that are not archived, oldest first, with all that is known of them.
+        fn whole_units(project: &str, limit: usize) -> Vec<UnitRow> = |db| units::whole_units(&db.conn, &project, limit);
+
         /// Returns a unit.
         fn unit(key: UnitKey) -> Option<UnitRow> = brief |db| units::unit(&db.conn, &key);
 

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use writ_types::unit::Timestamp;
 
 use super::changes::require;
-use super::{MAX_TITLE_BYTES, RunStart, UnitKey, UnitRunEnd, UnitTransition, cut};
+use super::{MAX_TITLE_BYTES, RunStart, UnitDecision, UnitKey, UnitRunEnd, UnitTransition, cut};
 use crate::codec::{self, execute, int, query};
 use crate::error::{Conflict, StoreError};
 
@@ -92,10 +92,62 @@ pub(super) fn make_transition(conn: &Connection, change: &UnitTransition) -> Res
     )?;
     require(changed, "unit in this phase under this claim", || id.clone())?;
     // Committed with the new phase: after a crash there is the old phase without this row, or the new one with it.
+    note_transition(conn, change)?;
+    set_over(conn, &change.key, change.is_over)
+}
+
+pub(super) fn decide(conn: &Connection, decision: &UnitDecision) -> Result<(), StoreError> {
+    let change = &decision.change;
+    let UnitKey { project, id } = &change.key;
+    let changed = execute(
+        conn,
+        "UPDATE unit SET phase = ?5, phase_status = ?6, not_before = ?7, updated_at = ?8
+         WHERE project = ?1 AND id = ?2 AND fence = ?3 AND phase = ?4 AND claim_holder IS NULL",
+        params![
+            project,
+            id,
+            int(change.fence),
+            change.from,
+            change.to,
+            change.status,
+            decision.not_before.as_millis(),
+            change.at.as_millis(),
+        ],
+    )?;
+    require(changed, "unit in this phase that no worker has", || id.clone())?;
+    if change.from != change.to {
+        note_transition(conn, change)?;
+    }
+    for (counter, value) in &decision.counters {
+        codec::check_bytes("name of a counter", counter, MAX_TITLE_BYTES)?;
+        let sql = "INSERT INTO unit_counter (project, unit, name, value) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT (project, unit, name) DO UPDATE SET value = excluded.value";
+        execute(conn, sql, params![project, id, counter, int(*value)])?;
+    }
+    set_over(conn, &change.key, change.is_over)
+}
+
+fn note_transition(conn: &Connection, change: &UnitTransition) -> Result<(), StoreError> {
+    let UnitKey { project, id } = &change.key;
     let sql = "INSERT INTO unit_transition (project, unit, from_phase, to_phase, reason, at)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    execute(conn, sql, params![project, id, change.from, change.to, cut(&change.reason), at])?;
-    set_over(conn, &change.key, change.is_over)
+    let (from, to, at) = (&change.from, &change.to, change.at.as_millis());
+    execute(conn, sql, params![project, id, from, to, cut(&change.reason), at])?;
+    Ok(())
+}
+
+pub(super) fn abandon(conn: &Connection, project: &str, at: Timestamp) -> Result<(), StoreError> {
+    // The fence stays: the next claim makes it grow, and only a claim that is there can write.
+    let sql = "UPDATE unit SET claim_holder = NULL, claim_until = NULL, updated_at = ?2,
+                   phase_status = CASE phase_status WHEN 'running' THEN 'interrupted' ELSE phase_status END
+               WHERE project = ?1 AND claim_holder IS NOT NULL RETURNING project, id";
+    let ended = query(conn, sql, params![project, at.as_millis()], |row| {
+        Ok(UnitKey { project: row.get(0)?, id: row.get(1)? })
+    })?;
+    for key in &ended {
+        end_runs(conn, key, "interrupted", at)?;
+    }
+    Ok(())
 }
 
 /// Notes that nothing more is done for a unit, or that something is again, and counts it for those that wait for it.

@@ -103,6 +103,23 @@ pub(crate) fn pilot_session(conn: &Connection, project: &str) -> Result<Option<P
     query_one(conn, sql, [project], decode_session)
 }
 
+/// Returns the sessions with a status, oldest first.
+pub(crate) fn pilot_sessions(conn: &Connection, status: &str) -> Result<Vec<PilotSession>, StoreError> {
+    let sql = "SELECT * FROM pilot_session WHERE status = ?1 ORDER BY id LIMIT ?2";
+    query(conn, sql, params![status, codec::limit(usize::MAX)], decode_session)
+}
+
+/// Returns the units of a project that are not archived, oldest first, with all that is known of them.
+pub(crate) fn whole_units(
+    conn: &Connection,
+    project: &str,
+    limit: usize,
+) -> Result<Vec<UnitRow>, StoreError> {
+    let sql =
+        "SELECT * FROM unit WHERE project = ?1 AND archived_at IS NULL ORDER BY created_at, id LIMIT ?2";
+    query(conn, sql, params![project, codec::limit(limit)], decode_unit)
+}
+
 pub(crate) fn unit(conn: &Connection, key: &UnitKey) -> Result<Option<UnitRow>, StoreError> {
     let sql = "SELECT * FROM unit WHERE project = ?1 AND id = ?2";
     query_one(conn, sql, params![key.project, key.id], decode_unit)

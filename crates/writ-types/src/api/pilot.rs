@@ -1,0 +1,231 @@
+//! The autopilot of a project, as people watch and steer it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::work::WorkState;
+use crate::id::{AskId, ItemId, PilotId};
+use crate::unit::{MicroUsd, Timestamp, Tokens};
+
+/// A project of the autopilot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotProject {
+    /// Its folder: the top of a git repository.
+    pub project: String,
+}
+
+/// A goal that is to be planned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotGoal {
+    /// The project's folder.
+    pub project: String,
+    /// The goal, in words.
+    pub goal: String,
+}
+
+/// A plan that a person is asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotPlanned {
+    /// The work item of the plan.
+    pub item: ItemId,
+    /// The card about it.
+    pub ask: AskId,
+    /// The milestone.
+    pub milestone: String,
+    /// Its units.
+    pub units: Vec<PilotUnitLine>,
+}
+
+/// A unit, as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotUnitLine {
+    /// Its id: `milestone/m1`, `slice/m1/s2`, `task/m1/s2/t3`.
+    pub id: String,
+    /// Its purpose, in one line.
+    pub title: String,
+    /// Its phase.
+    pub phase: String,
+    /// Its status in the phase.
+    pub status: String,
+    /// The number of its newest dispatch; 0: it was not dispatched.
+    pub attempt: u32,
+    /// Set once nothing more is done for it.
+    pub is_over: bool,
+    /// Set while a worker has it.
+    pub is_running: bool,
+    /// The cost of all its runs, in micro-USD, and of those of its parts.
+    pub cost: MicroUsd,
+}
+
+/// Something that holds a unit up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotBlockerLine {
+    /// The unit; empty: it concerns all of them.
+    pub unit: String,
+    /// `GateBlocked`, `MergeConflict`, `Paused` or `UATPending`.
+    pub event: String,
+    /// The reason, in words.
+    pub detail: String,
+    /// The time since which it holds.
+    pub since: Timestamp,
+}
+
+/// A plan of a project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotPlanLine {
+    /// Its work item.
+    pub item: ItemId,
+    /// The milestone.
+    pub milestone: String,
+    /// Its state.
+    pub state: WorkState,
+    /// The reason of the state.
+    pub reason: String,
+}
+
+/// The autopilot of a project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotStatus {
+    /// The project's folder.
+    pub project: String,
+    /// Its session.
+    pub session: PilotId,
+    /// `idle`, `running`, `paused`, `interrupted`, `complete` or `failed`.
+    pub state: String,
+    /// Its plans, oldest first.
+    pub plans: Vec<PilotPlanLine>,
+    /// Its units: each before its parts.
+    pub units: Vec<PilotUnitLine>,
+    /// Everything that holds it up.
+    pub blockers: Vec<PilotBlockerLine>,
+    /// The cost of all runs, in micro-USD.
+    pub cost: MicroUsd,
+}
+
+/// The name of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotUnitName {
+    /// The project's folder.
+    pub project: String,
+    /// Its id.
+    pub unit: String,
+}
+
+/// A run of a unit by a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotRunLine {
+    /// The number of the dispatch.
+    pub attempt: u32,
+    /// The phase that it worked on.
+    pub phase: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Its outcome; none while it runs.
+    pub outcome: Option<String>,
+    /// The code of its error; empty without one.
+    pub error: String,
+    /// Tokens that models have read and written.
+    pub tokens: Tokens,
+    /// Its cost, in micro-USD.
+    pub cost: MicroUsd,
+}
+
+/// A move of a unit from phase to phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotMoveLine {
+    /// The phase before.
+    pub from: String,
+    /// The phase after.
+    pub to: String,
+    /// The reason.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The result of a gate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotGateLine {
+    /// Its name.
+    pub gate: String,
+    /// Set if it let the unit pass.
+    pub passed: bool,
+    /// The number of the try.
+    pub attempt: u32,
+    /// Its output, cut.
+    pub output: String,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A unit with everything that happened to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotUnitDetails {
+    /// The unit.
+    pub unit: PilotUnitLine,
+    /// The whole task, in words.
+    pub description: String,
+    /// Its branch, where it has one.
+    pub branch: Option<String>,
+    /// Its plan, once there is one.
+    pub plan: String,
+    /// The last error that its next attempt reads.
+    pub last_error: String,
+    /// Its runs, oldest first.
+    pub runs: Vec<PilotRunLine>,
+    /// Its moves, oldest first.
+    pub moves: Vec<PilotMoveLine>,
+    /// The results of its gates, oldest first.
+    pub gates: Vec<PilotGateLine>,
+    /// Everything that holds it up.
+    pub blockers: Vec<PilotBlockerLine>,
+}
+
+/// A person's order about a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PilotOrder {
+    /// Ends it, where it stands.
+    Cancel,
+    /// Lets it go on after a pause.
+    Resume,
+    /// Gives the gate or the conflict that holds it up to a reassessment.
+    ForceClear,
+    /// Accepts its result.
+    Accept,
+    /// Rejects its result: it is reassessed.
+    Reject,
+}
+
+impl PilotOrder {
+    /// Returns its name in commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Resume => "resume",
+            Self::ForceClear => "force-clear",
+            Self::Accept => "accept",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// A person's order about a unit, with the unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotUnitOrder {
+    /// The project's folder.
+    pub project: String,
+    /// The unit's id.
+    pub unit: String,
+    /// The order.
+    pub order: PilotOrder,
+    /// The person's reason; an attempt after a rejection reads it.
+    #[serde(default)]
+    pub reason: String,
+}
