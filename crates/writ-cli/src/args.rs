@@ -38,6 +38,8 @@ mod paths;
 
 mod policy;
 
+mod pilot;
+
 mod run;
 
 mod service;
@@ -64,6 +66,7 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
+pub(crate) use pilot::{PilotCommand, PilotPlace, PilotUnitArgs};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
@@ -170,6 +173,9 @@ pub(crate) enum Command {
     /// Show, approve and steer items of work: plans that are run step by step and checked
     #[command(subcommand)]
     Work(WorkCommand),
+    /// Let agents work on a project's goals: planned, checked, reviewed and merged
+    #[command(subcommand)]
+    Pilot(PilotCommand),
     /// List, find, name, copy and delete conversations
     #[command(subcommand)]
     Sessions(SessionsCommand),

@@ -62,6 +62,8 @@ mod manual;
 
 mod operations;
 
+mod pilot;
+
 mod sandbox;
 
 mod run;
@@ -110,6 +112,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Replay(args) => or_done(&stops, move || sessions::run_replay(&context, &args)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
+        Command::Pilot(command) => or_done(&stops, move || pilot::run_pilot(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),
         Command::Operations(command) => {
             or_done(&stops, move || operations::run_operations(&context, &command))

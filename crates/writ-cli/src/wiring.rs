@@ -23,6 +23,7 @@ use writ_memory::local::LocalModel;
 use writ_models::Models;
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
+use writ_pilot::pilots::Pilots;
 use writ_policy::access::Access;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::{MemorySettings, RuntimeConfig};
@@ -231,6 +232,9 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
+    let pilots = Pilots::new(engine.pilot_hands());
+    engine.open_autopilot(pilots.clone());
+    pilots.resume_projects().await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }
 

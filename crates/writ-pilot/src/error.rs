@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use writ_sandbox::git::{BranchName, GitFault, RefName};
+use writ_autopilot::machine::MachineError;
+use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
 
 /// The reason why something was not done. Nothing of the user's was changed, and no commit was removed.
@@ -121,6 +123,94 @@ impl ToReport for PilotGitError {
                 .with_hint("merge it: there is nothing to resolve"),
             Self::ArchiveExists { .. } => Report::new(Exit::Blocked, "pilot.archive_exists", text)
                 .with_hint("rename that reference with `git update-ref`"),
+        }
+    }
+}
+
+/// The reason why the autopilot did not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum PilotError {
+    /// Its git service.
+    #[error(transparent)]
+    Git(#[from] PilotGitError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The engine refused.
+    #[error("{}", .0.inside)]
+    Refused(Box<Report>),
+    /// A file of a unit.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A row that this version does not understand.
+    #[error("{unit} cannot be read: {why}")]
+    Unreadable {
+        /// The unit.
+        unit: String,
+        /// The reason.
+        why: String,
+    },
+    /// The project has no plan.
+    #[error("nothing is planned in {project}")]
+    NoPlan {
+        /// The project's folder.
+        project: String,
+    },
+    /// There is no such unit.
+    #[error("there is no unit '{unit}'")]
+    NoUnit {
+        /// The id that was asked for.
+        unit: String,
+    },
+    /// Another process works on the project, or the loop runs already.
+    #[error("an attempt at {unit} runs: wait for its end, or cancel it")]
+    Busy {
+        /// The unit.
+        unit: String,
+    },
+    /// The planner wrote no plan.
+    #[error("the planner wrote no plan that can be used: {why}")]
+    NoOutline {
+        /// The last mistake.
+        why: String,
+    },
+    /// The machine refuses an event.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+impl From<Report> for PilotError {
+    fn from(report: Report) -> Self {
+        Self::Refused(Box::new(report))
+    }
+}
+
+impl ToReport for PilotError {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Self::Git(error) => error.report(),
+            Self::Store(error) => error.report(),
+            Self::Refused(report) => report.as_ref().clone(),
+            Self::Machine(error) => error.report(),
+            Self::File { .. } => Report::new(Exit::Config, "pilot.file", text)
+                .with_hint("`.writ/active` and `.writ/archive` must be folders of the project that can be written"),
+            Self::Unreadable { .. } => Report::new(Exit::Bug, "pilot.unreadable", text)
+                .with_hint("it was written by another version: use that one"),
+            Self::NoPlan { .. } => {
+                Report::new(Exit::Usage, "pilot.no_plan", text).with_hint("`writ pilot plan \"GOAL\"` makes a plan")
+            }
+            Self::NoUnit { .. } => {
+                Report::new(Exit::Usage, "pilot.no_unit", text).with_hint("`writ pilot status` lists the units")
+            }
+            Self::Busy { .. } => Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it"),
+            Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
+                .with_hint("say the goal in other words, or use another model for the planner"),
         }
     }
 }

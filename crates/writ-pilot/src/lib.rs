@@ -11,6 +11,32 @@
 
 pub mod naming;
 
+pub mod config;
+
+pub mod prompts;
+
+pub mod planning;
+
+pub mod repo_map;
+
+pub mod probe;
+
+pub mod review;
+
+pub mod standing;
+
+pub mod unit_files;
+
+mod project;
+
+mod goal;
+
+mod show;
+
+mod drive;
+
+pub mod pilots;
+
 pub mod error;
 
 pub mod events;

@@ -104,6 +104,9 @@ impl Ids {
         item: ItemId,
         installation: InstallationId,
         run: RunId,
+        pilot: PilotId,
+        unit_run: UnitRunId,
+        blocker: BlockerId,
     }
 
     /// A new ask id.

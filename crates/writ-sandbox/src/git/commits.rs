@@ -274,3 +274,27 @@ pub async fn changed_paths(
     }
     Ok(changes)
 }
+
+/// Returns the differences of two commits or trees as a patch, without what the repository's configuration would make of it.
+///
+/// # Errors
+///
+/// If one of them is not there, or the patch is larger than an answer of git may be.
+pub async fn diff_text(project: &GitProject, before: &str, after: &str) -> Result<String, GitFault> {
+    let git = GitProcess::in_own(project, "compare two trees");
+    // Programs that the repository names for showing files are not started.
+    let args = [
+        "diff-tree",
+        "-r",
+        "-p",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-renames",
+        before,
+        after,
+        "--",
+    ];
+    let patch = git.with_args(args).run_well().await?;
+    Ok(String::from_utf8_lossy(&patch).into_owned())
+}

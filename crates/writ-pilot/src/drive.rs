@@ -1,0 +1,475 @@
+//! The loop of a project: hands out what is ready, and writes down what comes of it.
+//!
+//! Nothing is remembered from tick to tick: each begins with what the store says. A worker's result becomes an event of the pure
+//! machine, and what the machine answers is one commit under the fence of the worker's claim.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::blocker::PauseCause;
+use writ_autopilot::claim::CLAIM_TIME;
+use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_event};
+use writ_autopilot::phase::PilotPhase;
+use writ_autopilot::schedule::{Candidate, choose_units, next_try_at, workspace_of};
+use writ_autopilot::stand::PhaseStatus;
+use writ_autopilot::unit_id::UnitId;
+use writ_runtime::clock::Ids;
+use writ_store::batch::Op;
+use writ_store::error::StoreError;
+use writ_store::reads::{UnitReads as _, WorkReads as _};
+use writ_store::units::{PilotBlocker, RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
+use writ_types::api::work::WorkState;
+use writ_types::error::ToReport as _;
+use writ_types::id::{ItemId, UnitRunId};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::error::PilotError;
+use crate::project::{LiveUnit, OpenProject};
+use crate::standing::{ChangeContext, HeldClaim, StoredUnit, event_name, move_ops, outcome_name, status_name};
+use crate::unit_files::UnitFile;
+
+mod agent;
+
+mod ending;
+
+mod gates;
+
+mod merging;
+
+pub(crate) use ending::end_unit;
+
+/// The longest wait between two ticks.
+const TICK: Duration = Duration::from_secs(10);
+/// The wait after a tick that has failed.
+const AFTER_ERROR: Duration = Duration::from_secs(5);
+/// The time from one renewal of a claim to the next: three within its time.
+const RENEW_EVERY: Duration = Duration::from_secs(CLAIM_TIME.as_secs() / 3);
+
+/// The result of one attempt at a phase.
+#[derive(Clone, Debug)]
+pub(crate) struct PhaseResult {
+    /// The event for the machine.
+    pub(crate) event: UnitEvent,
+    /// The outcome of the run, as rows name it.
+    pub(crate) outcome: &'static str,
+    /// The code of an error; empty without one.
+    pub(crate) code: String,
+    /// The reason, in words: it stands with the transition and with blockers.
+    pub(crate) reason: String,
+    /// The text that the next attempt reads as its last error; `None`: nothing is wrong any more.
+    pub(crate) last_error: Option<String>,
+    /// Tokens that were read and written, and the cost.
+    pub(crate) used: (Tokens, Tokens, MicroUsd),
+}
+
+/// A claim that a worker of this process has.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkClaim {
+    pub(crate) unit: StoredUnit,
+    pub(crate) fence: u64,
+    pub(crate) run: UnitRunId,
+}
+
+/// Runs the loop of a project until it is stopped, paused, or nothing is left to do.
+pub(crate) async fn run_loop(project: Arc<OpenProject>, stop: CancellationToken) {
+    if let Err(error) = project.set_status("running").await {
+        tracing::error!(%error, "the autopilot's session cannot be marked as running");
+    }
+    loop {
+        let wait = match tick(&project, stop.is_cancelled()).await {
+            Ok(Tick::Wait(wait)) => wait,
+            Ok(Tick::Ended(status)) => {
+                stop.cancel();
+                if let Err(error) = project.set_status(status).await {
+                    tracing::error!(%error, status, "the end of the autopilot's loop cannot be written");
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "a tick of the autopilot has failed; it is tried again");
+                AFTER_ERROR
+            }
+        };
+        let is_stopped = stop.is_cancelled();
+        tokio::select! {
+            () = project.hands.draining().cancelled() => return,
+            () = stop.cancelled(), if !is_stopped => {}
+            () = project.wake.notified() => {}
+            () = project.hands.wake() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// The end of one tick.
+enum Tick {
+    /// Look again after this time at the latest.
+    Wait(Duration),
+    /// The loop has ended, with this status of the session.
+    Ended(&'static str),
+}
+
+/// Looks once at everything that is ready, and hands out what can be.
+async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, PilotError> {
+    let now = project.hands.now();
+    let store = project.hands.store();
+    project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
+    let ready = store.ready_units(&project.name, now).await?;
+    let blockers = store.open_blockers(project.session).await?;
+    let plans = states_of_plans(project).await?;
+    let is_paused = is_stopping || blockers.iter().any(holds_loop);
+    let candidates: Vec<Candidate> =
+        ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();
+    if !is_paused {
+        for id in ready.iter().filter(|line| line.phase == PilotPhase::Complete.name()).filter_map(id_of) {
+            complete_unit(project, id).await?;
+        }
+    }
+    let running = project.running();
+    let choice = choose_units(&candidates, &running, &project.config.agents, is_paused, now);
+    for id in &choice.dispatch {
+        match dispatch(project, *id).await {
+            Ok(()) => {}
+            // Another has it, or it was changed since it was read: the next tick reads it anew.
+            Err(PilotError::Store(StoreError::Conflict(conflict))) => {
+                tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
+            }
+            Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
+        }
+    }
+    if !project.running().is_empty() {
+        return Ok(Tick::Wait(TICK));
+    }
+    if is_paused {
+        return Ok(Tick::Ended("paused"));
+    }
+    let lines = store.unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
+    let is_open = |line: &&UnitLine| !line.is_over && is_workable(line, &plans);
+    if lines.iter().any(|line| is_open(&line)) {
+        return Ok(Tick::Wait(TICK.min(next_due(&candidates, now))));
+    }
+    // A plan that is not answered yet may become work at any moment.
+    if plans.values().any(|state| *state == WorkState::Proposed) {
+        return Ok(Tick::Wait(TICK));
+    }
+    Ok(Tick::Ended("complete"))
+}
+
+fn next_due(candidates: &[Candidate], now: Timestamp) -> Duration {
+    let due = candidates.iter().filter_map(|candidate| candidate.not_before).map(|at| at.time_since(now)).min();
+    due.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(50))
+}
+
+fn id_of(line: &UnitLine) -> Option<UnitId> {
+    line.id.parse().ok()
+}
+
+/// Returns true if an open blocker pauses the loop as a whole.
+fn holds_loop(blocker: &PilotBlocker) -> bool {
+    blocker.event != event_name(writ_autopilot::blocker::BlockerKind::GateBlocked)
+}
+
+/// Returns the states of the plans, by the number of their milestone.
+async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkState>, PilotError> {
+    let mut states = BTreeMap::new();
+    for (milestone, item) in project.plans().await? {
+        let state = project.hands.store().work_item(item).await?.map(|item| item.state);
+        states.extend(state.map(|state| (milestone_of(milestone), state)));
+    }
+    Ok(states)
+}
+
+const fn milestone_of(id: UnitId) -> u32 {
+    match id {
+        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => milestone,
+    }
+}
+
+fn is_workable(line: &UnitLine, plans: &BTreeMap<u32, WorkState>) -> bool {
+    let state = id_of(line).and_then(|id| plans.get(&milestone_of(id)));
+    state == Some(&WorkState::Running)
+}
+
+fn make_candidate(
+    line: &UnitLine,
+    blockers: &[PilotBlocker],
+    plans: &BTreeMap<u32, WorkState>,
+) -> Option<Candidate> {
+    let id = id_of(line)?;
+    let status = PhaseStatus::ALL.into_iter().find(|status| status_name(*status) == line.phase_status)?;
+    let is_blocked = blockers.iter().any(|blocker| blocker.unit == line.id && holds_loop(blocker));
+    Some(Candidate {
+        id,
+        phase: PilotPhase::parse_name(&line.phase).ok()?,
+        status,
+        priority: line.priority,
+        created_at: line.created_at,
+        not_before: None,
+        open_upstreams: 0,
+        is_held: is_blocked || !is_workable(line, plans),
+        is_claimed: line.is_claimed,
+    })
+}
+
+/// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
+async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+    let unit = project.read_unit(id).await?;
+    if unit.stand.status != PhaseStatus::Pending {
+        return Ok(());
+    }
+    let phase = PilotPhase::Complete.name().to_owned();
+    let now = project.hands.now();
+    let change = UnitTransition {
+        key: unit.row.key.clone(),
+        fence: unit.row.fence,
+        from: phase.clone(),
+        to: phase,
+        status: status_name(PhaseStatus::Succeeded).to_owned(),
+        is_over: true,
+        reason: "its parts are over".to_owned(),
+        at: now,
+    };
+    let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
+    project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await?;
+    ending::end_unit(project, id).await
+}
+
+/// Claims a unit and starts its worker.
+async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+    let unit = project.read_unit(id).await?;
+    if unit.stand.phase == PilotPhase::Merge && !unit.facts.code_depends_on.is_empty() {
+        let ended = ended_units(project).await?;
+        // Its merge waits for theirs; no try is counted.
+        if !unit.facts.code_depends_on.iter().all(|on| ended.contains(&on.to_string())) {
+            return Ok(());
+        }
+    }
+    let (flow, now) = (project.flow_of(&unit).await?, project.hands.now());
+    let made = apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::Dispatch)?;
+    if made.stand.status != PhaseStatus::Running {
+        let reason = "it was handed out as often as it may";
+        return commit_move(project, &unit, &made, (None, reason)).await;
+    }
+    let run = Ids.unit_run(now);
+    let workspace = project.git.workspaces_dir().join(workspace_of(id).folder_name());
+    let claim = RunStart {
+        key: unit.row.key.clone(),
+        fence: unit.row.fence,
+        holder: holder_name(),
+        until: now.plus_duration(CLAIM_TIME),
+        run,
+        host: "local".to_owned(),
+        workspace: workspace.to_string_lossy().into_owned(),
+        now,
+    };
+    let fence = unit.row.fence.saturating_add(1);
+    let count = UnitOp::SetCounter {
+        key: unit.row.key.clone(),
+        fence,
+        counter: "dispatches".to_owned(),
+        value: u64::from(made.stand.counters.dispatches),
+    };
+    project.hands.commit(vec![Op::Units(UnitOp::Claim(Box::new(claim))), Op::Units(count)]).await?;
+    let stop = project.hands.draining().child_token();
+    project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
+    // The state that the machine goes on from is the one that was just written.
+    let unit = StoredUnit { stand: made.stand, ..unit };
+    let (project, work) = (Arc::clone(project), WorkClaim { unit, fence, run });
+    tokio::spawn(async move {
+        work_on(&project, &work, &stop).await;
+        project.live().remove(&work.unit.id);
+        project.wake.notify_one();
+    });
+    Ok(())
+}
+
+/// Returns the name of this process as a holder of claims.
+fn holder_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_name = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let host: String = host.chars().filter(is_name).take(200).collect();
+    let host = if host.is_empty() { "localhost".to_owned() } else { host };
+    format!("{host}#{}", std::process::id())
+}
+
+/// Works on a unit in its phase, renews the claim meanwhile, and writes the result down.
+async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &CancellationToken) {
+    let result = {
+        let working = run_phase(project, work, stop);
+        tokio::pin!(working);
+        loop {
+            tokio::select! {
+                result = &mut working => break result,
+                () = tokio::time::sleep(RENEW_EVERY) => {
+                    if !renew(project, work).await {
+                        stop.cancel();
+                    }
+                }
+            }
+        }
+    };
+    if project.hands.draining().is_cancelled() {
+        // The next start ends what this one has begun.
+        return;
+    }
+    let result = match result {
+        Ok(result) => result,
+        Err(error) => fault_result(&error),
+    };
+    if let Err(error) = settle(project, work, result).await {
+        tracing::error!(unit = %work.unit.id, %error, "the result of an attempt cannot be written");
+    }
+}
+
+/// Makes the claim hold longer. Returns false if it is another's.
+async fn renew(project: &OpenProject, work: &WorkClaim) -> bool {
+    let until = project.hands.now().plus_duration(CLAIM_TIME);
+    let op = UnitOp::Renew { key: work.unit.row.key.clone(), fence: work.fence, until };
+    match project.hands.commit(vec![Op::Units(op)]).await {
+        Ok(_) => true,
+        Err(StoreError::Conflict(_)) => false,
+        Err(error) => {
+            tracing::warn!(unit = %work.unit.id, %error, "a claim cannot be renewed now");
+            true
+        }
+    }
+}
+
+async fn run_phase(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, PilotError> {
+    match work.unit.stand.phase {
+        PilotPhase::Verify => gates::run_gates(project, work, stop).await,
+        PilotPhase::Merge => merging::merge_unit(project, work, stop).await,
+        PilotPhase::Review => agent::review(project, work, stop).await,
+        PilotPhase::Reassess => agent::reassess(project, work, stop).await,
+        PilotPhase::Research | PilotPhase::Plan | PilotPhase::Execute | PilotPhase::Tdd => {
+            agent::work_in_phase(project, work, stop).await
+        }
+        // None of these is handed out.
+        PilotPhase::Uat | PilotPhase::Complete => Ok(fault("pilot.phase", "the phase has no worker".to_owned())),
+    }
+}
+
+/// A result that counts as a failed attempt.
+fn fault(code: &str, why: String) -> PhaseResult {
+    use writ_autopilot::attempt::RunEnd;
+    use writ_autopilot::machine::AttemptReport;
+    PhaseResult {
+        event: UnitEvent::End(AttemptReport {
+            end: RunEnd::Failure,
+            marker: None,
+            has_progress: false,
+            is_met: false,
+        }),
+        outcome: outcome_name(RunEnd::Failure),
+        code: code.to_owned(),
+        reason: why.clone(),
+        last_error: Some(why),
+        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
+    }
+}
+
+/// A fault of the harness: what a person has to put in order pauses the unit, since another try would find the same.
+fn fault_result(error: &PilotError) -> PhaseResult {
+    let report = error.report();
+    let result = fault(&report.code, report.outside.clone());
+    match error {
+        PilotError::Git(_) | PilotError::File { .. } | PilotError::Unreadable { .. } => {
+            PhaseResult { event: UnitEvent::Pause(PauseCause::Supervisor), ..result }
+        }
+        PilotError::Refused(report) if report.code == "pilot.budget" => {
+            PhaseResult { event: UnitEvent::Pause(PauseCause::Ceiling), ..result }
+        }
+        PilotError::Store(_)
+        | PilotError::Refused(_)
+        | PilotError::NoPlan { .. }
+        | PilotError::NoUnit { .. }
+        | PilotError::Busy { .. }
+        | PilotError::NoOutline { .. }
+        | PilotError::Machine(_) => result,
+    }
+}
+
+/// Gives the result of an attempt to the machine, and writes its answer down.
+async fn settle(project: &Arc<OpenProject>, work: &WorkClaim, result: PhaseResult) -> Result<(), PilotError> {
+    let (unit, flow) = (&work.unit, project.flow_of(&work.unit).await?);
+    let limits = project.config.limits;
+    let made = match apply_event(&flow, &limits, &unit.stand, &result.event) {
+        Ok(made) => made,
+        // A decision that is not possible any more is a failed attempt at one.
+        Err(MachineError::NoReplanLeft(count)) => {
+            let failed = fault("pilot.no_replan_left", format!("the unit was planned anew {count} times already: abandon it, or ask"));
+            project.files.write_file(unit.id, UnitFile::LastError, &failed.reason)?;
+            apply_event(&flow, &limits, &unit.stand, &failed.event)?
+        }
+        Err(error) => {
+            tracing::error!(unit = %unit.id, %error, "an event does not fit a unit");
+            apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Supervisor))?
+        }
+    };
+    // Before the commit: the next attempt begins after it, and reads them.
+    match &result.last_error {
+        Some(text) => project.files.write_file(unit.id, UnitFile::LastError, text)?,
+        None if made.change.is_some() => project.files.write_file(unit.id, UnitFile::LastError, "")?,
+        None => {}
+    }
+    let end = UnitRunEnd {
+        run: work.run,
+        outcome: result.outcome.to_owned(),
+        error_code: result.code.clone(),
+        input: result.used.0,
+        output: result.used.1,
+        cost: result.used.2,
+        at: project.hands.now(),
+    };
+    let claim = HeldClaim { fence: work.fence, end: Some(end) };
+    commit_move(project, unit, &made, (Some(claim), &result.reason)).await?;
+    if made.stand.is_terminal() {
+        ending::end_unit(project, unit.id).await?;
+    }
+    Ok(())
+}
+
+/// Commits a move of a unit with what it brings about.
+///
+/// # Errors
+///
+/// If the unit was changed meanwhile, or the store cannot be written.
+pub(crate) async fn commit_move(
+    project: &Arc<OpenProject>,
+    unit: &StoredUnit,
+    made: &UnitMove,
+    (claim, reason): (Option<HeldClaim>, &str),
+) -> Result<(), PilotError> {
+    let now = project.hands.now();
+    let next = next_try_at(made.next, project.config.times.max_backoff, None, now).unwrap_or(now);
+    let context = ChangeContext { session: project.session, now, not_before: next, reason };
+    project.hands.commit(move_ops(unit, made, claim, &context)).await?;
+    if made.next != NextTry::None {
+        project.wake.notify_one();
+    }
+    Ok(())
+}
+
+/// Returns the plan that a unit belongs to.
+///
+/// # Errors
+///
+/// If it has none.
+pub(crate) async fn plan_of(project: &OpenProject, id: UnitId) -> Result<ItemId, PilotError> {
+    let plans = project.plans().await?;
+    let found = plans.iter().find(|(milestone, _)| milestone_of(**milestone) == milestone_of(id));
+    found.map(|(_, plan)| *plan).ok_or_else(|| PilotError::NoPlan { project: project.name.clone() })
+}
+
+/// Returns the units that are over, of all types.
+pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, PilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
+    Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
+}
+

@@ -1,0 +1,436 @@
+//! The phases in which an agent works: its prompt, its attempt, and what is taken from its words.
+//!
+//! An agent's word decides nothing about the work: files count once they are committed, plans, reviews and decisions once they are
+//! read without a mistake, and the gates are run by the harness.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::attempt::{RunEnd, TurnMarker};
+use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::machine::{AttemptReport, ReviewVerdict, UnitEvent};
+use writ_autopilot::phase::PilotPhase;
+use writ_autopilot::reassess::{ReassessDecision, parse_answer};
+use writ_autopilot::unit_plan::read_unit_plan;
+use writ_autopilot::units::PilotUnit;
+use writ_autopilot::workflow::PhaseFlow;
+use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
+use writ_sandbox::git::commits::diff_text;
+use writ_types::api::work::WorkState;
+use writ_types::error::ToReport as _;
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
+use crate::error::{PilotError, PilotGitError};
+use crate::project::OpenProject;
+use crate::prompts::{ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt, UnitPrompt, describe_issue};
+use crate::review::{ReviewFinding, join_reviews, read_review, split_diff};
+use crate::standing::StoredUnit;
+use crate::unit_files::UnitFile;
+use crate::workspace::{CommitResult, UnitWorkspace};
+
+/// The longest wait before a running attempt is looked at without a call.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Stands for no limit of time: longer than any plan is in force.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The place of an error's whole text, as prompts name it.
+const LAST_ERROR_PLACE: &str = "`writ pilot show`";
+/// The most characters of a reply that a commit's message has.
+const MAX_SUMMARY_CHARS: usize = 2_000;
+
+/// An attempt that has ended.
+struct AgentEnd {
+    end: RunEnd,
+    said: String,
+    reason: String,
+    used: (Tokens, Tokens, MicroUsd),
+}
+
+/// Works on a unit in a phase of research, planning or code.
+///
+/// # Errors
+///
+/// If git, the engine or the store fail.
+pub(super) async fn work_in_phase(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, PilotError> {
+    let (id, phase) = (work.unit.id, work.unit.stand.phase);
+    let own = project.work_of(id).await?;
+    let workspace = project.git.ensure_workspace(&own, &project.target).await?;
+    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work)?;
+    let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
+    let ended = run_agent(project, work, (workspace.folder.clone(), prompt, reads_only), stop).await?;
+    if ended.end != RunEnd::Success {
+        return Ok(ended_badly(ended));
+    }
+    match phase {
+        PilotPhase::Research => take_research(project, work, ended),
+        PilotPhase::Plan => take_plan(project, work, ended),
+        PilotPhase::Execute
+        | PilotPhase::Tdd
+        | PilotPhase::Verify
+        | PilotPhase::Review
+        | PilotPhase::Merge
+        | PilotPhase::Complete
+        | PilotPhase::Reassess
+        | PilotPhase::Uat => take_code(project, work, &workspace, ended).await,
+    }
+}
+
+/// The kind of prompt that an attempt begins with.
+enum PromptKind<'a> {
+    /// That of a phase of work.
+    Work,
+    /// That of one pass of a review.
+    Review(ReviewPrompt<'a>),
+    /// That of a decision.
+    Reassess,
+}
+
+/// Writes the prompt of an attempt.
+fn prompt_of(
+    project: &OpenProject,
+    work: &WorkClaim,
+    flow: &PhaseFlow,
+    kind: PromptKind<'_>,
+) -> Result<String, PilotError> {
+    let (unit, files) = (&work.unit, &project.files);
+    let read = |file| files.read_file(unit.id, file);
+    let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
+    let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
+    let (session, now) = (project.session.to_string(), project.hands.now().to_string());
+    // A gate or a review that sends work back is no failed attempt, and its words are wanted all the same.
+    let failures = unit.stand.counters.failures.max(1);
+    let has = |text: &str| !text.trim().is_empty();
+    let retry = has(&error).then_some(RetryNote { failures, error: &error, path: LAST_ERROR_PLACE });
+    let input = UnitPrompt {
+        unit_id: unit.id,
+        phase: unit.stand.phase,
+        session_id: &session,
+        issue: describe_issue(&planned_unit(unit)),
+        retry,
+        plan: has(&plan).then_some(plan.as_str()),
+        plan_path: "plan.md",
+        plan_version: unit.stand.counters.replans.saturating_add(1),
+        notes: has(&notes).then_some(notes.as_str()),
+        gates: &gates,
+        findings: &[],
+        now: &now,
+        model: "executor",
+    };
+    let text = match kind {
+        PromptKind::Work => project.prompts.render_work(&input),
+        PromptKind::Review(review) => project.prompts.render_review(&input, &review),
+        PromptKind::Reassess => {
+            let left = flow.max_reassess.saturating_sub(unit.stand.counters.replans);
+            let reassess =
+                ReassessPrompt { failures: &[], commits: &[], replans_left: left, decision_tool: None };
+            project.prompts.render_reassess(&input, &reassess)
+        }
+    };
+    text.map_err(|error| error.report().into())
+}
+
+fn planned_unit(unit: &StoredUnit) -> PilotUnit {
+    PilotUnit {
+        id: unit.id,
+        title: unit.row.title.clone(),
+        description: unit.row.description.clone(),
+        priority: unit.row.priority,
+        workflow: Some(unit.row.workflow.clone()),
+        blocked_by: unit.facts.blocked_by.iter().copied().collect(),
+        code_depends_on: unit.facts.code_depends_on.iter().copied().collect(),
+        archived_at: None,
+    }
+}
+
+/// Runs one attempt to its end.
+async fn run_agent(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    (folder, instructions, reads_only): (PathBuf, String, bool),
+    stop: &CancellationToken,
+) -> Result<AgentEnd, PilotError> {
+    let unit = &work.unit;
+    let item = project
+        .hands
+        .start_attempt(
+            NewAttempt {
+                plan: plan_of(project, unit.id).await?,
+                folder,
+                unit: unit.id.to_string(),
+                title: format!("{}: {}", unit.stand.phase.name(), unit.row.title),
+                instructions,
+                max_tokens: None,
+                max_cost: project.config.ceilings.get(&CeilingScope::Run).copied(),
+                reads_only,
+            },
+            Vec::new(),
+        )
+        .await?;
+    let limit = project.config.times.unit_timeout(unit.stand.phase).unwrap_or(NO_LIMIT);
+    let deadline = tokio::time::Instant::now() + limit;
+    let is_draining = project.hands.draining();
+    loop {
+        if let AttemptLook::Ended(outcome) = project.hands.look_at_attempt(item).await? {
+            return Ok(end_of(outcome));
+        }
+        let why = tokio::select! {
+            () = is_draining.cancelled() => return Ok(stopped(RunEnd::Interrupted)),
+            () = stop.cancelled() => Some((RunEnd::Canceled, "it was ended from outside")),
+            () = tokio::time::sleep_until(deadline) => Some((RunEnd::UnitTimeout, "its time was over")),
+            () = project.hands.wake() => None,
+            () = tokio::time::sleep(LOOK_EVERY) => None,
+        };
+        if let Some((end, why)) = why {
+            project.hands.end_attempt(item, why).await?;
+            let used = match project.hands.look_at_attempt(item).await? {
+                AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
+                AttemptLook::Running { cost, .. } => (Tokens::ZERO, Tokens::ZERO, cost),
+            };
+            return Ok(AgentEnd { reason: why.to_owned(), used, ..stopped(end) });
+        }
+    }
+}
+
+fn stopped(end: RunEnd) -> AgentEnd {
+    AgentEnd { end, said: String::new(), reason: String::new(), used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO) }
+}
+
+fn end_of(outcome: AttemptOutcome) -> AgentEnd {
+    let end = match outcome.state {
+        WorkState::Done => RunEnd::Success,
+        WorkState::Cancelled => RunEnd::Canceled,
+        WorkState::Proposed
+        | WorkState::Running
+        | WorkState::Paused
+        | WorkState::Consulting
+        | WorkState::Stuck
+        | WorkState::OverBudget
+        | WorkState::Failed
+        | WorkState::Denied => RunEnd::Failure,
+    };
+    let used = (outcome.input, outcome.output, outcome.cost);
+    AgentEnd { end, said: outcome.said, reason: outcome.reason, used }
+}
+
+fn ended_badly(ended: AgentEnd) -> PhaseResult {
+    let report = AttemptReport { end: ended.end, marker: None, has_progress: false, is_met: false };
+    let why = if ended.reason.is_empty() { "the attempt has ended without a result".to_owned() } else { ended.reason };
+    let code = match ended.end {
+        RunEnd::UnitTimeout => "unit_timeout",
+        RunEnd::TurnTimeout => "turn_timeout",
+        RunEnd::Stalled => "stalled",
+        RunEnd::Success | RunEnd::Failure | RunEnd::Abandoned | RunEnd::Canceled | RunEnd::Interrupted => "agent",
+    };
+    PhaseResult {
+        event: UnitEvent::End(report),
+        outcome: outcome_name(ended.end),
+        code: code.to_owned(),
+        reason: why.clone(),
+        last_error: Some(why),
+        used: ended.used,
+    }
+}
+
+/// A clean end, with what the harness has seen of it.
+fn ended_well(ended: &AgentEnd, (has_progress, is_met): (bool, bool), missing: Option<String>) -> PhaseResult {
+    let marker = TurnMarker::find_in(&ended.said);
+    PhaseResult {
+        event: UnitEvent::End(AttemptReport { end: RunEnd::Success, marker, has_progress, is_met }),
+        outcome: outcome_name(RunEnd::Success),
+        code: String::new(),
+        reason: match marker {
+            Some(TurnMarker::Blocked | TurnMarker::GivingUp) => cut_words(&ended.said),
+            Some(TurnMarker::Complete) | None => missing.clone().unwrap_or_default(),
+        },
+        last_error: missing,
+        used: ended.used,
+    }
+}
+
+/// The same attempt as a failed one, since nothing can be done with its words.
+fn unusable(ended: &AgentEnd, code: &str, why: String) -> PhaseResult {
+    PhaseResult { used: ended.used, ..fault(code, why) }
+}
+
+fn cut_words(text: &str) -> String {
+    text.trim().chars().take(MAX_SUMMARY_CHARS).collect()
+}
+
+fn take_research(
+    project: &OpenProject,
+    work: &WorkClaim,
+    ended: AgentEnd,
+) -> Result<PhaseResult, PilotError> {
+    if ended.said.trim().is_empty() {
+        return Ok(unusable(&ended, "pilot.no_research", "the reply was empty".to_owned()));
+    }
+    project.files.write_file(work.unit.id, UnitFile::Research, &ended.said)?;
+    Ok(ended_well(&ended, (true, true), None))
+}
+
+fn take_plan(project: &OpenProject, work: &WorkClaim, ended: AgentEnd) -> Result<PhaseResult, PilotError> {
+    if matches!(TurnMarker::find_in(&ended.said), Some(TurnMarker::Blocked | TurnMarker::GivingUp)) {
+        return Ok(ended_well(&ended, (false, false), None));
+    }
+    let text = plan_text(&ended.said);
+    match read_unit_plan(text, work.unit.id) {
+        Ok(_) => {
+            project.files.write_file(work.unit.id, UnitFile::Plan, text)?;
+            Ok(ended_well(&ended, (true, true), None))
+        }
+        Err(error) => Ok(unusable(&ended, "pilot.unit_plan", error.to_string())),
+    }
+}
+
+/// Returns the plan in a reply: from its front matter to the end of the block or of the reply, without a marker below it.
+fn plan_text(said: &str) -> &str {
+    let from = if said.starts_with("---\n") { Some(0) } else { said.find("\n---\n").map(|at| at + 1) };
+    let text = from.and_then(|from| said.get(from..)).unwrap_or(said);
+    let end = text.find("\n```").unwrap_or(text.len());
+    let text = text.get(..end).unwrap_or(text).trim_end();
+    TurnMarker::ALL.iter().fold(text, |text, marker| text.strip_suffix(marker.text()).unwrap_or(text).trim_end())
+}
+
+async fn take_code(
+    project: &OpenProject,
+    work: &WorkClaim,
+    workspace: &UnitWorkspace,
+    ended: AgentEnd,
+) -> Result<PhaseResult, PilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let message = format!("{}\n\n{}", work.unit.row.title, cut_words(&ended.said));
+    let committed = project.git.commit_workspace(&own, &message).await?;
+    let has_progress = matches!(committed, CommitResult::Committed { .. });
+    // A phase of code that has left nothing since the branch began has done nothing.
+    let is_there = has_progress || workspace.tip != workspace.base;
+    let is_complete = TurnMarker::find_in(&ended.said) == Some(TurnMarker::Complete);
+    let missing = match (is_there, is_complete) {
+        (true, true) => None,
+        (false, _) => Some("No file was changed. Change the files that the task needs.".to_owned()),
+        (true, false) => Some(format!("The reply did not end with {}: go on.", TurnMarker::Complete.text())),
+    };
+    Ok(ended_well(&ended, (has_progress, missing.is_none()), missing))
+}
+
+/// Reviews what a unit's branch changes, part by part.
+///
+/// # Errors
+///
+/// If git, the engine or the store fail.
+pub(super) async fn review(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, PilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let workspace = project.git.ensure_workspace(&own, &project.target).await?;
+    let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
+    let diff = diff_text(project.git.project(), base, tip).await.map_err(PilotGitError::from)?;
+    let (mut answers, mut used) = (Vec::new(), (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO));
+    let flow = project.flow_of(&work.unit).await?;
+    let chunks = split_diff(&diff);
+    let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+    for (part, chunk) in (1..).zip(&chunks) {
+        let review =
+            ReviewPrompt { pass: ReviewPass::Chunk, files: &[], text: chunk, summary: None, part, parts };
+        let prompt = prompt_of(project, work, &flow, PromptKind::Review(review))?;
+        let ended = run_agent(project, work, (workspace.folder.clone(), prompt, true), stop).await?;
+        used = (
+            used.0.saturating_add(ended.used.0),
+            used.1.saturating_add(ended.used.1),
+            used.2.saturating_add(ended.used.2),
+        );
+        if ended.end != RunEnd::Success {
+            return Ok(PhaseResult { used, ..ended_badly(ended) });
+        }
+        match read_review(&ended.said) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => return Ok(PhaseResult { used, ..fault("pilot.review", error.to_string()) }),
+        }
+    }
+    let (verdict, findings) = join_reviews(answers);
+    let words = list_findings(&findings);
+    project.files.write_file(work.unit.id, UnitFile::Review, &words)?;
+    let is_passed = verdict == ReviewVerdict::Pass;
+    Ok(PhaseResult {
+        event: UnitEvent::Review(verdict),
+        outcome: "success",
+        code: String::new(),
+        reason: if is_passed { String::new() } else { words.lines().next().unwrap_or_default().to_owned() },
+        last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
+        used,
+    })
+}
+
+fn list_findings(findings: &[ReviewFinding]) -> String {
+    let line = |one: &ReviewFinding| format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity, one.text);
+    findings.iter().map(line).collect()
+}
+
+/// Has an agent decide about a unit that cannot go on as it was planned.
+///
+/// # Errors
+///
+/// If git, the engine or the store fail.
+pub(super) async fn reassess(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, PilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let workspace = project.git.ensure_workspace(&own, &project.target).await?;
+    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Reassess)?;
+    let ended = run_agent(project, work, (workspace.folder, prompt, true), stop).await?;
+    if ended.end != RunEnd::Success {
+        return Ok(ended_badly(ended));
+    }
+    let json = crate::review::json_object(&ended.said).unwrap_or(ended.said.as_str());
+    let decision = match parse_answer(json) {
+        Ok(decision) => decision,
+        Err(error) => return Ok(unusable(&ended, "pilot.reassess", error.to_string())),
+    };
+    let reason = match &decision {
+        ReassessDecision::Replan { plan, reason } => {
+            if let Err(error) = read_unit_plan(plan, work.unit.id) {
+                return Ok(unusable(&ended, "pilot.unit_plan", error.to_string()));
+            }
+            project.files.write_file(work.unit.id, UnitFile::Plan, plan)?;
+            reason.clone()
+        }
+        ReassessDecision::Abandon { reason } => reason.clone(),
+        ReassessDecision::Escalate { questions } => questions.join("\n"),
+    };
+    Ok(PhaseResult {
+        event: UnitEvent::Reassess(decision),
+        outcome: "success",
+        code: String::new(),
+        reason,
+        last_error: None,
+        used: ended.used,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_found_in_a_reply_with_and_without_a_block() {
+        let plan = "---\nunit_id: task/m1/s1/t1\n---\n# Goal\nx";
+        for said in [
+            plan.to_owned(),
+            format!("Here it is:\n{plan}"),
+            format!("```markdown\n{plan}\n```\nDone."),
+            format!("{plan}\n\n{}", TurnMarker::Complete.text()),
+        ] {
+            assert_eq!(plan_text(&said), plan, "{said}");
+        }
+        assert_eq!(plan_text("no plan"), "no plan");
+    }
+}

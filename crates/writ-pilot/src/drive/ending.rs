@@ -1,0 +1,111 @@
+//! The end of a unit: its workspace and files go, what depended on it is planned anew, and its plan ends with its last unit.
+
+use std::sync::Arc;
+
+use writ_autopilot::machine::{MachineError, UnitEvent, apply_event};
+use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_autopilot::units::{PilotUnit, list_dependants};
+use writ_plan::machine::WorkEvent;
+use writ_store::reads::UnitReads as _;
+use writ_store::units::MAX_UNITS;
+
+use super::{commit_move, milestone_of, plan_of};
+use crate::error::PilotError;
+use crate::project::OpenProject;
+use crate::standing::{StoredUnit, read_facts};
+
+/// Does what follows from the end of a unit. All of it may be done again after a crash.
+///
+/// # Errors
+///
+/// If git, the files or the store fail; the end of the unit itself is written.
+pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+    let unit = project.read_unit(id).await?;
+    if unit.stand.is_abandoned {
+        inform_dependants(project, &unit).await?;
+    }
+    match id.unit_type() {
+        UnitType::Task if milestone_of(id) != 0 => {}
+        UnitType::Task | UnitType::Slice => {
+            let work = project.work_of(id).await?;
+            // What is not proven to be in the target stays below `refs/writ/archive/`.
+            project.git.remove_workspace(&work, &project.target).await?;
+            archive(project, id).await?;
+        }
+        UnitType::Milestone => {
+            archive(project, id).await?;
+            end_plan(project, id).await?;
+        }
+    }
+    project.wake.notify_one();
+    Ok(())
+}
+
+/// Moves the files of a unit and of its parts to the archive.
+async fn archive(project: &OpenProject, id: UnitId) -> Result<(), PilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let now = project.hands.now();
+    for part in lines.iter().filter_map(|line| line.id.parse::<UnitId>().ok()).filter(|part| part.is_within(id)) {
+        project.files.archive_folder(part, now)?;
+    }
+    Ok(())
+}
+
+/// Leads units that depended on an abandoned one to another plan.
+async fn inform_dependants(project: &Arc<OpenProject>, ended: &StoredUnit) -> Result<(), PilotError> {
+    let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
+    let mut units = Vec::new();
+    for row in &rows {
+        let facts = read_facts(row)?;
+        let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
+        units.push(PilotUnit {
+            id,
+            title: row.title.clone(),
+            description: String::new(),
+            priority: row.priority,
+            workflow: None,
+            blocked_by: facts.blocked_by.into_iter().collect(),
+            code_depends_on: facts.code_depends_on.into_iter().collect(),
+            archived_at: None,
+        });
+    }
+    let mut dependants = list_dependants(&units, ended.id);
+    // The slice of an abandoned task was to deliver it.
+    dependants.extend(ended.id.parent().filter(|parent| parent.unit_type() == UnitType::Slice));
+    for id in dependants {
+        let unit = project.read_unit(id).await?;
+        if unit.stand.is_terminal() {
+            continue;
+        }
+        let flow = project.flow_of(&unit).await?;
+        match apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
+            Ok(made) => commit_move(project, &unit, &made, (None, &format!("{} was abandoned", ended.id))).await?,
+            // A running attempt ends first; its gates see what is missing.
+            Err(MachineError::OutOfPlace { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Ends the work item of a plan: done if every slice was delivered.
+async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), PilotError> {
+    let plan = plan_of(project, milestone).await?;
+    let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
+    let mut given_up = Vec::new();
+    for row in &rows {
+        let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
+        if id.is_within(milestone) && id.unit_type() == UnitType::Slice {
+            let unit = project.read_unit(id).await?;
+            let is_cancelled = unit.row.phase_status == "canceled";
+            given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
+        }
+    }
+    let (event, why) = if given_up.is_empty() {
+        (WorkEvent::Finish, format!("every slice of {milestone} is merged"))
+    } else {
+        (WorkEvent::Fail, format!("not delivered: {}", given_up.join(", ")))
+    };
+    project.hands.move_plan(plan, event, &why).await?;
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! The autopilot of an engine: its open projects, and what people ask of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Mutex;
+use writ_autopilot::blocker::{BlockerKind, BlockerResolver};
+use writ_autopilot::machine::{UnitEvent, apply_event};
+use writ_autopilot::unit_id::UnitId;
+use writ_runtime::fleet::DeskAnswer;
+use writ_runtime::pilot::PilotHands;
+use writ_runtime::pilot_desk::PilotDesk;
+use writ_store::reads::UnitReads as _;
+use writ_types::api::pilot::{
+    PilotGoal, PilotOrder, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder,
+};
+use writ_types::error::ToReport as _;
+
+use crate::drive::{self, commit_move};
+use crate::error::PilotError;
+use crate::project::{OpenProject, name_project};
+use crate::standing::StoredUnit;
+use crate::unit_files::UnitFile;
+use crate::{goal, show};
+
+/// The autopilot of one engine.
+#[derive(Debug)]
+pub struct Pilots {
+    hands: PilotHands,
+    projects: Mutex<BTreeMap<String, Arc<OpenProject>>>,
+    own: Weak<Self>,
+}
+
+impl Pilots {
+    /// Makes the autopilot of an engine.
+    pub fn new(hands: PilotHands) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self { hands, projects: Mutex::default(), own: own.clone() })
+    }
+
+    /// Goes on with the projects that ran when an earlier engine ended. One that cannot be opened stays as it is, with a line in the log.
+    pub async fn resume_projects(&self) {
+        let sessions = match self.hands.store().pilot_sessions("running").await {
+            Ok(sessions) => sessions,
+            Err(error) => return tracing::error!(%error, "the autopilot's sessions cannot be read"),
+        };
+        for session in sessions {
+            let opened = self.open(&session.project).await;
+            match opened {
+                Ok(project) => start_loop(&project),
+                Err(error) => tracing::error!(project = session.project, %error, "an autopilot cannot go on"),
+            }
+        }
+    }
+
+    /// Ends all loops, and lets go of the projects once their attempts have ended.
+    pub fn close_projects(&self) {
+        if let Ok(mut projects) = self.projects.try_lock() {
+            for project in std::mem::take(&mut *projects).values() {
+                project.end_loop();
+            }
+        }
+    }
+
+    async fn open(&self, folder: &str) -> Result<Arc<OpenProject>, PilotError> {
+        let (path, name) = name_project(folder)?;
+        // Held over the opening, so that a project is opened once.
+        let mut projects = self.projects.lock().await;
+        if let Some(project) = projects.get(&name) {
+            return Ok(Arc::clone(project));
+        }
+        let project = Arc::new(OpenProject::open(self.hands.clone(), &path, name.clone()).await?);
+        projects.insert(name, Arc::clone(&project));
+        Ok(project)
+    }
+
+    async fn plan(&self, goal: PilotGoal) -> Result<PilotPlanned, PilotError> {
+        let project = self.open(&goal.project).await?;
+        goal::plan_goal(&project, &goal.goal).await
+    }
+
+    async fn run(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+        let project = self.open(&asked.project).await?;
+        if project.plans().await?.is_empty() {
+            return Err(PilotError::NoPlan { project: project.name.clone() });
+        }
+        start_loop(&project);
+        show::show_status(&project).await
+    }
+
+    async fn pause(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+        let project = self.open(&asked.project).await?;
+        project.end_loop();
+        show::show_status(&project).await
+    }
+
+    async fn status(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+        show::show_status(&*self.open(&asked.project).await?).await
+    }
+
+    async fn unit(&self, asked: PilotUnitName) -> Result<PilotUnitDetails, PilotError> {
+        let project = self.open(&asked.project).await?;
+        show::show_unit(&project, read_id(&asked.unit)?).await
+    }
+
+    async fn obey(&self, person: &str, order: PilotUnitOrder) -> Result<PilotUnitDetails, PilotError> {
+        let project = self.open(&order.project).await?;
+        let id = read_id(&order.unit)?;
+        carry_out(&project, id, (person, &order)).await?;
+        // What waited for this answer goes on; what else holds the loop is seen by its first look.
+        if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused") {
+            start_loop(&project);
+        }
+        project.wake.notify_one();
+        show::show_unit(&project, id).await
+    }
+
+    /// Runs a request to its end, also if its caller goes away.
+    fn answer<T, F>(&self, work: impl FnOnce(Arc<Self>) -> F) -> DeskAnswer<'_, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, PilotError>> + Send + 'static,
+    {
+        let Some(own) = self.own.upgrade() else {
+            return Box::pin(async { Err(PilotError::NoPlan { project: String::new() }.report()) });
+        };
+        let task = tokio::spawn(work(own));
+        Box::pin(async move {
+            match task.await {
+                Ok(done) => done.map_err(|error| error.report()),
+                Err(error) => Err(PilotError::Unreadable { unit: String::new(), why: error.to_string() }.report()),
+            }
+        })
+    }
+}
+
+fn start_loop(project: &Arc<OpenProject>) {
+    if let Some(stop) = project.begin_loop() {
+        tokio::spawn(drive::run_loop(Arc::clone(project), stop));
+    }
+}
+
+fn read_id(text: &str) -> Result<UnitId, PilotError> {
+    text.parse().map_err(|_| PilotError::NoUnit { unit: text.chars().take(60).collect() })
+}
+
+/// Carries out a person's order about a unit.
+async fn carry_out(
+    project: &Arc<OpenProject>,
+    id: UnitId,
+    (person, order): (&str, &PilotUnitOrder),
+) -> Result<(), PilotError> {
+    let unit = project.read_unit(id).await?;
+    if let PilotOrder::Cancel = order.order {
+        return cancel(project, &unit).await;
+    }
+    if unit.row.claim.is_some() {
+        return Err(PilotError::Busy { unit: id.to_string() });
+    }
+    let event = event_of(&unit, order.order);
+    let flow = project.flow_of(&unit).await?;
+    let made = apply_event(&flow, &project.config.limits, &unit.stand, &event)?;
+    let reason = match order.reason.trim() {
+        "" => format!("{} by {person}", order.order.name()),
+        reason => format!("{} by {person}: {reason}", order.order.name()),
+    };
+    if order.order == PilotOrder::Reject {
+        project.files.write_file(id, UnitFile::LastError, &format!("A person has rejected the result: {}", order.reason))?;
+    }
+    commit_move(project, &unit, &made, (None, &reason)).await?;
+    if made.stand.is_terminal() {
+        drive::end_unit(project, id).await?;
+    }
+    Ok(())
+}
+
+/// The event of an order: of the blocker that it is about.
+fn event_of(unit: &StoredUnit, order: PilotOrder) -> UnitEvent {
+    let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
+    match order {
+        PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),
+        PilotOrder::Reject => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatReject),
+        PilotOrder::ForceClear if has(BlockerKind::MergeConflict) => {
+            UnitEvent::Resolve(BlockerKind::MergeConflict, BlockerResolver::ForceClear)
+        }
+        PilotOrder::ForceClear => UnitEvent::Resolve(BlockerKind::GateBlocked, BlockerResolver::ForceClear),
+        PilotOrder::Resume if has(BlockerKind::MergeConflict) => {
+            UnitEvent::Resolve(BlockerKind::MergeConflict, BlockerResolver::MergeResolve)
+        }
+        PilotOrder::Resume => UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume),
+        PilotOrder::Cancel => UnitEvent::Cancel,
+    }
+}
+
+/// Ends a unit where it stands; an attempt that runs is ended first.
+async fn cancel(project: &Arc<OpenProject>, unit: &StoredUnit) -> Result<(), PilotError> {
+    use writ_store::batch::Op;
+    use writ_store::units::UnitOp;
+    if unit.stand.is_terminal() {
+        return Err(PilotError::NoUnit { unit: format!("{} that is not over", unit.id) });
+    }
+    let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
+    let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
+    // First, so that the worker writes nothing more.
+    project.hands.commit(vec![Op::Units(op)]).await?;
+    if let Some(stop) = stop {
+        stop.cancel();
+    }
+    drive::end_unit(project, unit.id).await
+}
+
+impl PilotDesk for Pilots {
+    fn plan_goal(&self, goal: PilotGoal) -> DeskAnswer<'_, PilotPlanned> {
+        self.answer(|own| async move { own.plan(goal).await })
+    }
+
+    fn show_status(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
+        self.answer(|own| async move { own.status(project).await })
+    }
+
+    fn show_unit(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotUnitDetails> {
+        self.answer(|own| async move { own.unit(unit).await })
+    }
+
+    fn run_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
+        self.answer(|own| async move { own.run(project).await })
+    }
+
+    fn pause_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
+        self.answer(|own| async move { own.pause(project).await })
+    }
+
+    fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails> {
+        self.answer(|own| async move { own.obey(&person, order).await })
+    }
+}

@@ -1,0 +1,154 @@
+//! The autopilot of a project as people see it.
+
+use std::collections::BTreeMap;
+
+use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::units::sum_costs;
+use writ_store::reads::{UnitReads as _, WorkReads as _};
+use writ_store::units::{MAX_UNITS, PilotBlocker, RunRow, UnitLine};
+use writ_types::api::pilot::{
+    PilotBlockerLine, PilotGateLine, PilotMoveLine, PilotPlanLine, PilotRunLine, PilotStatus,
+    PilotUnitDetails, PilotUnitLine,
+};
+use writ_types::unit::MicroUsd;
+
+use crate::error::PilotError;
+use crate::project::OpenProject;
+use crate::standing::blocker_words;
+use crate::unit_files::UnitFile;
+
+/// Shows a project.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, PilotError> {
+    let store = project.hands.store();
+    let session = store.pilot_session(&project.name).await?;
+    let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
+    let costs = costs_of(project, &lines).await?;
+    let mut plans = Vec::new();
+    for (milestone, item) in project.plans().await? {
+        if let Some(work) = store.work_item(item).await? {
+            plans.push(PilotPlanLine { item, milestone: milestone.to_string(), state: work.state, reason: work.reason });
+        }
+    }
+    let blockers = store.open_blockers(project.session).await?;
+    let mut ordered: Vec<(UnitId, &UnitLine)> =
+        lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
+    ordered.sort_by_key(|(id, _)| place(*id));
+    let roots = costs.iter().filter(|(id, _)| id.parent().is_none());
+    Ok(PilotStatus {
+        project: project.name.clone(),
+        session: project.session,
+        state: session.map(|session| session.status).unwrap_or_default(),
+        plans,
+        cost: roots.fold(MicroUsd::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)),
+        units: ordered.into_iter().map(|(id, line)| show_line(line, costs.get(&id))).collect(),
+        blockers: blockers.iter().map(show_blocker).collect(),
+    })
+}
+
+/// The place of a unit in a list: before its parts.
+const fn place(id: UnitId) -> (u32, u32, u32) {
+    match id {
+        UnitId::Milestone(milestone) => (milestone, 0, 0),
+        UnitId::Slice(milestone, slice) => (milestone, slice, 0),
+        UnitId::Task(milestone, slice, task) => (milestone, slice, task),
+    }
+}
+
+async fn costs_of(project: &OpenProject, lines: &[UnitLine]) -> Result<BTreeMap<UnitId, MicroUsd>, PilotError> {
+    let mut runs = Vec::new();
+    for line in lines {
+        let Ok(id) = line.id.parse::<UnitId>() else { continue };
+        for run in project.hands.store().unit_runs(project.key_of(id)).await? {
+            runs.extend(run.end.map(|end| (id, end.cost)));
+        }
+    }
+    Ok(sum_costs(&runs))
+}
+
+fn show_line(line: &UnitLine, cost: Option<&MicroUsd>) -> PilotUnitLine {
+    PilotUnitLine {
+        id: line.id.clone(),
+        title: line.title.clone(),
+        phase: line.phase.clone(),
+        status: line.phase_status.clone(),
+        // The number of a unit without a claim is that of its first dispatch.
+        attempt: if line.fence == 0 { 0 } else { line.attempt },
+        is_over: line.is_over,
+        is_running: line.is_claimed,
+        cost: cost.copied().unwrap_or(MicroUsd::ZERO),
+    }
+}
+
+fn show_blocker(row: &PilotBlocker) -> PilotBlockerLine {
+    PilotBlockerLine {
+        unit: row.unit.clone(),
+        event: row.event.clone(),
+        detail: blocker_words(row),
+        since: row.created_at,
+    }
+}
+
+fn show_run(run: RunRow) -> PilotRunLine {
+    let (tokens, cost) = run.end.as_ref().map_or_else(Default::default, |end| {
+        (end.input.saturating_add(end.output), end.cost)
+    });
+    PilotRunLine {
+        attempt: run.attempt,
+        phase: run.phase,
+        started_at: run.started_at,
+        outcome: run.end.as_ref().map(|end| end.outcome.clone()),
+        error: run.end.map(|end| end.error_code).unwrap_or_default(),
+        tokens,
+        cost,
+    }
+}
+
+/// Shows a unit.
+///
+/// # Errors
+///
+/// If there is none, or the store cannot be read.
+pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<PilotUnitDetails, PilotError> {
+    let (store, key) = (project.hands.store(), project.key_of(id));
+    let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
+    let line = lines.iter().find(|line| line.id == key.id);
+    let line = line.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
+    let row = store.unit(key.clone()).await?.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
+    let own: Vec<UnitLine> = lines
+        .iter()
+        .filter(|line| line.id.parse::<UnitId>().is_ok_and(|part| part.is_within(id)))
+        .cloned()
+        .collect();
+    let costs = costs_of(project, &own).await?;
+    let gates = store.unit_gates(key.clone()).await?;
+    let moves = store.unit_transitions(key.clone()).await?;
+    let blockers = store.open_blockers(project.session).await?;
+    Ok(PilotUnitDetails {
+        unit: show_line(line, costs.get(&id)),
+        description: row.description,
+        branch: project.work_of(id).await.ok().map(|work| work.branch.to_string()),
+        plan: project.files.read_file(id, UnitFile::Plan)?,
+        last_error: project.files.read_file(id, UnitFile::LastError)?,
+        runs: store.unit_runs(key.clone()).await?.into_iter().map(show_run).collect(),
+        moves: moves
+            .into_iter()
+            .map(|one| PilotMoveLine { from: one.from, to: one.to, reason: one.reason, at: one.at })
+            .collect(),
+        gates: gates
+            .into_iter()
+            .map(|one| PilotGateLine {
+                gate: one.gate,
+                passed: one.passed,
+                attempt: one.attempt,
+                output: one.output,
+                took_ms: one.duration_ms,
+                at: one.at,
+            })
+            .collect(),
+        blockers: blockers.iter().filter(|row| row.unit == key.id).map(show_blocker).collect(),
+    })
+}

@@ -1,0 +1,202 @@
+//! The files of units: plan, notes and the last error, below `.writ/active/` of the project, until they are archived.
+//!
+//! The harness alone writes them. What agents have merged may lie in the same folder as a link, so every folder is resolved
+//! without leaving the project, and a file is replaced as a whole.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use writ_autopilot::unit_id::UnitId;
+use writ_sandbox::git::places::WorkspaceRoot;
+use writ_types::unit::Timestamp;
+
+use crate::error::PilotError;
+
+/// The folder of units at work, below the project.
+const ACTIVE: &str = ".writ/active";
+/// The folder of units that are over.
+const ARCHIVE: &str = ".writ/archive";
+/// The largest file of a unit that is read, in bytes.
+pub const MAX_UNIT_FILE_BYTES: usize = 256 * 1024;
+/// The most archives of one unit in one day.
+const MAX_ARCHIVES: u32 = 100;
+
+/// A file of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitFile {
+    /// The findings of the phase research.
+    Research,
+    /// The unit's plan.
+    Plan,
+    /// The last error, for the next attempt.
+    LastError,
+    /// The findings of the last review.
+    Review,
+    /// The merged commit and the costs, once it is over.
+    Result,
+}
+
+impl UnitFile {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Research => "research.md",
+            Self::Plan => "plan.md",
+            Self::LastError => "last_error.md",
+            Self::Review => "review.md",
+            Self::Result => "result.md",
+        }
+    }
+}
+
+/// The folders of a project's units.
+#[derive(Clone, Debug)]
+pub struct UnitFiles {
+    active: WorkspaceRoot,
+    archive: WorkspaceRoot,
+}
+
+fn failed(path: &Path, error: &io::Error) -> PilotError {
+    PilotError::File { path: path.to_owned(), why: error.to_string() }
+}
+
+impl UnitFiles {
+    /// Opens the folders below a project, and makes them if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// If they lead out of the project or cannot be made.
+    pub fn open_files(top: &Path) -> Result<Self, PilotError> {
+        let open = |below| WorkspaceRoot::open_root(top, below).map_err(crate::PilotGitError::from);
+        Ok(Self { active: open(ACTIVE)?, archive: open(ARCHIVE)? })
+    }
+
+    fn folder_of(&self, unit: UnitId) -> Result<PathBuf, PilotError> {
+        let folder = self.active.ensure_folder(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+        Ok(folder.path)
+    }
+
+    /// Returns the text of a file; empty if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read_file(&self, unit: UnitId, file: UnitFile) -> Result<String, PilotError> {
+        let path = self.folder_of(unit)?.join(file.name());
+        // A link in its place is none of ours.
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_file() => {}
+            Ok(_) => return Ok(String::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            Err(error) => return Err(failed(&path, &error)),
+        }
+        let mut bytes = Vec::new();
+        let opened = fs::File::open(&path).map_err(|error| failed(&path, &error))?;
+        let limit = u64::try_from(MAX_UNIT_FILE_BYTES).unwrap_or(u64::MAX);
+        opened.take(limit).read_to_end(&mut bytes).map_err(|error| failed(&path, &error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Writes a file as a whole; an empty text removes it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn write_file(&self, unit: UnitId, file: UnitFile, text: &str) -> Result<(), PilotError> {
+        let folder = self.folder_of(unit)?;
+        let path = folder.join(file.name());
+        if text.is_empty() {
+            return match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, &error)),
+                Ok(()) | Err(_) => Ok(()),
+            };
+        }
+        let mut end = text.len().min(MAX_UNIT_FILE_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        // Renamed over the old one, so that a crash leaves one of both, and a link is replaced and not followed.
+        let fresh = folder.join(format!(".{}.new", file.name()));
+        let _ = fs::remove_file(&fresh);
+        let write = || -> io::Result<()> {
+            let mut opened = fs::OpenOptions::new().write(true).create_new(true).open(&fresh)?;
+            io::Write::write_all(&mut opened, text.get(..end).unwrap_or_default().as_bytes())?;
+            opened.sync_all()?;
+            fs::rename(&fresh, &path)
+        };
+        write().map_err(|error| failed(&path, &error))
+    }
+
+    /// Moves the folder of a unit to the archive, as `{date}-{unit}`, by one rename.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be moved.
+    pub fn archive_folder(&self, unit: UnitId, now: Timestamp) -> Result<(), PilotError> {
+        let from = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+        if fs::symlink_metadata(&from).is_err() {
+            // Moved before a crash.
+            return Ok(());
+        }
+        let shown = now.to_string();
+        let date = shown.split('T').next().unwrap_or_default();
+        for n in 1..=MAX_ARCHIVES {
+            let suffix = if n == 1 { String::new() } else { format!("-{n}") };
+            let name = format!("{date}-{}{suffix}", unit.folder_name());
+            let to = self.archive.resolve_name(&name).map_err(crate::PilotGitError::from)?;
+            if fs::symlink_metadata(&to).is_ok() {
+                continue;
+            }
+            return fs::rename(&from, &to).map_err(|error| failed(&to, &error));
+        }
+        Err(failed(&from, &io::Error::other("it was archived too often today")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SF-261 (in part: a folder is moved by one rename, and a second one of the day has a number)
+    #[test]
+    fn files_are_written_whole_and_archived_with_their_folder() {
+        let top = tempfile::tempdir().expect("a folder");
+        let files = UnitFiles::open_files(top.path()).expect("opens");
+        let unit = UnitId::Task(1, 1, 1);
+        assert_eq!(files.read_file(unit, UnitFile::Plan).expect("reads"), "");
+        let now = Timestamp::from_millis(1_764_200_000_000);
+        for round in 0..2 {
+            files.write_file(unit, UnitFile::Plan, "# Goal").expect("writes");
+            files.write_file(unit, UnitFile::LastError, "no").expect("writes");
+            files.write_file(unit, UnitFile::LastError, "").expect("removes");
+            assert_eq!(files.read_file(unit, UnitFile::Plan).expect("reads"), "# Goal");
+            assert_eq!(files.read_file(unit, UnitFile::LastError).expect("reads"), "");
+            files.archive_folder(unit, now).expect("moves");
+            let names = fs::read_dir(top.path().join(ARCHIVE)).expect("lists").flatten();
+            let count = names.filter(|name| name.file_name().to_string_lossy().contains("task_m1_s1_t1")).count();
+            assert_eq!(count, round + 1);
+        }
+        files.archive_folder(unit, now).expect("there is none");
+    }
+
+    /// A file or folder that an agent has merged as a link leads nowhere.
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        let (top, elsewhere) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("another"));
+        let files = UnitFiles::open_files(top.path()).expect("opens");
+        let unit = UnitId::Task(1, 1, 1);
+        files.write_file(unit, UnitFile::Plan, "mine").expect("writes");
+        let secret = elsewhere.path().join("secret");
+        fs::write(&secret, "theirs").expect("writes");
+        let path = top.path().join(ACTIVE).join("task_m1_s1_t1/plan.md");
+        fs::remove_file(&path).expect("removes");
+        std::os::unix::fs::symlink(&secret, &path).expect("links");
+        assert_eq!(files.read_file(unit, UnitFile::Plan).expect("reads"), "");
+        files.write_file(unit, UnitFile::Plan, "mine").expect("writes");
+        assert_eq!(fs::read_to_string(&secret).expect("reads"), "theirs");
+        let folder = top.path().join(ACTIVE).join("task_m1_s1_t2");
+        std::os::unix::fs::symlink(elsewhere.path(), &folder).expect("links");
+        assert!(files.write_file(UnitId::Task(1, 1, 2), UnitFile::Plan, "x").is_err() || !elsewhere.path().join("plan.md").exists());
+    }
+}
