@@ -36,6 +36,9 @@ mod outbox;
 #[path = "suite/parts.rs"]
 mod parts;
 
+#[path = "suite/pilot.rs"]
+mod pilot;
+
 #[path = "suite/planner.rs"]
 mod planner;
 

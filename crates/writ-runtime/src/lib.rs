@@ -14,6 +14,7 @@
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - `proposals` asks about the plan of a work item, `work` runs its steps and has them checked;
+//! - [`pilot`] are the hands of the autopilot;
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
 
 pub mod clock;
@@ -107,6 +108,7 @@ mod dispatch;
 mod drive;
 pub mod engine;
 mod recover;
+pub mod pilot;
 pub mod routed;
 mod settle;
 mod work;
