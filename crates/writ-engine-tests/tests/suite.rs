@@ -36,6 +36,9 @@ mod outbox;
 #[path = "suite/parts.rs"]
 mod parts;
 
+#[path = "suite/autopilot.rs"]
+mod autopilot;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 

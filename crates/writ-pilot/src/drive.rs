@@ -27,7 +27,9 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::error::PilotError;
 use crate::project::{LiveUnit, OpenProject};
-use crate::standing::{ChangeContext, HeldClaim, StoredUnit, event_name, move_ops, outcome_name, status_name};
+use crate::standing::{
+    ChangeContext, HeldClaim, StoredUnit, event_name, move_ops, outcome_name, status_name,
+};
 use crate::unit_files::UnitFile;
 
 mod agent;
@@ -77,7 +79,10 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, stop: CancellationToken)
     if let Err(error) = project.set_status("running").await {
         tracing::error!(%error, "the autopilot's session cannot be marked as running");
     }
+    let draining = project.hands.draining();
     loop {
+        // Counted from here, so that no change during the tick is missed.
+        let woken = project.hands.wake();
         let wait = match tick(&project, stop.is_cancelled()).await {
             Ok(Tick::Wait(wait)) => wait,
             Ok(Tick::Ended(status)) => {
@@ -94,10 +99,10 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, stop: CancellationToken)
         };
         let is_stopped = stop.is_cancelled();
         tokio::select! {
-            () = project.hands.draining().cancelled() => return,
+            () = draining.cancelled() => return,
             () = stop.cancelled(), if !is_stopped => {}
             () = project.wake.notified() => {}
-            () = project.hands.wake() => {}
+            () = woken => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -158,7 +163,8 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Pil
 }
 
 fn next_due(candidates: &[Candidate], now: Timestamp) -> Duration {
-    let due = candidates.iter().filter_map(|candidate| candidate.not_before).map(|at| at.time_since(now)).min();
+    let due =
+        candidates.iter().filter_map(|candidate| candidate.not_before).map(|at| at.time_since(now)).min();
     due.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(50))
 }
 
@@ -183,7 +189,9 @@ async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkStat
 
 const fn milestone_of(id: UnitId) -> u32 {
     match id {
-        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => milestone,
+        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => {
+            milestone
+        }
     }
 }
 
@@ -351,7 +359,9 @@ async fn run_phase(
             agent::work_in_phase(project, work, stop).await
         }
         // None of these is handed out.
-        PilotPhase::Uat | PilotPhase::Complete => Ok(fault("pilot.phase", "the phase has no worker".to_owned())),
+        PilotPhase::Uat | PilotPhase::Complete => {
+            Ok(fault("pilot.phase", "the phase has no worker".to_owned()))
+        }
     }
 }
 
@@ -403,7 +413,10 @@ async fn settle(project: &Arc<OpenProject>, work: &WorkClaim, result: PhaseResul
         Ok(made) => made,
         // A decision that is not possible any more is a failed attempt at one.
         Err(MachineError::NoReplanLeft(count)) => {
-            let failed = fault("pilot.no_replan_left", format!("the unit was planned anew {count} times already: abandon it, or ask"));
+            let failed = fault(
+                "pilot.no_replan_left",
+                format!("the unit was planned anew {count} times already: abandon it, or ask"),
+            );
             project.files.write_file(unit.id, UnitFile::LastError, &failed.reason)?;
             apply_event(&flow, &limits, &unit.stand, &failed.event)?
         }
@@ -472,4 +485,3 @@ pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String
     let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
     Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
 }
-

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use writ_sandbox::git::{BranchName, GitFault, RefName};
 use writ_autopilot::machine::MachineError;
+use writ_sandbox::git::{BranchName, GitFault, RefName};
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -198,17 +198,18 @@ impl ToReport for PilotError {
             Self::Store(error) => error.report(),
             Self::Refused(report) => report.as_ref().clone(),
             Self::Machine(error) => error.report(),
-            Self::File { .. } => Report::new(Exit::Config, "pilot.file", text)
-                .with_hint("`.writ/active` and `.writ/archive` must be folders of the project that can be written"),
+            Self::File { .. } => Report::new(Exit::Config, "pilot.file", text).with_hint(
+                "`.writ/active` and `.writ/archive` must be folders of the project that can be written",
+            ),
             Self::Unreadable { .. } => Report::new(Exit::Bug, "pilot.unreadable", text)
                 .with_hint("it was written by another version: use that one"),
-            Self::NoPlan { .. } => {
-                Report::new(Exit::Usage, "pilot.no_plan", text).with_hint("`writ pilot plan \"GOAL\"` makes a plan")
+            Self::NoPlan { .. } => Report::new(Exit::Usage, "pilot.no_plan", text)
+                .with_hint("`writ pilot plan \"GOAL\"` makes a plan"),
+            Self::NoUnit { .. } => Report::new(Exit::Usage, "pilot.no_unit", text)
+                .with_hint("`writ pilot status` lists the units"),
+            Self::Busy { .. } => {
+                Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it")
             }
-            Self::NoUnit { .. } => {
-                Report::new(Exit::Usage, "pilot.no_unit", text).with_hint("`writ pilot status` lists the units")
-            }
-            Self::Busy { .. } => Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it"),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

@@ -203,7 +203,10 @@ fn new_unit(
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
     };
-    let unreadable = |error: serde_json::Error| PilotError::Unreadable { unit: unit.id.to_string(), why: error.to_string() };
+    let unreadable = |error: serde_json::Error| PilotError::Unreadable {
+        unit: unit.id.to_string(),
+        why: error.to_string(),
+    };
     // What has parts waits for them.
     let parts = plan.units.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);
     let waits: BTreeSet<UnitId> = parts.chain(unit.blocked_by.iter().copied()).collect();

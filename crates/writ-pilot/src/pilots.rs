@@ -108,7 +108,8 @@ impl Pilots {
         let id = read_id(&order.unit)?;
         carry_out(&project, id, (person, &order)).await?;
         // What waited for this answer goes on; what else holds the loop is seen by its first look.
-        if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused") {
+        if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused")
+        {
             start_loop(&project);
         }
         project.wake.notify_one();
@@ -128,7 +129,9 @@ impl Pilots {
         Box::pin(async move {
             match task.await {
                 Ok(done) => done.map_err(|error| error.report()),
-                Err(error) => Err(PilotError::Unreadable { unit: String::new(), why: error.to_string() }.report()),
+                Err(error) => {
+                    Err(PilotError::Unreadable { unit: String::new(), why: error.to_string() }.report())
+                }
             }
         })
     }
@@ -165,7 +168,11 @@ async fn carry_out(
         reason => format!("{} by {person}: {reason}", order.order.name()),
     };
     if order.order == PilotOrder::Reject {
-        project.files.write_file(id, UnitFile::LastError, &format!("A person has rejected the result: {}", order.reason))?;
+        project.files.write_file(
+            id,
+            UnitFile::LastError,
+            &format!("A person has rejected the result: {}", order.reason),
+        )?;
     }
     commit_move(project, &unit, &made, (None, &reason)).await?;
     if made.stand.is_terminal() {

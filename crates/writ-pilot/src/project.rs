@@ -65,7 +65,10 @@ pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), PilotError
     let path = std::fs::canonicalize(folder)
         .map_err(|error| PilotError::File { path: PathBuf::from(folder), why: error.to_string() })?;
     let name = path.to_str().filter(|name| !name.chars().any(char::is_control)).map(str::to_owned);
-    let unshowable = || PilotError::File { path: path.clone(), why: "its path has characters that cannot be shown".to_owned() };
+    let unshowable = || PilotError::File {
+        path: path.clone(),
+        why: "its path has characters that cannot be shown".to_owned(),
+    };
     let name = name.ok_or_else(unshowable)?;
     Ok((path, name))
 }
@@ -79,14 +82,17 @@ impl OpenProject {
     pub(crate) async fn open(hands: PilotHands, folder: &Path, name: String) -> Result<Self, PilotError> {
         let config = load_config(None, folder).map_err(|error| error.report())?;
         let prompts = PromptSet::load_for(folder).map_err(|error| error.report())?;
-        let git_config = PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
+        let git_config =
+            PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
         let (git, _) = PilotGit::open_service(folder, git_config, Arc::new(NoEvents)).await?;
         let files = UnitFiles::open_files(git.project().top_dir())?;
         let target = match &config.target_branch {
             Some(name) => BranchName::parse_name(name).map_err(PilotGitError::from)?,
-            None => git.project().current_branch().await.map_err(PilotGitError::from)?.ok_or_else(|| PilotError::File {
-                path: folder.to_owned(),
-                why: "no branch is checked out: name one as `target_branch`".to_owned(),
+            None => git.project().current_branch().await.map_err(PilotGitError::from)?.ok_or_else(|| {
+                PilotError::File {
+                    path: folder.to_owned(),
+                    why: "no branch is checked out: name one as `target_branch`".to_owned(),
+                }
             })?,
         };
         let session = open_session(&hands, &name).await?;
@@ -139,7 +145,8 @@ impl OpenProject {
     /// If there is none, or its rows cannot be read.
     pub(crate) async fn read_unit(&self, id: UnitId) -> Result<StoredUnit, PilotError> {
         let (store, key) = (self.hands.store(), self.key_of(id));
-        let row = store.unit(key.clone()).await?.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
+        let row =
+            store.unit(key.clone()).await?.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
         let counters = store.unit_counters(key).await?;
         let blockers = store.open_blockers(self.session).await?;
         read_unit(row, &counters, &blockers)
@@ -172,7 +179,9 @@ impl OpenProject {
         let row = self.hands.store().unit(self.key_of(owner)).await?;
         let title = row.map(|row| row.title).ok_or_else(|| PilotError::NoUnit { unit: owner.to_string() })?;
         let branch = match owner {
-            UnitId::Slice(milestone, slice) => slice_branch(milestone, slice, &title).map_err(PilotGitError::from)?,
+            UnitId::Slice(milestone, slice) => {
+                slice_branch(milestone, slice, &title).map_err(PilotGitError::from)?
+            }
             UnitId::Task(..) | UnitId::Milestone(_) => {
                 let name = writ_autopilot::names::branch_name(owner, &title);
                 BranchName::parse_name(&name).map_err(PilotGitError::from)?

@@ -30,7 +30,12 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Pi
     let mut plans = Vec::new();
     for (milestone, item) in project.plans().await? {
         if let Some(work) = store.work_item(item).await? {
-            plans.push(PilotPlanLine { item, milestone: milestone.to_string(), state: work.state, reason: work.reason });
+            plans.push(PilotPlanLine {
+                item,
+                milestone: milestone.to_string(),
+                state: work.state,
+                reason: work.reason,
+            });
         }
     }
     let blockers = store.open_blockers(project.session).await?;
@@ -58,7 +63,10 @@ const fn place(id: UnitId) -> (u32, u32, u32) {
     }
 }
 
-async fn costs_of(project: &OpenProject, lines: &[UnitLine]) -> Result<BTreeMap<UnitId, MicroUsd>, PilotError> {
+async fn costs_of(
+    project: &OpenProject,
+    lines: &[UnitLine],
+) -> Result<BTreeMap<UnitId, MicroUsd>, PilotError> {
     let mut runs = Vec::new();
     for line in lines {
         let Ok(id) = line.id.parse::<UnitId>() else { continue };
@@ -93,9 +101,10 @@ fn show_blocker(row: &PilotBlocker) -> PilotBlockerLine {
 }
 
 fn show_run(run: RunRow) -> PilotRunLine {
-    let (tokens, cost) = run.end.as_ref().map_or_else(Default::default, |end| {
-        (end.input.saturating_add(end.output), end.cost)
-    });
+    let (tokens, cost) = run
+        .end
+        .as_ref()
+        .map_or_else(Default::default, |end| (end.input.saturating_add(end.output), end.cost));
     PilotRunLine {
         attempt: run.attempt,
         phase: run.phase,

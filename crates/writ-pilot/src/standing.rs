@@ -10,11 +10,10 @@ use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::stand::{PhaseStatus, UnitCounters, UnitStand};
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::workflow::PhaseFlow;
+use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
-use writ_store::units::{
-    PilotBlocker, UnitDecision, UnitKey, UnitOp, UnitRow, UnitRunEnd, UnitTransition,
-};
-use writ_types::id::{BlockerId, ItemId, PilotId};
+use writ_store::units::{PilotBlocker, UnitDecision, UnitKey, UnitOp, UnitRow, UnitRunEnd, UnitTransition};
+use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::Timestamp;
 
 use crate::error::PilotError;
@@ -77,8 +76,10 @@ pub fn read_unit(
     let id: UnitId = row.key.id.parse().map_err(|_| wrong("its id".to_owned()))?;
     let phase = PilotPhase::parse_name(&row.phase).map_err(|error| wrong(error.to_string()))?;
     let status = read_status(&row.phase_status).ok_or_else(|| wrong("its status".to_owned()))?;
-    let counters: BTreeMap<&str, u32> =
-        counters.iter().map(|(name, value)| (name.as_str(), u32::try_from(*value).unwrap_or(u32::MAX))).collect();
+    let counters: BTreeMap<&str, u32> = counters
+        .iter()
+        .map(|(name, value)| (name.as_str(), u32::try_from(*value).unwrap_or(u32::MAX)))
+        .collect();
     let count = |name: &str| counters.get(name).copied().unwrap_or(0);
     let gates = counters.iter().filter_map(|(name, value)| {
         let gate = name.strip_prefix(GATE)?;
@@ -153,12 +154,15 @@ struct BlockerDetail {
 
 fn read_blockers(unit: &str, rows: &[PilotBlocker]) -> Vec<Blocker> {
     let own = rows.iter().filter(|row| row.unit == unit);
-    own.filter_map(|row| serde_json::from_str::<BlockerDetail>(&row.detail).ok()).map(|detail| detail.blocker).collect()
+    own.filter_map(|row| serde_json::from_str::<BlockerDetail>(&row.detail).ok())
+        .map(|detail| detail.blocker)
+        .collect()
 }
 
 /// Returns the words of a blocker's row.
 pub fn blocker_words(row: &PilotBlocker) -> String {
-    serde_json::from_str::<BlockerDetail>(&row.detail).map_or_else(|_| row.detail.clone(), |detail| detail.words)
+    serde_json::from_str::<BlockerDetail>(&row.detail)
+        .map_or_else(|_| row.detail.clone(), |detail| detail.words)
 }
 
 /// Returns the phases of a unit of a type: those of its workflow that concern the type.

@@ -173,7 +173,8 @@ mod tests {
             assert_eq!(files.read_file(unit, UnitFile::LastError).expect("reads"), "");
             files.archive_folder(unit, now).expect("moves");
             let names = fs::read_dir(top.path().join(ARCHIVE)).expect("lists").flatten();
-            let count = names.filter(|name| name.file_name().to_string_lossy().contains("task_m1_s1_t1")).count();
+            let count =
+                names.filter(|name| name.file_name().to_string_lossy().contains("task_m1_s1_t1")).count();
             assert_eq!(count, round + 1);
         }
         files.archive_folder(unit, now).expect("there is none");
@@ -197,6 +198,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&secret).expect("reads"), "theirs");
         let folder = top.path().join(ACTIVE).join("task_m1_s1_t2");
         std::os::unix::fs::symlink(elsewhere.path(), &folder).expect("links");
-        assert!(files.write_file(UnitId::Task(1, 1, 2), UnitFile::Plan, "x").is_err() || !elsewhere.path().join("plan.md").exists());
+        assert!(
+            files.write_file(UnitId::Task(1, 1, 2), UnitFile::Plan, "x").is_err()
+                || !elsewhere.path().join("plan.md").exists()
+        );
     }
 }

@@ -55,8 +55,8 @@ pub fn check_plan(plan: &PlanDocument) -> Result<(), PlanError> {
             return Err(wrong("every_minutes", &cycle.every_minutes.to_string(), &expected));
         }
         (WorkKind::Goal, None) => return Err(PlanError::new("", PlanProblem::Missing("every_minutes"))),
-        (WorkKind::Task | WorkKind::Project, None) => {}
-        (WorkKind::Task | WorkKind::Project, Some(_)) => {
+        (WorkKind::Task | WorkKind::Project | WorkKind::Pilot, None) => {}
+        (WorkKind::Task | WorkKind::Project | WorkKind::Pilot, Some(_)) => {
             let problem = PlanProblem::UnknownKey { key: "every_minutes".to_owned(), nearest: None };
             return Err(PlanError::new("every_minutes", problem));
         }
@@ -65,7 +65,7 @@ pub fn check_plan(plan: &PlanDocument) -> Result<(), PlanError> {
         // A goal is its checks.
         return Err(PlanError::new("", PlanProblem::Missing("verify")));
     }
-    if plan.kind == WorkKind::Project && plan.steps.is_empty() {
+    if matches!(plan.kind, WorkKind::Project | WorkKind::Pilot) && plan.steps.is_empty() {
         return Err(PlanError::new("", PlanProblem::Missing("steps")));
     }
     let calls = plan.steps.iter().map(|step| step.calls.len()).sum();

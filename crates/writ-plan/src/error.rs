@@ -85,6 +85,9 @@ pub enum PlanProblem {
         /// The limit.
         most: usize,
     },
+    /// A plan of the autopilot, which is not written as Markdown.
+    #[error("a plan of the autopilot is not written as a document")]
+    Pilot,
     /// Two things with one name.
     #[error("'{0}' is there twice")]
     Duplicate(String),
@@ -129,6 +132,7 @@ impl PlanProblem {
             Self::Missing(key) => format!("add '{key}'"),
             Self::Wrong { expected, .. } => format!("write {expected}"),
             Self::TooMany { what, .. } => format!("plan fewer {what}"),
+            Self::Pilot => "`writ pilot plan GOAL` makes one; write `task` or `project` here".to_owned(),
             Self::Duplicate(_) => "give each a name of its own".to_owned(),
             Self::UnknownStep { nearest: Some(nearest), .. } => format!("'{nearest}' is probably meant"),
             Self::UnknownStep { nearest: None, .. } => "name the `id` of a step of this plan".to_owned(),

@@ -169,6 +169,9 @@ fn read_front(front: &YamlNode) -> Result<PlanDocument, PlanError> {
     let fields = PlanFields::open(front, "", PLAN_KEYS)?;
     let kind = fields.choice("type", &WorkKind::ALL, WorkKind::name)?;
     let kind = kind.ok_or_else(|| PlanError::new("", PlanProblem::Missing("type")))?;
+    if kind == WorkKind::Pilot {
+        return Err(PlanError::new("type", PlanProblem::Pilot));
+    }
     let every: Option<u32> = fields.number("every_minutes")?;
     let on_failure = fields.choice("on_failure", &OnFailure::ALL, OnFailure::name)?;
     let cycle = match (kind, every) {
@@ -176,7 +179,7 @@ fn read_front(front: &YamlNode) -> Result<PlanDocument, PlanError> {
             Some(GoalCycle { every_minutes, on_failure: on_failure.unwrap_or_default() })
         }
         (WorkKind::Goal, None) => return Err(PlanError::new("", PlanProblem::Missing("every_minutes"))),
-        (WorkKind::Task | WorkKind::Project, _) => {
+        (WorkKind::Task | WorkKind::Project | WorkKind::Pilot, _) => {
             // A rhythm on what runs once would be dropped silently.
             for (key, is_there) in [("every_minutes", every.is_some()), ("on_failure", on_failure.is_some())]
             {

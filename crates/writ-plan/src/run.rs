@@ -14,11 +14,14 @@ pub const ONLY_STEP: &str = "task";
 pub const WHOLE_STEP: &str = "the-whole";
 
 /// Returns the steps of a plan as they are run. Those of a task come one after the other, and the last has the checks of
-/// the whole, so that a failure is mended. A project ends with a step of those checks alone; a goal is such a step.
+/// the whole, so that a failure is mended. A project ends with a step of those checks alone; a goal is such a step. A plan of the
+/// autopilot has none of its own.
 pub fn run_steps(plan: &PlanDocument) -> Vec<WorkStep> {
     let mut steps = plan.steps.clone();
     match plan.kind {
         WorkKind::Goal => return vec![checks_alone(plan, Vec::new())],
+        // The autopilot says which of its units is worked on, and how often.
+        WorkKind::Pilot => return Vec::new(),
         WorkKind::Project => {
             let all = steps.iter().map(|step| step.id.clone()).collect();
             // Without checks of the whole, those of the steps decide.

@@ -44,6 +44,9 @@ const MAX_TAPPED_MINUTES: u64 = 60;
 pub const MAX_MINUTES: u64 = 8 * 60;
 /// The longest lifetime of the plan of a goal, in minutes: 30 days, as long as a standing approval.
 pub const MAX_GOAL_MINUTES: u64 = 30 * 24 * 60;
+/// The longest lifetime of a plan of the autopilot, in minutes: a week. A milestone takes days, and what is not done by then is
+/// looked at again.
+pub const MAX_PILOT_MINUTES: u64 = 7 * 24 * 60;
 /// The lifetime of a plan that names none, in minutes: that of a task key.
 pub const MINUTES: u64 = 30;
 /// The longest title, in characters.
@@ -67,8 +70,7 @@ pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     if !(fewest..=MAX_STEPS).contains(&plan.steps.len()) {
         return Err(format!("{} steps; a plan has {fewest} to {MAX_STEPS}", plan.steps.len()));
     }
-    let is_goal = plan.work.as_ref().is_some_and(|work| work.document.kind == WorkKind::Goal);
-    let longest = if is_goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
+    let longest = plan.work.as_ref().map_or(MAX_MINUTES, |work| most_minutes(work.document.kind));
     if !(1..=longest).contains(&plan.minutes) {
         return Err(format!("{} minutes; a plan lasts 1 to {longest}", plan.minutes));
     }
@@ -92,6 +94,15 @@ pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Returns the longest lifetime of a plan of a work item, in minutes.
+pub const fn most_minutes(kind: WorkKind) -> u64 {
+    match kind {
+        WorkKind::Task | WorkKind::Project => MAX_MINUTES,
+        WorkKind::Goal => MAX_GOAL_MINUTES,
+        WorkKind::Pilot => MAX_PILOT_MINUTES,
+    }
 }
 
 fn is_one_line(text: &str) -> bool {

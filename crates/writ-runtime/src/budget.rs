@@ -3,7 +3,8 @@
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_store::batch::Op;
 use writ_store::reads::UsageReads as _;
-use writ_store::usage::BudgetState;
+use writ_store::usage::{BudgetState, UsageKind, UsageTotals};
+use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
@@ -79,6 +80,73 @@ pub(crate) async fn read_spent(
     })
 }
 
+/// Returns, for the door, the same for a call of a turn. An attempt of the autopilot has no more room than its plan: what that has no
+/// room for any more counts as spent.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn read_spent_of_call(
+    services: &Services,
+    session: &Session,
+    turn_cost: MicroUsd,
+    pending: &[Op],
+) -> Result<Spent, EngineError> {
+    let mut spent = read_spent(services, session, turn_cost, pending).await?;
+    let Some(under) = session.plan_above() else { return Ok(spent) };
+    let plan = services.sessions.get(under.session).await?;
+    let Some(approved) = plan.terms.work else { return Ok(spent) };
+    let left = read_left(services, &plan, under.item, (approved.max_tokens, approved.max_cost)).await?;
+    // What this turn has used and not written yet is no part of the plan's total.
+    let written = services.journal.store.session_usage(session.id).await?;
+    let (base, cost_base) = (spent.session_base, spent.session_cost_base);
+    let own_tokens = written.usage.total_tokens().saturating_sub(base);
+    let own_cost = written.cost.saturating_sub(cost_base);
+    let limits = services.keys.limits_of(Some(session));
+    if let Some(tokens) = left.0 {
+        let room = tokens.saturating_sub(spent.session_tokens.saturating_sub(own_tokens));
+        spent.session_tokens = spent.session_tokens.max(limits.max_tokens_per_session.saturating_sub(room));
+    }
+    if let (Some(cost), Some(most)) = (left.1, limits.max_cost_per_session) {
+        let room = cost.saturating_sub(spent.session_cost.saturating_sub(own_cost));
+        spent.session_cost = spent.session_cost.max(most.saturating_sub(room));
+    }
+    Ok(spent)
+}
+
+/// Returns what is left of the limits of a plan of the autopilot, counted over all of its attempts. `None`: not limited.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn read_left(
+    services: &Services,
+    plan: &Session,
+    item: ItemId,
+    (max_tokens, max_cost): (Option<Tokens>, Option<MicroUsd>),
+) -> Result<(Option<Tokens>, Option<MicroUsd>), EngineError> {
+    let (tokens, cost) = read_plan_used(services, plan, item).await?;
+    Ok((max_tokens.map(|most| most.saturating_sub(tokens)), max_cost.map(|most| most.saturating_sub(cost))))
+}
+
+/// Returns what the attempts of a plan of the autopilot have used together since it was approved last.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn read_plan_used(
+    services: &Services,
+    plan: &Session,
+    item: ItemId,
+) -> Result<(Tokens, MicroUsd), EngineError> {
+    let used = read_item_usage(services, item).await?;
+    let (base, cost_base) = {
+        let state = plan.state();
+        (state.budget.base, state.budget.cost_base)
+    };
+    Ok((used.usage.total_tokens().saturating_sub(base), used.cost.saturating_sub(cost_base)))
+}
+
 /// Returns the amounts that were spent so far, without what is only reserved.
 pub(crate) async fn read_used(
     services: &Services,
@@ -87,6 +155,19 @@ pub(crate) async fn read_used(
 ) -> Result<Spent, EngineError> {
     let standing = read_standing(services, session, &[]).await?;
     Ok(spent_of(session, &standing, turn_cost))
+}
+
+/// Returns the usage of all sessions that work for an item: of a plan of the autopilot, that of all its attempts.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn read_item_usage(services: &Services, item: ItemId) -> Result<UsageTotals, EngineError> {
+    let key = item.to_string();
+    // The first key behind it: no other item has one in between.
+    let below = format!("{key} ");
+    let found = services.journal.store.usage_totals(UsageKind::Item, &key, &below).await?;
+    Ok(found.into_iter().find(|(name, _)| *name == key).map(|(_, totals)| totals).unwrap_or_default())
 }
 
 async fn read_standing(

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use writ_store::approvals::MAX_CLOCK_BACK_MS;
 use writ_types::id::{
-    AskId, AttemptId, InstallationId, ItemId, KeyId, MemoryId, MessageId, RunId, SessionId, TurnId,
+    AskId, AttemptId, BlockerId, InstallationId, ItemId, KeyId, MemoryId, MessageId, PilotId, RunId,
+    SessionId, TurnId, UnitRunId,
 };
 use writ_types::unit::Timestamp;
 

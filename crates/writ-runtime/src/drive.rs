@@ -39,7 +39,7 @@ use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::asks::tell::answered_note;
-use crate::budget::read_spent;
+use crate::budget::read_spent_of_call;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::place::CallPlace;
@@ -302,7 +302,8 @@ impl Drive {
             result_chars: self.machine.result_room(),
             spent: Spent {
                 turn_tool_calls: self.tally.tool_calls,
-                ..read_spent(&self.services, &self.session, self.tally.cost, self.held.as_slice()).await?
+                ..read_spent_of_call(&self.services, &self.session, self.tally.cost, self.held.as_slice())
+                    .await?
             },
         })
     }

@@ -25,6 +25,7 @@ use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 use crate::model::experience;
 pub use crate::perform::send::SentFile;
+use crate::pilot::PilotHands;
 use crate::pilot_desk::PilotDesk;
 use crate::routed::ModelRouter;
 use crate::secrets;
@@ -116,6 +117,11 @@ impl Engine {
     /// Returns the service with which a fleet's router mints and revokes the keys of its cases.
     pub fn case_keys(&self) -> CaseKeys {
         CaseKeys::new(Arc::clone(&self.services.journal), Arc::clone(&self.services.keys))
+    }
+
+    /// Returns what the autopilot acts with.
+    pub fn pilot_hands(&self) -> PilotHands {
+        PilotHands::new(Arc::clone(&self.services))
     }
 
     /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.

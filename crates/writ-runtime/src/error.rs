@@ -12,8 +12,10 @@ use writ_types::form::FormError;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 use writ_types::recipient::Recipient;
 
+mod pilot;
 mod work;
 
+pub use pilot::PilotError;
 pub use work::WorkError;
 
 /// Reason for which the engine could not do a requested operation.
@@ -107,6 +109,9 @@ pub enum EngineError {
     /// Something is wrong with a work item.
     #[error(transparent)]
     Work(#[from] WorkError),
+    /// The autopilot asks for something that its plan does not give.
+    #[error(transparent)]
+    Pilot(#[from] PilotError),
     /// A key, order or signature does not count.
     #[error(transparent)]
     Keys(#[from] KeysError),
@@ -236,6 +241,7 @@ impl ToReport for EngineError {
             Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
             Self::Keys(error) => error.report(),
             Self::Work(error) => error.report(),
+            Self::Pilot(error) => error.report(),
             Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "copies older than a day are not stored"),
             Self::UndoneBefore(_) => told(Exit::Denied, "undo.done", "see `writ audit tail`"),
             Self::Approval(error) => approval(error),

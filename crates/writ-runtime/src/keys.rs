@@ -6,23 +6,27 @@ use std::sync::Arc;
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use writ_inspect::webauthn::Passkey;
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approvers, Expected, TaskTerms};
+use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier};
 use writ_policy::order::StandingOrder;
 use writ_policy::pattern::standing;
 use writ_policy::rules::RuleSet;
 use writ_store::approvals::{ApproverKey, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::{ApprovalReads as _, KeyReads as _, PlanReads as _, RevocationReads as _};
+use writ_store::reads::{
+    ApprovalReads as _, KeyReads as _, PlanReads as _, RevocationReads as _, WorkReads as _,
+};
+use writ_types::action::ActionKind;
 use writ_types::entry::{Decision, Fact};
 use writ_types::frame::TaskOffer;
-use writ_types::id::{InstallationId, TurnId};
+use writ_types::id::{InstallationId, ItemId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::clock::Ids;
 use crate::config::{RENEW_BEFORE, RuntimeConfig};
 use crate::error::{EngineError, KeysError};
 use crate::journal::Journal;
-use crate::session::{Session, base_grants};
+use crate::session::{Session, UnderPlan, WorkTerms, base_grants, work_kinds};
 
 /// The kind of an approver key that is a passkey, as the store names it.
 pub(crate) const PASSKEY: &str = "passkey";
@@ -64,6 +68,18 @@ impl EngineKeys {
         };
         let base = keys::mint_base(&base_claims, root)?;
         Ok(Self { harness, base, base_claims, root: root.verifying_key() })
+    }
+}
+
+/// Returns the grants of a key for an attempt of the autopilot: what work on a plan needs, of the kinds that the plan's own key has.
+/// By the plan's card, its changes are put into its work tree.
+fn attempt_grants(plan: &TaskClaims, session: &Session) -> Grants {
+    let kinds = work_kinds(session.grants()).filter(|(kind, _)| plan.grants.kinds.contains_key(kind));
+    let grants = Grants { kinds: kinds.collect(), ..Grants::default() };
+    if grants.kinds.contains_key(&ActionKind::WriteFile) {
+        grants.preapprove_kind(ActionKind::WriteFile)
+    } else {
+        grants
     }
 }
 
@@ -124,8 +140,11 @@ impl Keys {
         session: &Session,
         turn: Option<(TurnId, u64)>,
     ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
-        if session.terms.work.is_some() {
-            return Ok((Arc::new(self.plan_authority(session).await?), None));
+        if let Some(work) = session.terms.work {
+            return match work.under {
+                None => Ok((Arc::new(self.plan_authority(session).await?), None)),
+                Some(under) => self.attempt_authority(session, (work.item, under)).await,
+            };
         }
         let order = self.order_of(session, turn.map(|(_, number)| number)).await?;
         let held = session.state().keys.task.clone();
@@ -147,16 +166,78 @@ impl Keys {
     ///
     /// If there is none, or the store cannot be read.
     pub(crate) async fn plan_authority(&self, session: &Session) -> Result<Authority, EngineError> {
-        let none = || EngineError::Keys(KeysError::NoPlan(session.id));
         // A closed session ends its item as well.
         if session.state().closed {
             return Err(EngineError::SessionClosed(session.id));
         }
-        let plans = self.journal.store.plans(Some(session.id), self.journal.valid_now(), 1).await?;
+        self.plan_in_force(session.id).await
+    }
+
+    /// The authority of the newest plan of a session that was approved and is in force.
+    async fn plan_in_force(&self, session: SessionId) -> Result<Authority, EngineError> {
+        let none = || EngineError::Keys(KeysError::NoPlan(session));
+        let plans = self.journal.store.plans(Some(session), self.journal.valid_now(), 1).await?;
         let plan = plans.into_iter().next().ok_or_else(none)?;
         let token = KeyToken::try_from(plan.token).map_err(|_| none())?;
         let authority = self.verifier.verify_task(&token)?;
         if self.revoked(&authority).await?.is_empty() { Ok(authority) } else { Err(none()) }
+    }
+
+    /// The authority of an attempt of the autopilot, or of a gate: a key for its own session, under that of the approved plan,
+    /// with which it ends. The one that the session holds while it still counts, else a fresh one with its entry.
+    ///
+    /// # Errors
+    ///
+    /// If the plan is not in force, the attempt is over, the store cannot be read, or the key cannot be made.
+    async fn attempt_authority(
+        &self,
+        session: &Session,
+        (item, under): (ItemId, UnderPlan),
+    ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
+        if session.state().closed {
+            return Err(EngineError::SessionClosed(session.id));
+        }
+        let own = self.journal.store.work_item(item).await?;
+        if own.is_none_or(|item| item.state.is_over()) {
+            return Err(KeysError::NoPlan(session.id).into());
+        }
+        let plan = self.plan_in_force(under.session).await?;
+        let grants = attempt_grants(plan.task(), session);
+        let (held, now) = (session.state().keys.task.clone(), self.journal.valid_now());
+        if let Some(held) = held
+            && held.task().under.contains(&plan.task().key)
+            && held.task().grants == grants
+            && now < held.task().expires_at
+            && self.revoked(&held).await?.is_empty()
+        {
+            return Ok((held, None));
+        }
+        let mut above = plan.task().under.clone();
+        above.insert(plan.task().key);
+        let claims = TaskClaims {
+            key: self.journal.ids.key(now),
+            base: self.held.base_claims.key,
+            session: session.id,
+            not_before: now,
+            expires_at: plan.task().expires_at,
+            grants,
+            case: None,
+            under: above,
+            plan: None,
+        };
+        let token = keys::mint_task(&self.held.base, &claims, &self.held.root, &self.held.harness)?;
+        let authority = self.verifier.verify_task(&token)?;
+        let fact = Fact::Keyed {
+            key: claims.key,
+            role: "task".to_owned(),
+            change: "derived".to_owned(),
+            grants: format!(
+                "an attempt under the plan's key {} until {}",
+                plan.task().key,
+                claims.expires_at
+            ),
+        };
+        Ok((Arc::new(authority), Some(self.journal.entry(session.id, None, fact))))
     }
 
     /// The authority of a turn that is taken up again.
@@ -170,7 +251,14 @@ impl Keys {
         turn: (TurnId, u64),
     ) -> Result<Authority, EngineError> {
         match session.terms.work {
-            Some(_) => self.plan_authority(session).await,
+            Some(WorkTerms { under: None, .. }) => self.plan_authority(session).await,
+            Some(WorkTerms { item, under: Some(under), .. }) => {
+                let (authority, keyed) = self.attempt_authority(session, (item, under)).await?;
+                if let Some(keyed) = keyed {
+                    self.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
+                }
+                Ok(authority.as_ref().clone())
+            }
             None => self.grant(session, Some(turn)).await,
         }
     }

@@ -14,6 +14,7 @@
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - `proposals` asks about the plan of a work item, `work` runs its steps and has them checked;
+//! - [`pilot`] are the hands of the autopilot;
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
 
 pub mod clock;
@@ -108,6 +109,7 @@ mod deliveries;
 mod dispatch;
 mod drive;
 pub mod engine;
+pub mod pilot;
 mod recover;
 pub mod routed;
 mod settle;

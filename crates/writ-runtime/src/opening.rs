@@ -13,7 +13,9 @@ use crate::error::EngineError;
 use crate::interface::Join;
 use crate::orders::session_of;
 use crate::services::Services;
-use crate::session::{CONVERSATION, Ordered, SURFACE, Session, SessionTerms, Surface, WorkTerms};
+use crate::session::{
+    CONVERSATION, Ordered, QuestionTerms, SURFACE, Session, SessionTerms, Surface, WorkTerms,
+};
 
 fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
     let unusable = |why: String| EngineError::Project(why);
@@ -115,6 +117,21 @@ pub(crate) async fn open_for_work(
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
     let terms = SessionTerms { project, work: Some(work), ..SessionTerms::default() };
+    create(services, services.journal.ids.session(services.journal.clock.now()), terms, Surface::Work).await
+}
+
+/// Opens the session in which the planner answers a question of the autopilot.
+///
+/// # Errors
+///
+/// As [`open_session`].
+pub(crate) async fn open_for_question(
+    services: &Services,
+    project: &str,
+    question: QuestionTerms,
+) -> Result<Arc<Session>, EngineError> {
+    let project = Some(project_folder(project)?);
+    let terms = SessionTerms { project, question: Some(question), ..SessionTerms::default() };
     create(services, services.journal.ids.session(services.journal.clock.now()), terms, Surface::Work).await
 }
 

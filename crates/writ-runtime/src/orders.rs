@@ -100,6 +100,9 @@ impl Keys {
             limits.max_tokens_per_session = work.max_tokens.unwrap_or(limits.max_tokens_per_session);
             limits.max_cost_per_session = work.max_cost.or(limits.max_cost_per_session);
         }
+        if let Some(question) = session.and_then(|session| session.terms.question) {
+            limits.max_cost_per_session = question.max_cost.or(limits.max_cost_per_session);
+        }
         limits
     }
 }

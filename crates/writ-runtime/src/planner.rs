@@ -47,10 +47,13 @@ pub(crate) enum PlannerMessage {
     ConsultPlanner,
     /// An item has failed and is not tried again; the answer is another plan for it.
     ReplanRequest,
+    /// The autopilot asks; the answer is text for it, and no plan is proposed of it.
+    PilotQuestion,
 }
 
 impl PlannerMessage {
-    const ALL: [Self; 3] = [Self::PlanRequest, Self::ConsultPlanner, Self::ReplanRequest];
+    const ALL: [Self; 4] =
+        [Self::PlanRequest, Self::ConsultPlanner, Self::ReplanRequest, Self::PilotQuestion];
 
     /// Returns its name in ids of messages.
     pub(crate) const fn name(self) -> &'static str {
@@ -58,11 +61,12 @@ impl PlannerMessage {
             Self::PlanRequest => "plan_request",
             Self::ConsultPlanner => "consult_planner",
             Self::ReplanRequest => "replan_request",
+            Self::PilotQuestion => "pilot_question",
         }
     }
 
     /// Writes the id of a message: its kind, and the trace that links it with what it comes from and leads to.
-    fn write_id(self, trace: &str) -> String {
+    pub(crate) fn write_id(self, trace: &str) -> String {
         format!("{}/{trace}", self.name())
     }
 
@@ -226,7 +230,9 @@ pub(crate) fn judge_answer(
     tracing::warn!(why, kind = kind.name(), "the planner's second answer is no plan either");
     match kind {
         PlannerMessage::PlanRequest => TextVerdict::Transform { text: write_plan(&fallback_plan(request)) },
-        PlannerMessage::ReplanRequest | PlannerMessage::ConsultPlanner => TextVerdict::Pass,
+        PlannerMessage::ReplanRequest | PlannerMessage::ConsultPlanner | PlannerMessage::PilotQuestion => {
+            TextVerdict::Pass
+        }
     }
 }
 

@@ -18,12 +18,14 @@ use writ_types::api::approval::ApprovalInForce;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::unit::Timestamp;
+use writ_types::work::WorkKind;
 
+use crate::budget;
 use crate::error::{EngineError, WorkError};
 use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::{BUDGET_BASE, BUDGET_COST_BASE, Session};
+use crate::session::{BUDGET_BASE, BUDGET_COST_BASE, Session, work_kinds};
 use crate::work_calls::worked;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
@@ -135,19 +137,8 @@ fn task_claims(
 fn granted(plan: &Plan, own: &Session) -> Grants {
     let mut grants = plan::plan_grants(plan);
     let Some(work) = &plan.work else { return grants };
-    let kinds = [
-        ActionKind::Exec,
-        ActionKind::ReadFile,
-        ActionKind::WriteFile,
-        ActionKind::ModelCall,
-        ActionKind::Fetch,
-        ActionKind::Search,
-        ActionKind::Say,
-    ];
-    for (kind, scopes) in own.grants().kinds {
-        if kinds.contains(&kind) {
-            grants.kinds.entry(kind).or_default().extend(scopes);
-        }
+    for (kind, scopes) in work_kinds(own.grants()) {
+        grants.kinds.entry(kind).or_default().extend(scopes);
     }
     // By its card, verified changes are put into the folder.
     if work.project.is_some() { grants.preapprove_kind(ActionKind::WriteFile) } else { grants }
@@ -167,7 +158,12 @@ async fn begin_work(services: &Services, work: &WorkOrder) -> Result<Vec<Op>, En
     let mut ops = Vec::new();
     if work.round > 0 {
         // A new approval is for as many tokens and as much money again.
-        let used = services.journal.store.session_usage(work.session).await?;
+        let used = match work.document.kind {
+            WorkKind::Pilot => budget::read_item_usage(services, work.item).await?,
+            WorkKind::Task | WorkKind::Project | WorkKind::Goal => {
+                services.journal.store.session_usage(work.session).await?
+            }
+        };
         let (tokens, cost) = (used.usage.total_tokens(), used.cost);
         let own = services.sessions.open_one(work.session).await?;
         {

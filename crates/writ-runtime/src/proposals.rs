@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
-use writ_policy::plan::{MAX_GOAL_MINUTES, MAX_MINUTES, mark_external};
+use writ_policy::plan::{mark_external, most_minutes};
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::WorkReads as _;
+use writ_store::reads::{SessionReads as _, WorkReads as _};
 use writ_store::work::{ItemMove, WorkItem, WorkOp, WorkStepRow};
 use writ_types::action::{Action, Plan, WorkOrder};
 use writ_types::api::work::{StepState, WorkState};
@@ -17,12 +17,12 @@ use writ_types::chat::ToolCall;
 use writ_types::frame::{ServerFrame, WorkNews};
 use writ_types::id::{AskId, ItemId, SessionId};
 use writ_types::taint::{Label, Taint};
-use writ_types::work::{PlanDocument, WorkKind};
+use writ_types::work::PlanDocument;
 
 use crate::door::{Passage, RequestContext};
 use crate::error::{EngineError, WorkError};
 use crate::services::Services;
-use crate::session::{Session, WorkTerms};
+use crate::session::{BRANCH, Session, WorkTerms};
 use crate::work_calls::worked;
 use crate::{asks, opening, passage};
 
@@ -46,6 +46,8 @@ pub(crate) struct NewWork {
     pub(crate) id: Option<ItemId>,
     /// The trust of what the plan rests on.
     pub(crate) taint: Taint,
+    /// The branch that a plan of the autopilot is for.
+    pub(crate) branch: Option<String>,
 }
 
 /// Stores a plan as a work item, and asks a person about it.
@@ -61,7 +63,7 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
     }
     steps::check_names(services, document)?;
     let (max_tokens, max_cost) = (document.budget.max_tokens, document.budget.max_cost);
-    let terms = WorkTerms { item: id, max_tokens, max_cost };
+    let terms = WorkTerms { item: id, max_tokens, max_cost, under: None };
     let session = opening::open_for_work(services, new.project.as_deref(), terms).await?;
     let item = WorkItem {
         id,
@@ -87,10 +89,15 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
         changed_at: now,
     };
     let steps = step_rows(document);
-    let ops = vec![
+    let mut ops = vec![
         worked(&services.journal, &item, "", WorkState::Proposed.name(), "a plan was proposed"),
         Op::Work(WorkOp::Propose(Box::new((item.clone(), steps)))),
     ];
+    ops.extend(new.branch.map(|branch| Op::SetSessionMetadata {
+        session: item.session,
+        key: BRANCH.to_owned(),
+        value: Some(branch.into()),
+    }));
     // Until its question is noted, no other task asks it.
     let asking = services.life.work.begin_asking(id);
     services.journal.store.commit(Batch::relaxed(ops)).await?;
@@ -155,7 +162,9 @@ pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Resu
         Some(origin) => services.sessions.open_one(origin).await.unwrap_or_else(|_| Arc::clone(&own)),
         None => own,
     };
-    let prepared = prepared(services, item, &asking)?;
+    let row = services.journal.store.session(item.session).await?;
+    let branch = row.and_then(|row| row.metadata.get(BRANCH)?.as_str().map(str::to_owned));
+    let prepared = prepared(services, item, &asking, branch)?;
     let authority = services.keys.grant(&asking, None).await?;
     let standing = RequestContext::of(&authority, Spent::default());
     let ask = match passage::pass(services, prepared, standing).await? {
@@ -208,15 +217,20 @@ pub(crate) async fn propose_again(
     asked
 }
 
-fn prepared(services: &Services, item: &WorkItem, asking: &Session) -> Result<Prepared, EngineError> {
+fn prepared(
+    services: &Services,
+    item: &WorkItem,
+    asking: &Session,
+    branch: Option<String>,
+) -> Result<Prepared, EngineError> {
     let (document, label) = (read_document(item)?, Label::new(item.taint));
-    let minutes = if document.kind == WorkKind::Goal { MAX_GOAL_MINUTES } else { MAX_MINUTES };
+    let minutes = most_minutes(document.kind);
     let mut plan = Plan {
         title: document.title.clone(),
         steps: planned_steps(services, &document, &label)?,
         minutes,
         max_cost: document.budget.max_cost,
-        branch: None,
+        branch,
         work: Some(Box::new(WorkOrder {
             item: item.id,
             round: item.round,

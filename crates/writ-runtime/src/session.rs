@@ -3,6 +3,7 @@
 mod parts;
 pub(crate) mod topics;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,6 +69,10 @@ pub(crate) const ORDER: &str = "order";
 
 /// The key of a session's metadata with the work item that has its steps run in it.
 pub(crate) const WORK_ITEM: &str = "work_item";
+/// The key of a session's metadata with the limits of a question of the autopilot to the planner.
+pub(crate) const QUESTION: &str = "pilot_question";
+/// The key of a session's metadata with the branch that a plan of the autopilot is for.
+pub(crate) const BRANCH: &str = "pilot_branch";
 /// The key of a session's metadata with its title.
 pub(crate) const TITLE: &str = "title";
 /// The key of a session's metadata with the named agent that answers in it.
@@ -208,6 +213,15 @@ pub(crate) struct SessionTerms {
     pub(crate) order: Option<Ordered>,
     /// The work item that has its steps run in it.
     pub(crate) work: Option<WorkTerms>,
+    /// The limits of the one question of the autopilot to the planner that it is for.
+    pub(crate) question: Option<QuestionTerms>,
+}
+
+/// The conditions of a session in which the planner answers one question of the autopilot: it only reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QuestionTerms {
+    /// The most money; none: that of a session.
+    pub(crate) max_cost: Option<MicroUsd>,
 }
 
 /// The conditions of a session in which the steps of a work item run, under the key of its plan.
@@ -219,6 +233,20 @@ pub(crate) struct WorkTerms {
     pub(crate) max_tokens: Option<Tokens>,
     /// The most money; none: that of a session.
     pub(crate) max_cost: Option<MicroUsd>,
+    /// The plan of the autopilot under whose key it works; none: the plan is its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) under: Option<UnderPlan>,
+}
+
+/// A plan of the autopilot, as the sessions of its attempts and gates name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnderPlan {
+    /// The item of the plan.
+    pub(crate) item: ItemId,
+    /// The session of that item, which the plan was approved for.
+    pub(crate) session: SessionId,
+    /// Set if nothing that is changed comes out of the session.
+    pub(crate) reads_only: bool,
 }
 
 /// A session in memory.
@@ -400,9 +428,15 @@ impl Session {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
     }
 
-    /// The name under which its usage is counted for a work item.
+    /// The name under which its usage is counted for a work item. An attempt of the autopilot counts to its plan.
     pub(crate) fn item_name(&self) -> Option<String> {
-        self.terms.work.map(|work| work.item.to_string())
+        let work = self.terms.work?;
+        Some(work.under.map_or(work.item, |under| under.item).to_string())
+    }
+
+    /// The plan of the autopilot under whose key it works.
+    pub(crate) fn plan_above(&self) -> Option<UnderPlan> {
+        self.terms.work?.under
     }
 
     /// The project's folder, as text.
@@ -441,6 +475,12 @@ impl Session {
             // The owner's memories are not meant for everybody who writes to the agent.
             grants.kinds.remove(&ActionKind::Recall);
         }
+        if self.plan_above().is_some_and(|under| under.reads_only) {
+            grants.kinds.remove(&ActionKind::WriteFile);
+        }
+        if self.terms.question.is_some() {
+            grants.kinds.retain(|kind, _| QUESTION_KINDS.contains(kind));
+        }
         let state = self.state();
         if let Some(ordered) = &self.terms.order {
             grants = ordered.grants(&grants);
@@ -453,6 +493,29 @@ impl Session {
         }
         grants
     }
+}
+
+/// The kinds of action of the planner while it answers a question of the autopilot: those that change nothing anywhere.
+const QUESTION_KINDS: [ActionKind; 5] = [
+    ActionKind::ModelCall,
+    ActionKind::ReadFile,
+    ActionKind::ReadResult,
+    ActionKind::Recall,
+    ActionKind::Search,
+];
+
+/// Returns what a session may do of what works on a plan needs: all but memories, further plans and what lasts beyond it.
+pub(crate) fn work_kinds(own: Grants) -> impl Iterator<Item = (ActionKind, BTreeSet<(Dimension, String)>)> {
+    let kinds = [
+        ActionKind::Exec,
+        ActionKind::ReadFile,
+        ActionKind::WriteFile,
+        ActionKind::ModelCall,
+        ActionKind::Fetch,
+        ActionKind::Search,
+        ActionKind::Say,
+    ];
+    own.kinds.into_iter().filter(move |(kind, _)| kinds.contains(kind))
 }
 
 /// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
@@ -498,8 +561,6 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use ed25519_dalek::SigningKey;
     use writ_policy::keys::{BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
     use writ_policy::rules::RuleSource;

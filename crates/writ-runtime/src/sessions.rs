@@ -24,7 +24,7 @@ use crate::rules::Rules;
 use crate::session::topics::TOPICS;
 use crate::session::{
     ACCESS, AGENT, BUDGET_BASE, BUDGET_COST_BASE, BUDGET_PAUSED, CLOSED_AT, CONTEXT_PINS, FORKED_FROM,
-    GRANTED_HOSTS, HOOK_STATE, MODEL, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
+    GRANTED_HOSTS, HOOK_STATE, MODEL, NEW_HOSTS, ORDER, QUESTION, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
     SessionBudget, SessionContext, SessionGates, SessionHosts, SessionRecovery, SessionState,
     SessionSubscriptions, SessionTerms, Surface, TITLE, TitleRecord, WORK_ITEM,
 };
@@ -114,6 +114,8 @@ impl Sessions {
         metadata.extend(order.map(|order| (ORDER.to_owned(), order)));
         let work = session.terms.work.and_then(|work| serde_json::to_value(work).ok());
         metadata.extend(work.map(|work| (WORK_ITEM.to_owned(), work)));
+        let question = session.terms.question.and_then(|question| serde_json::to_value(question).ok());
+        metadata.extend(question.map(|question| (QUESTION.to_owned(), question)));
         let row = NewSessionRow {
             id,
             created_at: now,
@@ -191,6 +193,7 @@ impl Sessions {
                 None => None,
             },
             work: row.metadata.get(WORK_ITEM).and_then(|work| serde_json::from_value(work.clone()).ok()),
+            question: row.metadata.get(QUESTION).and_then(|terms| serde_json::from_value(terms.clone()).ok()),
         };
         let agent = row.metadata.get(AGENT).and_then(Value::as_str);
         let described = agent.and_then(|name| self.rules.find_agent(name));

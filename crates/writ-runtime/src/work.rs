@@ -22,10 +22,10 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::id::ItemId;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::{OnStuck, PlanDocument, WorkKind, WorkStep};
 
-use crate::budget::read_spent;
+use crate::budget::{read_plan_used, read_spent};
 use crate::error::EngineError;
 use crate::proposals::{ask_about, read_document};
 use crate::services::Services;
@@ -40,6 +40,7 @@ pub(crate) mod goal;
 mod held;
 mod moves;
 pub(crate) mod people;
+pub(crate) mod pilot;
 pub(crate) mod report;
 pub(crate) mod verify;
 
@@ -206,11 +207,22 @@ impl ItemCourse {
     async fn of(services: &Services, (item, rows, attempts): WholeItem) -> Result<Self, EngineError> {
         let session = services.sessions.get(item.session).await?;
         let document = read_document(&item)?;
-        let spent = read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
-        let limits = services.keys.limits_of(Some(&session));
+        let mut spent = read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
+        let mut limits = services.keys.limits_of(Some(&session));
+        if document.kind == WorkKind::Pilot {
+            // Its attempts spend for it, in sessions of their own.
+            (spent.session_tokens, spent.session_cost) = read_plan_used(services, &session, item.id).await?;
+            limits.max_tokens_per_session = item.max_tokens.unwrap_or(Tokens::MAX);
+            limits.max_cost_per_session = item.max_cost;
+        }
         let steps = run_steps(&document);
         let is_refused = is_refused(services, &item, &attempts).await?;
         Ok(Self { item, session, document, steps, rows, attempts, spent, limits, is_refused })
+    }
+
+    /// Returns true for an attempt of the autopilot.
+    pub(crate) fn is_attempt(&self) -> bool {
+        self.session.plan_above().is_some()
     }
 
     /// Returns the attempts at a step, in their order.
@@ -275,11 +287,14 @@ async fn is_refused(
 /// Makes the next moves of an item. Returns true if it is to be looked at again at once.
 async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, EngineError> {
     let Some(course) = ItemCourse::read(services, id).await? else { return Ok(false) };
-    if course.document.kind == WorkKind::Goal {
+    if matches!(course.document.kind, WorkKind::Goal | WorkKind::Pilot) {
         // The turns of its task end in its own session, and call for it.
         for child in services.journal.store.children_of(id).await? {
             services.life.work.call_item(child);
         }
+    }
+    if course.document.kind == WorkKind::Pilot || course.is_attempt() {
+        services.life.work.note_pilot();
     }
     if course.item.state.is_over() {
         return Ok(false);
@@ -293,6 +308,9 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     }
     if moves::follow_goal(services, &course).await? {
         return Ok(false);
+    }
+    if course.document.kind == WorkKind::Pilot {
+        return pilot::look_after(services, &course).await;
     }
     if course.item.state == WorkState::Consulting {
         return consult::look_after(services, &course).await;
@@ -345,12 +363,15 @@ async fn make_moves(
                 is_moved = true;
             }
             Move::Fail(step) => {
-                let why = format!("step '{}' has failed its checks", course.rows[step].name);
+                let why = pilot::words_of_failure(course, step)
+                    .unwrap_or_else(|| format!("step '{}' has failed its checks", course.rows[step].name));
                 move_on(services, course, WorkEvent::Fail, &why).await?;
+                pilot::spend_out(services, course).await?;
                 is_moved = true;
             }
             Move::SpendOut => {
                 move_on(services, course, WorkEvent::SpendOut, "its budget is used up").await?;
+                pilot::spend_out(services, course).await?;
                 is_moved = true;
             }
             Move::Finish => return finish(services, course).await.map(|()| false),
@@ -388,9 +409,17 @@ async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Resul
 }
 
 /// Returns why an item may not go on: its approval is not in force, or what was approved is not what is stored.
-async fn out_of_order(services: &Services, course: &ItemCourse) -> Result<Option<String>, EngineError> {
-    let plans =
-        services.journal.store.plans(Some(course.session.id), services.journal.valid_now(), 1).await?;
+pub(crate) async fn out_of_order(
+    services: &Services,
+    course: &ItemCourse,
+) -> Result<Option<String>, EngineError> {
+    // An attempt of the autopilot is part of what was approved as its plan.
+    let above = match course.session.plan_above() {
+        Some(under) => services.journal.store.work_item(under.item).await?,
+        None => None,
+    };
+    let approved_for = above.as_ref().map_or(course.session.id, |plan| plan.session);
+    let plans = services.journal.store.plans(Some(approved_for), services.journal.valid_now(), 1).await?;
     let Some(plan) = plans.into_iter().next() else {
         return Ok(Some("the approval of its plan has ended or was taken back".to_owned()));
     };
@@ -400,9 +429,10 @@ async fn out_of_order(services: &Services, course: &ItemCourse) -> Result<Option
         Some(&work.document)
     });
     // A task that a goal starts is part of what was approved for the goal.
-    let is_same = match course.item.goal {
-        Some(_) => approved.is_some_and(|approved| goal::spawned(approved) == course.document),
-        None => approved == Some(&course.document),
+    let is_same = match (course.item.goal, &above) {
+        (_, Some(plan)) => approved == Some(&read_document(plan)?),
+        (Some(_), None) => approved.is_some_and(|approved| goal::spawned(approved) == course.document),
+        (None, None) => approved == Some(&course.document),
     };
     Ok((!is_same).then(|| "its plan is not the one that was approved".to_owned()))
 }
@@ -419,7 +449,17 @@ async fn end_stuck(services: &Services, course: &ItemCourse, step: usize) -> Res
 
 /// Brings what was verified into the project, and ends the item.
 async fn finish(services: &Arc<Services>, course: &ItemCourse) -> Result<(), EngineError> {
-    match verify::bring_out(services, course).await? {
+    let brought = match course.session.plan_above() {
+        Some(under) if under.reads_only => {
+            services.workspace(&course.session).await?.discard_changes().await?;
+            Ok(())
+        }
+        Some(_) | None => verify::bring_out(services, course).await?,
+    };
+    match brought {
+        Ok(()) if course.is_attempt() => {
+            move_on(services, course, WorkEvent::Finish, "its turn has ended well").await.map(drop)
+        }
         Ok(()) => {
             let why = if evidence::is_proven(course) {
                 "every check has passed"

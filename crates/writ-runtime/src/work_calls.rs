@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use writ_store::batch::Op;
 use writ_store::work::{ItemMove, WorkItem, WorkOp};
 use writ_types::api::work::WorkState;
@@ -31,6 +31,8 @@ pub(crate) struct WorkCalls {
     failures: Mutex<BTreeMap<ItemId, u32>>,
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
+    /// The number of changes of plans of the autopilot and of their attempts.
+    pilot: watch::Sender<u64>,
 }
 
 impl WorkCalls {
@@ -84,6 +86,16 @@ impl WorkCalls {
     /// Returns true while the question about an item is being asked.
     pub(crate) fn is_asking(&self, item: ItemId) -> bool {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).contains(&item)
+    }
+
+    /// Notes that a plan of the autopilot, or an attempt of one, has changed.
+    pub(crate) fn note_pilot(&self) {
+        self.pilot.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    /// Watches for changes of plans of the autopilot and of their attempts, from now on.
+    pub(crate) fn watch_pilot(&self) -> watch::Receiver<u64> {
+        self.pilot.subscribe()
     }
 
     /// Returns true once there was an item.

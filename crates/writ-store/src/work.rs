@@ -36,6 +36,8 @@ pub const MAX_EXECUTORS: u64 = 16;
 pub const MAX_EVIDENCE_BYTES: usize = 256 * 1024;
 /// The longest report, reason, advice or word of an executor that is stored, in characters.
 pub const MAX_WORDS_CHARS: usize = 16_000;
+/// The longest last words of an attempt of the autopilot that are stored, in bytes: it reads marks and whole answers in them.
+pub const MAX_SAID_BYTES: usize = 64 * 1024;
 /// The longest name or title, in bytes.
 const MAX_NAME_BYTES: usize = 1_024;
 
@@ -182,6 +184,13 @@ pub enum WorkOp {
     },
     /// Changes the state of an item. Conflict unless it has this version.
     Move(ItemMove),
+    /// Changes nothing. Conflict unless the item has this version.
+    Require {
+        /// The item.
+        item: ItemId,
+        /// The version that the caller has read.
+        version: u64,
+    },
     /// Proposes an item again: steps that are not done begin anew with all of their attempts, and count from where they are.
     Renew {
         /// The item.
@@ -297,6 +306,7 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
             require_item(*item, execute(conn, sql, params![item.to_string(), ask.as_str()])?)
         }
         WorkOp::Move(change) => move_item(conn, change),
+        WorkOp::Require { item, version } => require_version(conn, *item, *version),
         WorkOp::Renew { item, attempts } => renew(conn, *item, *attempts),
         WorkOp::Begin { item, step, n, message, at } => begin(conn, (*item, *step, *n), *message, *at),
         WorkOp::EndTurn { message, exit, said, at } => end_turn(conn, *message, (*exit, said), *at),
@@ -407,6 +417,12 @@ fn move_item(conn: &Connection, change: &ItemMove) -> Result<(), StoreError> {
     require_item(change.item, changed)
 }
 
+fn require_version(conn: &Connection, item: ItemId, version: u64) -> Result<(), StoreError> {
+    let sql = "SELECT 1 FROM work_item WHERE id = ?1 AND version = ?2";
+    let found = query_one(conn, sql, params![item.to_string(), int(version)], |_| Ok(()))?;
+    require_item(item, usize::from(found.is_some()))
+}
+
 fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreError> {
     let sql =
         "UPDATE work_item SET round = round + 1, consultations = 0, report = '', ask = NULL WHERE id = ?1";
@@ -449,6 +465,10 @@ fn require_item(item: ItemId, changed: usize) -> Result<(), StoreError> {
 
 fn cut(text: &str) -> String {
     text.chars().take(MAX_WORDS_CHARS).collect()
+}
+
+fn cut_said(said: &str) -> &str {
+    &said[..said.floor_char_boundary(MAX_SAID_BYTES)]
 }
 
 fn number(step: usize) -> i64 {

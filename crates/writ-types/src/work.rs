@@ -25,11 +25,14 @@ pub enum WorkKind {
     Project,
     /// Checks that are run again and again; a failure reports or starts a task.
     Goal,
+    /// The plan of the autopilot: its units are worked on as attempts, each in a work tree, and the autopilot says which is
+    /// next. No Markdown of a planner becomes one.
+    Pilot,
 }
 
 impl WorkKind {
     /// Every kind, in the order of documents.
-    pub const ALL: [Self; 3] = [Self::Task, Self::Project, Self::Goal];
+    pub const ALL: [Self; 4] = [Self::Task, Self::Project, Self::Goal, Self::Pilot];
 
     /// Returns its name in documents.
     pub const fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl WorkKind {
             Self::Task => "task",
             Self::Project => "project",
             Self::Goal => "goal",
+            Self::Pilot => "pilot",
         }
     }
 }

@@ -1,316 +1,499 @@
-//! The autopilot on a real repository: a goal is planned, approved once, worked on by scripted coders, checked by the real test
-//! runner of Node, reviewed, and merged.
+//! The hands of the autopilot: its plan is approved once, its attempts work on real work trees, and whatever ends the plan ends
+//! them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use writ_pilot::pilots::Pilots;
-use writ_runtime::clock::SystemClock;
-use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_types::api::pilot::{PilotPlanned, PilotStatus, PilotUnitDetails};
-use writ_types::id::AskId;
+use tokio_util::sync::CancellationToken;
+use writ_plan::machine::WorkEvent;
+use writ_runtime::engine::Answer;
+use writ_runtime::pilot::{
+    AttemptLook, AttemptOutcome, GateProgram, NewAttempt, NewPilotPlan, PilotHands, PlannerQuestion,
+};
+use writ_store::batch::Op;
+use writ_store::reads::WorkReads as _;
+use writ_store::work::WorkOp;
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::api::work::WorkState;
+use writ_types::entry::Decision;
+use writ_types::error::Exit;
+use writ_types::id::{AskId, ItemId};
+use writ_types::unit::MicroUsd;
+use writ_types::work::{Check, CheckEnd, OnStuck, PlanDocument, Predicate, WorkBudget, WorkKind, WorkStep};
 
 use crate::harness::{OWNER, TestEngine};
-use crate::work::approve;
+use crate::work::{PATIENCE, PYTHON, approve, git, read, repository};
 
-/// The longest wait for a run of the autopilot.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-const GATES: &str = r#"
-[[gate]]
-name = "unit"
-run = ["node", "--test", "--test-reporter=tap"]
-at = "task"
-runs_tests = true
-report = "tap"
-
-[[gate]]
-name = "slice"
-run = ["node", "--test", "--test-reporter=tap"]
-at = "slice"
-runs_tests = true
-report = "tap"
-
-[[gate]]
-name = "merged"
-run = ["node", "--test", "--test-reporter=tap"]
-at = "merge"
-runs_tests = true
-report = "tap"
-"#;
-
-const DONE: &str = "<turn_status>complete</turn_status>";
-
-/// The plan of the goal: two slices and three tasks.
-const OUTLINE: &str = "\
-- [ ] A library of sums <!-- milestone/m1 -->
-  - [ ] Sums <!-- slice/m1/s1 -->
-    Acceptance:
-    * node --test passes
-    - [ ] add <!-- task/m1/s1/t1 -->
-      Write add in add.mjs.
-    - [ ] sub <!-- task/m1/s1/t2 blocked_by=task/m1/s1/t1 -->
-      Write sub in sub.mjs.
-  - [ ] Products <!-- slice/m1/s2 code_depends_on=m1/s1 -->
-    Acceptance:
-    * node --test passes
-    - [ ] mul <!-- task/m1/s2/t1 -->
-      Write mul in mul.mjs.
-";
-
-fn git(dir: &Path, arguments: &[&str]) -> String {
-    #[expect(clippy::disallowed_types, reason = "a real repository is made by the real program")]
-    let done = std::process::Command::new("git").args(arguments).current_dir(dir).output().expect("git runs");
-    assert!(done.status.success(), "{arguments:?}: {done:?}");
-    String::from_utf8_lossy(&done.stdout).into_owned()
-}
-
-fn repository(gates: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("temp dir");
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-        std::fs::write(path, text).expect("written");
+fn plan(max_cost: Option<u64>) -> PlanDocument {
+    let check = Check {
+        name: "tests".to_owned(),
+        run: vec!["make".to_owned(), "check".to_owned()],
+        dir: None,
+        timeout_secs: None,
+        expect: vec![Predicate::ExitCode { code: 0 }],
     };
-    write("package.json", "{\"name\": \"sums\", \"type\": \"module\"}\n");
-    write("base.test.mjs", "import test from 'node:test';\ntest('base', () => {});\n");
-    write(".writ/pilot.toml", gates);
-    git(dir.path(), &["init", "-q", "-b", "main"]);
-    git(dir.path(), &["config", "user.name", "t"]);
-    git(dir.path(), &["config", "user.email", "t@example.org"]);
-    git(dir.path(), &["add", "."]);
-    git(dir.path(), &["commit", "-q", "-m", "first"]);
-    dir
-}
-
-/// The behaviour of the coder of one function, by the number of its try.
-type Tries = BTreeMap<&'static str, Vec<&'static str>>;
-
-/// A scripted team: planner, researcher, coder, reviewer.
-struct Team {
-    /// What each coder writes at each try: an expression in `a` and `b`.
-    tries: Tries,
-    made: Mutex<BTreeMap<String, usize>>,
-    reviews: Mutex<Vec<&'static str>>,
-}
-
-impl Team {
-    fn new(tries: Tries, reviews: Vec<&'static str>) -> Arc<Self> {
-        Arc::new(Self { tries, made: Mutex::default(), reviews: Mutex::new(reviews) })
-    }
-
-    fn answer(&self, request: &ParsedRequest) -> Reply {
-        let first = request.messages.iter().find(|message| !message.text.is_empty());
-        let text = first.map(|message| message.text.clone()).unwrap_or_default();
-        let heading = text.lines().find(|line| line.starts_with("# ")).unwrap_or_default().to_owned();
-        if heading.starts_with("# Plan a goal") {
-            return Reply::text(OUTLINE);
-        }
-        let unit = heading.split(' ').find(|word| word.contains("/m")).unwrap_or_default();
-        let unit = unit.trim_end_matches([',', '.']).to_owned();
-        match heading.split(' ').nth(1).unwrap_or_default() {
-            "Research" => Reply::text(&format!("Nothing is there yet.\n{DONE}")),
-            "Plan" => Reply::text(&format!(
-                "---\nunit_id: {unit}\ncreated_at: 2026-01-01T00:00:00Z\nwritten_by: \"m\"\nplan_version: 1\n---\n\n# Goal\nIt works.\n\n# Approach\nWrite it.\n\n# Deliverables\n- [ ] the function\n\n# Verification\n\n# Notes\n\n{DONE}"
-            )),
-            "Work" => self.code(&unit, &text, request),
-            "Tests" => self.test(&unit, &text, request),
-            "Review" => {
-                let mut reviews = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
-                let verdict = if reviews.is_empty() { "pass" } else { reviews.remove(0) };
-                let findings = if verdict == "pass" {
-                    json!([])
-                } else {
-                    json!([{ "path": "add.mjs", "line": 1, "severity": "high", "text": "say what it adds" }])
-                };
-                Reply::text(&json!({ "verdict": verdict, "findings": findings }).to_string())
-            }
-            "Decision" => Reply::text("{\"decision\":\"abandon\",\"reason\":\"it cannot be done\"}"),
-            other => Reply::text(&format!("I do not know '{other}'.")),
-        }
-    }
-
-    /// The name of the function of a task.
-    fn name_of(text: &str) -> String {
-        let task = text.lines().find_map(|line| line.strip_prefix("Task: ")).unwrap_or_default();
-        task.trim().trim_matches('"').to_owned()
-    }
-
-    fn code(&self, unit: &str, text: &str, request: &ParsedRequest) -> Reply {
-        if request.results().next().is_some() {
-            return Reply::text(&format!("Written.\n{DONE}"));
-        }
-        let name = Self::name_of(text);
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = made.entry(unit.to_owned()).or_default();
-        let tries = self.tries.get(name.as_str()).cloned().unwrap_or_else(|| vec!["0"]);
-        let body = tries.get(*count).or(tries.last()).copied().unwrap_or("0");
-        *count += 1;
-        let content = format!("// try {count}\nexport const {name} = (a, b) => {body};\n");
-        Reply::call("file_write", json!({ "path": format!("{name}.mjs"), "content": content }))
-    }
-
-    fn test(&self, _: &str, text: &str, request: &ParsedRequest) -> Reply {
-        if request.results().next().is_some() {
-            return Reply::text(&format!("Tested.\n{DONE}"));
-        }
-        let name = Self::name_of(text);
-        let right = match name.as_str() {
-            "add" => 5,
-            "sub" => -1,
-            _ => 6,
-        };
-        let content = format!(
-            "import test from 'node:test';\nimport assert from 'node:assert';\nimport {{ {name} }} from './{name}.mjs';\ntest('{name}', () => assert.equal({name}(2, 3), {right}));\n"
-        );
-        Reply::call("file_write", json!({ "path": format!("{name}.test.mjs"), "content": content }))
+    PlanDocument {
+        id: "m1".to_owned(),
+        kind: WorkKind::Pilot,
+        title: "Sums that are right".to_owned(),
+        skills: Vec::new(),
+        budget: WorkBudget { max_cost: max_cost.map(MicroUsd::new), ..WorkBudget::default() },
+        steps: vec![WorkStep {
+            id: "m1-s1-t1".to_owned(),
+            title: "Add correctly".to_owned(),
+            instructions: "Mend add(), the secret word is heron.".to_owned(),
+            checks: vec![check],
+            ..WorkStep::default()
+        }],
+        checks: Vec::new(),
+        gates: Vec::new(),
+        on_stuck: OnStuck::Stop,
+        cycle: None,
+        context: String::new(),
+        instructions: "Sums are right for every pair of numbers.".to_owned(),
     }
 }
 
-fn right() -> Tries {
-    BTreeMap::from([("add", vec!["a + b"]), ("sub", vec!["a - b"]), ("mul", vec!["a * b"])])
+/// A repository with a work tree of one slice.
+struct Place {
+    project: tempfile::TempDir,
+    tree: PathBuf,
 }
 
-/// An engine with the autopilot, whose model is the team.
-struct Scene {
-    engine: TestEngine,
-    pilots: Arc<Pilots>,
-    project: PathBuf,
+fn place() -> Place {
+    let project = repository(&PYTHON);
+    let tree = project.path().join(".writ/workspaces/m1-s1");
+    git(project.path(), &["worktree", "add", "-q", "-b", "writ/m1-s1", ".writ/workspaces/m1-s1"]);
+    Place { project, tree }
 }
 
-impl Scene {
-    fn new(project: &Path, team: Arc<Team>) -> Self {
-        let engine = TestEngine::with(
-            |parts| parts.clock = Arc::new(SystemClock),
-            |_| move |request: &ParsedRequest| team.answer(request),
-        );
-        let pilots = Pilots::new(engine.engine.pilot_hands());
-        engine.engine.open_autopilot(pilots.clone());
-        let project = std::fs::canonicalize(project).expect("is there");
-        Self { engine, pilots, project }
-    }
+async fn propose(hands: &PilotHands, place: &Place, max_cost: Option<u64>) -> (ItemId, AskId) {
+    let new = NewPilotPlan {
+        document: plan(max_cost),
+        project: place.project.path().to_owned(),
+        origin: None,
+        branch: "main".to_owned(),
+    };
+    hands.propose_plan(new).await.expect("a plan")
+}
 
-    fn params(&self) -> serde_json::Value {
-        json!({ "project": self.project })
-    }
+/// A plan that was approved.
+async fn approved(engine: &TestEngine, place: &Place, max_cost: Option<u64>) -> (PilotHands, ItemId) {
+    let hands = engine.engine.pilot_hands();
+    let (plan, ask) = propose(&hands, place, max_cost).await;
+    let answered = engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+    assert_eq!(answered.exit, Exit::Done, "{answered:?}");
+    (hands, plan)
+}
 
-    async fn plan(&self, goal: &str) -> PilotPlanned {
-        let params = json!({ "project": self.project, "goal": goal });
-        let planned =
-            self.engine.call("pilot.plan", params).await.unwrap_or_else(|error| panic!("{error:?}"));
-        serde_json::from_value(planned).expect("reads")
+fn attempt(plan: ItemId, place: &Place) -> NewAttempt {
+    NewAttempt {
+        plan,
+        folder: place.tree.clone(),
+        unit: "m1-s1-t1".to_owned(),
+        title: "Add correctly".to_owned(),
+        instructions: "Mend add().".to_owned(),
+        max_tokens: None,
+        max_cost: None,
+        reads_only: false,
     }
+}
 
-    async fn approve(&self, ask: &AskId) {
-        self.engine.engine.answer(OWNER, ask.clone(), approve()).await.expect("approved");
-    }
-
-    async fn status(&self) -> PilotStatus {
-        let shown = self.engine.call("pilot.status", self.params()).await.expect("shown");
-        serde_json::from_value(shown).expect("reads")
-    }
-
-    async fn unit(&self, unit: &str) -> PilotUnitDetails {
-        let params = json!({ "project": self.project, "unit": unit });
-        let shown = self.engine.call("pilot.unit", params).await.expect("shown");
-        serde_json::from_value(shown).expect("reads")
-    }
-
-    /// Runs the loop until it has ended.
-    async fn run(&self) -> PilotStatus {
-        self.engine.call("pilot.run", self.params()).await.expect("runs");
-        let until = Instant::now() + PATIENCE;
+async fn until_ended(hands: &PilotHands, item: ItemId) -> AttemptOutcome {
+    let ended = async {
         loop {
-            let status = self.status().await;
-            if status.state != "running" && status.state != "idle" {
-                return status;
+            let woken = hands.wake();
+            if let AttemptLook::Ended(outcome) = hands.look_at_attempt(item).await.expect("is there") {
+                return outcome;
             }
-            assert!(Instant::now() < until, "it does not end: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            woken.await;
         }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the attempt ends")
+}
+
+/// A model that mends the file, and then says so.
+fn mends(request: &ParsedRequest) -> Reply {
+    match request.results().next() {
+        None => Reply::call("file_write", json!({ "path": PYTHON.file, "content": PYTHON.right })),
+        Some(_) => Reply::text("TURN_DONE: mended"),
     }
 }
 
-fn moves(details: &PilotUnitDetails) -> Vec<String> {
-    details.moves.iter().map(|one| format!("{}>{}", one.from, one.to)).collect()
+/// One card shows all of the plan; after its approval an attempt changes its work tree, and nothing else.
+#[test]
+fn needs_userns_an_attempt_of_an_approved_plan_changes_its_work_tree() {
+    let engine = TestEngine::priced(|_| {}, |_| mends);
+    let place = place();
+    engine.runtime.block_on(async {
+        let hands = engine.engine.pilot_hands();
+        let (plan, ask) = propose(&hands, &place, Some(5_000_000)).await;
+        let card = engine.call("approvals.show", json!({ "ask": ask })).await.expect("a card");
+        let shown = card["shown"].as_str().expect("a text");
+        for part in ["heron", "make check", "exit status 0", "main", "$5.00", "Sums are right", "work tree"] {
+            assert!(shown.contains(part), "the card shows all of it: {part}\n{shown}");
+        }
+        let early = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("not approved");
+        assert_eq!(early.code, "pilot.not_in_force");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!((standing.state, standing.branch.as_deref()), (WorkState::Running, Some("main")));
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!((outcome.state, outcome.exit), (WorkState::Done, Some(Exit::Done)), "{outcome:?}");
+        assert_eq!(outcome.said, "TURN_DONE: mended");
+        assert!(outcome.cost > MicroUsd::ZERO, "{outcome:?}");
+        assert_eq!(read(&place.tree, PYTHON.file), PYTHON.right);
+        assert_eq!(read(place.project.path(), PYTHON.file), PYTHON.wrong, "the project is as it was");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!((standing.state, standing.cost), (WorkState::Running, outcome.cost));
+    });
+    assert_eq!(engine.facts("asked").len(), 1, "one card");
+    engine.end();
 }
 
-/// A goal goes in, and merged commits come out: all phases of every unit, each slice merged after its gates on the merged tree.
+/// Nothing begins under a plan that was refused, and none of its text becomes work.
 #[test]
-fn needs_userns_needs_git_needs_node_a_goal_becomes_merged_commits() {
-    let dir = repository(GATES);
-    let scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
-    scene.engine.runtime.block_on(async {
-        let planned = scene.plan("a library of sums").await;
-        assert_eq!(planned.units.len(), 6);
-        let before = scene.status().await;
-        assert!(before.units.iter().all(|unit| !unit.is_over && unit.attempt == 0));
-        scene.approve(&planned.ask).await;
-        let status = scene.run().await;
-        assert_eq!(status.state, "complete", "{status:#?}");
-        assert!(status.units.iter().all(|unit| unit.is_over && unit.status == "succeeded"), "{status:#?}");
-        let task = scene.unit("task/m1/s1/t1").await;
-        assert_eq!(
-            moves(&task),
-            ["research>plan", "plan>execute", "execute>tdd", "tdd>verify", "verify>complete"]
-        );
-        let slice = scene.unit("slice/m1/s1").await;
-        assert_eq!(moves(&slice), ["verify>review", "review>merge", "merge>complete"]);
+fn no_attempt_begins_under_a_plan_that_was_refused() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let engine = TestEngine::new("", |_| {
+        move |_: &ParsedRequest| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Reply::text("never")
+        }
     });
-    for name in ["add", "sub", "mul"] {
-        git(dir.path(), &["cat-file", "-e", &format!("main:{name}.mjs")]);
+    let place = place();
+    engine.runtime.block_on(async {
+        let hands = engine.engine.pilot_hands();
+        let (plan, ask) = propose(&hands, &place, None).await;
+        let deny = Answer { decision: Decision::Deny, reason: "no".to_owned(), ..approve() };
+        engine.engine.answer(OWNER, ask, deny).await.expect("counts");
+        until_plan(&hands, plan, WorkState::Denied).await;
+        let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("refused");
+        assert_eq!((refused.code.as_str(), refused.exit), ("pilot.not_in_force", Exit::Waiting));
+        // The autopilot approves nothing itself.
+        for event in [WorkEvent::Approve, WorkEvent::Retry] {
+            hands.move_plan(plan, event, "go on").await.expect_err("a person's alone");
+        }
+        let text = "---\nid: own\ntype: pilot\ntitle: Own\nsteps:\n  - {id: a, title: A, do: A}\n---\n\n# What to do\n\nAll.\n";
+        let written = engine.call("work.propose", json!({ "plan": text })).await.expect_err("no document");
+        assert_eq!(written.code, "plan.document");
+        assert!(written.hint.contains("writ pilot plan"), "{written:?}");
+    });
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "no model was asked");
+    engine.end();
+}
+
+async fn until_plan(hands: &PilotHands, plan: ItemId, state: WorkState) {
+    let there = async {
+        loop {
+            let woken = hands.wake();
+            let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+            if standing.state == state {
+                return;
+            }
+            woken.await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("the plan is never {state:?}"));
+}
+
+/// A model whose first answers wait until the gate opens, then mend the file.
+fn waits_first(gate: &ReplyGate) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
+    let gate = gate.clone();
+    move |request: &ParsedRequest| match request.results().next() {
+        None => mends(request).with_fault(ReplyFault::SlowFirstByte(gate.clone())),
+        Some(_) => mends(request),
     }
-    // The user's own checkout moved with its branch, and nothing is left.
-    assert!(dir.path().join("mul.mjs").is_file());
-    assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1);
-    assert_eq!(git(dir.path(), &["status", "--porcelain"]), "");
-    assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "");
-    scene.pilots.close_projects();
-    scene.engine.end();
 }
 
-/// A wrong try is caught by the gate and sent back with its output; a finding of the review is mended before the merge.
+async fn until_asked(engine: &TestEngine, count: usize) {
+    let asked = async {
+        while engine.server.connections_waiting() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("the model is asked");
+}
+
+/// A pause holds the end of what runs back, and lets nothing begin; a person lets both go on.
 #[test]
-fn needs_userns_needs_git_needs_node_wrong_tries_and_findings_are_mended() {
-    let dir = repository(GATES);
-    let tries =
-        BTreeMap::from([("add", vec!["a - b", "a + b"]), ("sub", vec!["a - b"]), ("mul", vec!["a * b"])]);
-    let scene = Scene::new(dir.path(), Team::new(tries, vec!["request_changes"]));
-    scene.engine.runtime.block_on(async {
-        let planned = scene.plan("a library of sums").await;
-        scene.approve(&planned.ask).await;
-        let status = scene.run().await;
-        assert_eq!(status.state, "complete", "{status:#?}");
-        let task = scene.unit("task/m1/s1/t1").await;
-        assert!(moves(&task).contains(&"verify>execute".to_owned()), "{:#?}", task.moves);
-        assert!(task.gates.iter().any(|gate| !gate.passed && gate.gate == "unit"), "{:#?}", task.gates);
+fn needs_userns_a_paused_plan_begins_nothing_and_goes_on_where_it_was() {
+    let gate = ReplyGate::new();
+    let engine = TestEngine::new("", |_| waits_first(&gate));
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        until_asked(&engine, 1).await;
+        hands.move_plan(plan, WorkEvent::Pause, "a person reads").await.expect("paused");
+        let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("paused");
+        assert_eq!(refused.code, "pilot.not_in_force");
+        gate.open();
+        let ended = async {
+            let name = item.to_string();
+            while crate::work::show(&engine, &name).await.steps[0]
+                .attempts
+                .iter()
+                .all(|attempt| attempt.judged_at.is_none())
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("its turn ends");
+        assert!(matches!(hands.look_at_attempt(item).await, Ok(AttemptLook::Running { .. })));
+        assert_eq!(read(&place.tree, PYTHON.file), PYTHON.wrong, "nothing comes out in a pause");
+        hands.move_plan(plan, WorkEvent::Resume, "read").await.expect("goes on");
+        assert_eq!(until_ended(&hands, item).await.state, WorkState::Done);
+        assert_eq!(read(&place.tree, PYTHON.file), PYTHON.right);
     });
-    assert_eq!(
-        git(dir.path(), &["show", "main:add.mjs"]).lines().last(),
-        Some("export const add = (a, b) => a + b;")
+    engine.end();
+}
+
+/// Whatever ends the plan ends what runs under it: nothing of it comes into the work tree, and nothing else begins.
+#[test]
+fn needs_userns_the_end_of_a_plan_ends_its_attempts() {
+    for way in ["cancelled", "revoked", "attempt"] {
+        let gate = ReplyGate::new();
+        let engine = TestEngine::new("", |_| waits_first(&gate));
+        let place = place();
+        engine.runtime.block_on(async {
+            let (hands, plan) = approved(&engine, &place, None).await;
+            let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+            until_asked(&engine, 1).await;
+            match way {
+                "cancelled" => drop(hands.move_plan(plan, WorkEvent::Cancel, "enough").await.expect("ends")),
+                "revoked" => {
+                    let ask = hands.plan_state(plan).await.expect("reads").expect("is there").ask;
+                    engine.call("approvals.revoke", json!({ "ask": ask })).await.expect("taken back");
+                    gate.open();
+                }
+                _ => hands.end_attempt(item, "it stalls").await.expect("ends"),
+            }
+            let outcome = until_ended(&hands, item).await;
+            let expected = if way == "revoked" { WorkState::Failed } else { WorkState::Cancelled };
+            assert_eq!(outcome.state, expected, "{way}: {outcome:?}");
+            assert_eq!(read(&place.tree, PYTHON.file), PYTHON.wrong, "{way}");
+            gate.open();
+            let next = hands.start_attempt(attempt(plan, &place), Vec::new()).await;
+            match way {
+                "attempt" => {
+                    // The plan goes on: another attempt does.
+                    let outcome = until_ended(&hands, next.expect("begins")).await;
+                    assert_eq!(outcome.state, WorkState::Done, "{outcome:?}");
+                }
+                _ => assert_eq!(next.expect_err("not in force").code, "pilot.not_in_force", "{way}"),
+            }
+        });
+        engine.end();
+    }
+}
+
+/// The attempt and what the shell writes with it are one commit.
+#[test]
+fn needs_userns_an_attempt_and_its_claim_are_there_together_or_not_at_all() {
+    let engine = TestEngine::new("", |_| mends);
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let wrong = Op::Work(WorkOp::Require { item: plan, version: 99 });
+        hands
+            .start_attempt(attempt(plan, &place), vec![wrong])
+            .await
+            .expect_err("a claim that does not hold");
+        assert_eq!(hands.store().children_of(plan).await.expect("reads"), [], "and nothing of it is there");
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        assert_eq!(until_ended(&hands, item).await.state, WorkState::Done);
+        let own = NewAttempt { folder: place.project.path().to_owned(), ..attempt(plan, &place) };
+        let refused = hands.start_attempt(own, Vec::new()).await.expect_err("the project itself");
+        assert_eq!(refused.code, "pilot.folder");
+    });
+    engine.end();
+}
+
+/// What only reads leaves its folder as it was, whatever it has changed in its own copy.
+#[test]
+fn needs_userns_nothing_comes_out_of_an_attempt_that_only_reads() {
+    let engine = TestEngine::new("", |_| {
+        |request: &ParsedRequest| match request.results().count() {
+            0 => Reply::call("file_write", json!({ "path": "by_file.txt", "content": "x" })),
+            1 => Reply::call("shell_exec", json!({ "argv": ["touch", "by_shell.txt"] })),
+            _ => Reply::text("{\"verdict\": \"pass\"}"),
+        }
+    });
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let new = NewAttempt { reads_only: true, ..attempt(plan, &place) };
+        let item = hands.start_attempt(new, Vec::new()).await.expect("begins");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!((outcome.state, outcome.exit), (WorkState::Done, Some(Exit::Done)), "{outcome:?}");
+        assert_eq!(outcome.said, "{\"verdict\": \"pass\"}");
+        for name in ["by_file.txt", "by_shell.txt"] {
+            assert!(!place.tree.join(name).exists(), "{name}");
+        }
+    });
+    let denied = engine.denials();
+    assert!(denied.iter().any(|(kind, _)| *kind == "write_file"), "its key has no writing: {denied:?}");
+    engine.end();
+}
+
+/// A gate runs what the work tree has, with its variables and its text, and changes nothing; what cannot end well is not passed.
+#[test]
+fn needs_userns_gates_judge_the_work_tree_and_change_nothing() {
+    let engine = TestEngine::new("", |_| mends);
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let stop = CancellationToken::new();
+        let gate = |argv: &[&str]| GateProgram {
+            plan,
+            folder: place.tree.clone(),
+            name: "tests".to_owned(),
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            env: BTreeMap::new(),
+            stdin: None,
+            secs: 60,
+        };
+        let run = async |gate: GateProgram| hands.run_gate(gate, &stop).await.expect("can be run");
+        let tests = ["/usr/bin/python3", "-m", "unittest", "test_sums"];
+        let failed = run(gate(&tests)).await.expect("runs");
+        assert_eq!(failed.end, CheckEnd::Exited { code: 1 }, "{failed:?}");
+        assert!(failed.stderr.contains("AssertionError"), "{failed:?}");
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        assert_eq!(until_ended(&hands, item).await.state, WorkState::Done);
+        let passed = run(gate(&tests)).await.expect("runs");
+        assert_eq!(passed.end, CheckEnd::Exited { code: 0 }, "it sees the tree as it is now: {passed:?}");
+        let script = "echo x > made.txt && cat made.txt && echo $UNIT $(cat)";
+        let both = GateProgram {
+            env: BTreeMap::from([("UNIT".to_owned(), "m1-s1".to_owned())]),
+            stdin: Some("from outside".to_owned()),
+            ..gate(&["sh", "-c", script])
+        };
+        let said = run(both.clone()).await.expect("runs");
+        assert_eq!(said.stdout, "x\nm1-s1 from outside\n", "{said:?}");
+        assert!(!place.tree.join("made.txt").exists(), "what a gate writes is gone");
+        for env in [BTreeMap::new(), both.env.clone()] {
+            let missing = GateProgram { env, ..gate(&["no-such-program"]) };
+            let missing = run(missing).await.expect("is looked for");
+            assert!(matches!(missing.end, CheckEnd::NotRun { .. }), "{missing:?}");
+        }
+        let slow = GateProgram { secs: 1, ..gate(&["sleep", "1000"]) };
+        assert_eq!(run(slow).await.expect("runs").end, CheckEnd::TimedOut);
+        let wrong = GateProgram { env: BTreeMap::from([("A=B".to_owned(), String::new())]), ..both };
+        assert_eq!(hands.run_gate(wrong, &stop).await.expect_err("no name").code, "pilot.variable");
+        stop.cancel();
+        let stopped = run(gate(&["sleep", "1000"])).await.expect("is begun");
+        assert!(matches!(stopped.end, CheckEnd::NotRun { .. }), "{stopped:?}");
+        hands.move_plan(plan, WorkEvent::Cancel, "enough").await.expect("ends");
+        let over = hands.run_gate(gate(&tests), &stop).await.expect_err("the plan is over");
+        assert_eq!(over.code, "pilot.not_in_force");
+    });
+    engine.end();
+}
+
+/// The planner reads the project and answers; it can write nothing, and no plan is proposed of its answer.
+#[test]
+fn needs_userns_the_planner_answers_the_autopilot_and_writes_nothing() {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let engine = TestEngine::priced(
+        |_| {},
+        |_| {
+            move |request: &ParsedRequest| {
+                seen.lock().expect("whole").push(request.clone());
+                match request.results().count() {
+                    0 => Reply::call("file_write", json!({ "path": "x.txt", "content": "x" })),
+                    1 => Reply::call("file_read", json!({ "path": PYTHON.file })),
+                    _ => Reply::text("# M1\n\nUnits, and no plan document."),
+                }
+            }
+        },
     );
-    scene.pilots.close_projects();
-    scene.engine.end();
+    let place = place();
+    engine.runtime.block_on(async {
+        let hands = engine.engine.pilot_hands();
+        let question = PlannerQuestion {
+            project: place.project.path().to_owned(),
+            text: "Which milestones are there?".to_owned(),
+            max_cost: None,
+        };
+        let reply = hands.ask_planner(question, &CancellationToken::new()).await.expect("answers");
+        assert_eq!(reply.text, "# M1\n\nUnits, and no plan document.");
+        assert!(reply.cost > MicroUsd::ZERO && reply.output.get() > 0, "{reply:?}");
+        assert!(!place.project.path().join("x.txt").exists());
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        assert_eq!(listed["items"], json!([]), "nothing was proposed");
+    });
+    let sent = sent.lock().expect("whole").clone();
+    assert!(sent.iter().any(|request| request.raw.to_string().contains("return a - b")), "it has read");
+    assert!(sent.iter().all(|request| request.tools.iter().all(|tool| tool.name != "file_write")));
+    assert_eq!(engine.facts("asked").len(), 0);
+    engine.end();
 }
 
-/// Nothing runs before the plan is approved, and a refused one never does.
+/// What all attempts cost counts to the plan: the one that would exceed it ends, and no other begins.
 #[test]
-fn needs_userns_needs_git_needs_node_nothing_runs_without_an_approval() {
-    let dir = repository(GATES);
-    let scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
-    scene.engine.runtime.block_on(async {
-        let planned = scene.plan("a library of sums").await;
-        scene.engine.call("pilot.run", scene.params()).await.expect("waits");
-        let denied =
-            writ_runtime::engine::Answer { decision: writ_types::entry::Decision::Deny, ..approve() };
-        scene.engine.engine.answer(OWNER, planned.ask.clone(), denied).await.expect("denied");
-        let status = scene.run().await;
-        assert!(status.units.iter().all(|unit| unit.attempt == 0), "{status:#?}");
+fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
+    // Reads for ever: each call costs.
+    let engine = TestEngine::priced(
+        |_| {},
+        |_| |_: &ParsedRequest| Reply::call("file_read", json!({ "path": PYTHON.file })),
+    );
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, Some(400_000)).await;
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!((outcome.state, outcome.exit), (WorkState::Failed, Some(Exit::Budget)), "{outcome:?}");
+        until_plan(&hands, plan, WorkState::OverBudget).await;
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!(standing.cost, outcome.cost, "its cost is the plan's");
+        assert!(standing.cost <= MicroUsd::new(400_000), "{standing:?}");
+        let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("used up");
+        assert_eq!((refused.code.as_str(), refused.exit), ("pilot.budget", Exit::Budget));
     });
-    assert_eq!(git(dir.path(), &["log", "--oneline"]).lines().count(), 1);
-    scene.pilots.close_projects();
-    scene.engine.end();
+    engine.end();
+}
+
+/// An attempt that a restart cuts off is taken up again, once, and ends like any other.
+#[test]
+fn needs_userns_a_restart_takes_an_attempt_up_again() {
+    let (gate, asked) = (ReplyGate::new(), Arc::new(AtomicUsize::new(0)));
+    let (held, seen) = (gate.clone(), Arc::clone(&asked));
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| match (request.results().next(), seen.fetch_add(1, Ordering::SeqCst)) {
+            (None, 0) => mends(request).with_fault(ReplyFault::SlowFirstByte(held.clone())),
+            _ => mends(request),
+        }
+    });
+    let place = place();
+    let (plan, item) = engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        until_asked(&engine, 1).await;
+        (plan, item)
+    });
+    let engine = engine.restarted();
+    engine.runtime.block_on(async {
+        let hands = engine.engine.pilot_hands();
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!(outcome.state, WorkState::Done, "{outcome:?}");
+        assert_eq!(read(&place.tree, PYTHON.file), PYTHON.right);
+        let shown = crate::work::show(&engine, &item.to_string()).await;
+        assert_eq!(shown.steps[0].attempts.len(), 1, "nothing is tried twice");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!(standing.state, WorkState::Running);
+        let next = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        assert_eq!(until_ended(&hands, next).await.state, WorkState::Done);
+    });
+    gate.open();
+    assert_eq!(asked.load(Ordering::SeqCst), 5, "the cut call once more, and no other");
+    let derived = engine.task_keys().into_iter().filter(|(_, change)| change == "derived").count();
+    assert!(derived >= 3, "each session under a key of its own: {derived}");
+    engine.end();
 }

@@ -69,7 +69,7 @@ pub(crate) const C: Language = Language {
     check: "make check",
 };
 
-fn git(dir: &Path, arguments: &[&str]) {
+pub(crate) fn git(dir: &Path, arguments: &[&str]) {
     #[expect(clippy::disallowed_types, reason = "a real repository is made by the real program")]
     let done = std::process::Command::new("git").args(arguments).current_dir(dir).output().expect("git runs");
     assert!(done.status.success(), "{arguments:?}: {done:?}");

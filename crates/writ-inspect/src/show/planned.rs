@@ -2,6 +2,7 @@
 
 use writ_types::action::{Action, Free, Plan, PlanStep, Slot, SlotKind, SlotSource};
 use writ_types::entry::Risk;
+use writ_types::work::WorkKind;
 
 use super::{Page, describe_action, escape_line, quote_argument, risk_of, work};
 
@@ -13,16 +14,21 @@ pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
         // Both limits are named: the plan ends with whichever comes first.
         &format!("{} minutes from your yes; not beyond the end of this question", plan.minutes),
     );
+    let is_target = plan.work.as_ref().is_some_and(|work| work.document.kind == WorkKind::Pilot);
     let money = match plan.max_cost {
+        Some(most) if is_target => format!("models may cost {most} in all attempts together, then it ends"),
         Some(most) => format!("models may cost {most} more in this conversation, then it ends"),
+        None if is_target => "each attempt as much as a conversation; all together have no limit".to_owned(),
         None => "as much as a conversation may cost anyway".to_owned(),
     };
     page.add_line("money", &money);
     if let Some(branch) = &plan.branch {
-        page.add_line(
-            "branch",
-            &format!("{} (a name for now: nothing is put there automatically)", quote_argument(branch)),
-        );
+        let use_of_it = if is_target {
+            "what has passed its checks is merged into it without another question"
+        } else {
+            "a name for now: nothing is put there automatically"
+        };
+        page.add_line("branch", &format!("{} ({use_of_it})", quote_argument(branch)));
     }
     if let Some(order) = &plan.work {
         work::describe_order(order, page);

@@ -34,6 +34,14 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
         "programs and changes of files, in a sandbox of its own; what leaves the sandbox asks as always",
     );
     match project {
+        Some(project) if *kind == WorkKind::Pilot => page.add_line(
+            "then",
+            &format!(
+                "each unit is built in a work tree of its own below {}, into which its changes are put without another question; \
+                 its branch is merged once its checks have passed",
+                quote_argument(project)
+            ),
+        ),
         Some(project) => page.add_line(
             "then",
             &format!(

@@ -176,6 +176,7 @@ async fn run_agent(
     let deadline = tokio::time::Instant::now() + limit;
     let is_draining = project.hands.draining();
     loop {
+        let woken = project.hands.wake();
         if let AttemptLook::Ended(outcome) = project.hands.look_at_attempt(item).await? {
             return Ok(end_of(outcome));
         }
@@ -183,7 +184,7 @@ async fn run_agent(
             () = is_draining.cancelled() => return Ok(stopped(RunEnd::Interrupted)),
             () = stop.cancelled() => Some((RunEnd::Canceled, "it was ended from outside")),
             () = tokio::time::sleep_until(deadline) => Some((RunEnd::UnitTimeout, "its time was over")),
-            () = project.hands.wake() => None,
+            () = woken => None,
             () = tokio::time::sleep(LOOK_EVERY) => None,
         };
         if let Some((end, why)) = why {
@@ -198,7 +199,12 @@ async fn run_agent(
 }
 
 fn stopped(end: RunEnd) -> AgentEnd {
-    AgentEnd { end, said: String::new(), reason: String::new(), used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO) }
+    AgentEnd {
+        end,
+        said: String::new(),
+        reason: String::new(),
+        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
+    }
 }
 
 fn end_of(outcome: AttemptOutcome) -> AgentEnd {
@@ -220,12 +226,18 @@ fn end_of(outcome: AttemptOutcome) -> AgentEnd {
 
 fn ended_badly(ended: AgentEnd) -> PhaseResult {
     let report = AttemptReport { end: ended.end, marker: None, has_progress: false, is_met: false };
-    let why = if ended.reason.is_empty() { "the attempt has ended without a result".to_owned() } else { ended.reason };
+    let why = if ended.reason.is_empty() {
+        "the attempt has ended without a result".to_owned()
+    } else {
+        ended.reason
+    };
     let code = match ended.end {
         RunEnd::UnitTimeout => "unit_timeout",
         RunEnd::TurnTimeout => "turn_timeout",
         RunEnd::Stalled => "stalled",
-        RunEnd::Success | RunEnd::Failure | RunEnd::Abandoned | RunEnd::Canceled | RunEnd::Interrupted => "agent",
+        RunEnd::Success | RunEnd::Failure | RunEnd::Abandoned | RunEnd::Canceled | RunEnd::Interrupted => {
+            "agent"
+        }
     };
     PhaseResult {
         event: UnitEvent::End(report),
@@ -238,7 +250,11 @@ fn ended_badly(ended: AgentEnd) -> PhaseResult {
 }
 
 /// A clean end, with what the harness has seen of it.
-fn ended_well(ended: &AgentEnd, (has_progress, is_met): (bool, bool), missing: Option<String>) -> PhaseResult {
+fn ended_well(
+    ended: &AgentEnd,
+    (has_progress, is_met): (bool, bool),
+    missing: Option<String>,
+) -> PhaseResult {
     let marker = TurnMarker::find_in(&ended.said);
     PhaseResult {
         event: UnitEvent::End(AttemptReport { end: RunEnd::Success, marker, has_progress, is_met }),
@@ -294,7 +310,9 @@ fn plan_text(said: &str) -> &str {
     let text = from.and_then(|from| said.get(from..)).unwrap_or(said);
     let end = text.find("\n```").unwrap_or(text.len());
     let text = text.get(..end).unwrap_or(text).trim_end();
-    TurnMarker::ALL.iter().fold(text, |text, marker| text.strip_suffix(marker.text()).unwrap_or(text).trim_end())
+    TurnMarker::ALL
+        .iter()
+        .fold(text, |text, marker| text.strip_suffix(marker.text()).unwrap_or(text).trim_end())
 }
 
 async fn take_code(
@@ -369,7 +387,8 @@ pub(super) async fn review(
 }
 
 fn list_findings(findings: &[ReviewFinding]) -> String {
-    let line = |one: &ReviewFinding| format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity, one.text);
+    let line =
+        |one: &ReviewFinding| format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity, one.text);
     findings.iter().map(line).collect()
 }
 

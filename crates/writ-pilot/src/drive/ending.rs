@@ -45,7 +45,9 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
 async fn archive(project: &OpenProject, id: UnitId) -> Result<(), PilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let now = project.hands.now();
-    for part in lines.iter().filter_map(|line| line.id.parse::<UnitId>().ok()).filter(|part| part.is_within(id)) {
+    for part in
+        lines.iter().filter_map(|line| line.id.parse::<UnitId>().ok()).filter(|part| part.is_within(id))
+    {
         project.files.archive_folder(part, now)?;
     }
     Ok(())
@@ -79,7 +81,9 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &StoredUnit) -> Re
         }
         let flow = project.flow_of(&unit).await?;
         match apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
-            Ok(made) => commit_move(project, &unit, &made, (None, &format!("{} was abandoned", ended.id))).await?,
+            Ok(made) => {
+                commit_move(project, &unit, &made, (None, &format!("{} was abandoned", ended.id))).await?
+            }
             // A running attempt ends first; its gates see what is missing.
             Err(MachineError::OutOfPlace { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -18,7 +18,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::CheckEnd;
 
 use super::{PhaseResult, WorkClaim, plan_of};
-use crate::config::{GateCommand, GateConfig, GateMoment};
+use crate::config::{GateCommand, GateMoment, PilotGate};
 use crate::error::{PilotError, PilotGitError};
 use crate::project::OpenProject;
 use crate::workspace::UnitWorkspace;
@@ -64,7 +64,9 @@ pub(super) async fn run_gates(
         gates.push((name.clone(), judgement.verdict));
     }
     // The harness's own gates prove nothing about the work where they pass.
-    gates.retain(|(name, verdict)| *verdict != ScriptVerdict::Pass || ![TESTS_KEPT, PROTECTED].contains(&name.as_str()));
+    gates.retain(|(name, verdict)| {
+        *verdict != ScriptVerdict::Pass || ![TESTS_KEPT, PROTECTED].contains(&name.as_str())
+    });
     let failed: Vec<&(String, GateJudgement)> = judged
         .iter()
         .filter(|(_, judgement)| !matches!(judgement.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip))
@@ -75,7 +77,11 @@ pub(super) async fn run_gates(
         event: UnitEvent::Gates(gates),
         outcome: if failed.is_empty() { "success" } else { "failure" },
         code: if failed.is_empty() || !code.is_empty() { code } else { "gate_failed".to_owned() },
-        reason: failed.iter().map(|(name, one)| format!("{name}: {}", one.summary)).collect::<Vec<_>>().join("; "),
+        reason: failed
+            .iter()
+            .map(|(name, one)| format!("{name}: {}", one.summary))
+            .collect::<Vec<_>>()
+            .join("; "),
         last_error: (!failed.is_empty()).then(|| words.join("\n\n")),
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
     })
@@ -88,7 +94,7 @@ pub(super) async fn run_gates(
 /// If the sandbox or the store cannot be used at all.
 pub(super) async fn run_gate(
     project: &OpenProject,
-    (id, gate): (UnitId, &GateConfig),
+    (id, gate): (UnitId, &PilotGate),
     folder: &Path,
     stop: &CancellationToken,
 ) -> Result<GateJudgement, PilotError> {
@@ -123,7 +129,7 @@ fn not_run(why: String) -> GateJudgement {
     GateJudgement { summary: why, ..judge_script(&run) }
 }
 
-fn judge(gate: &GateConfig, ended: &GateEnd) -> GateJudgement {
+fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
     let end = match &ended.end {
         CheckEnd::Exited { code } => ScriptExit::Exited(*code),
         CheckEnd::Killed { signal } => ScriptExit::Signalled(*signal),
@@ -136,7 +142,12 @@ fn judge(gate: &GateConfig, ended: &GateEnd) -> GateJudgement {
     let report: Option<(ReportFormat, &str)> =
         gate.report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
-    judge_script(&ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests: gate.runs_tests })
+    judge_script(&ScriptRun {
+        end,
+        output: output.as_bytes(),
+        reports: &reports,
+        runs_tests: gate.runs_tests,
+    })
 }
 
 /// Judges what the unit's branch changes, without running anything of it.
@@ -167,7 +178,10 @@ async fn judge_diff(
                 .take(MAX_LISTED)
                 .map(|one| format!("{}:{} {:?}: {}", one.path, one.line, one.kind, one.text))
                 .collect();
-            judged.push((TESTS_KEPT.to_owned(), own_failure(format!("tests were weakened:\n{}", lines.join("\n")))));
+            judged.push((
+                TESTS_KEPT.to_owned(),
+                own_failure(format!("tests were weakened:\n{}", lines.join("\n"))),
+            ));
         }
         Err(error) => judged.push((TESTS_KEPT.to_owned(), own_failure(error.to_string()))),
     }
@@ -175,7 +189,8 @@ async fn judge_diff(
 }
 
 fn own_failure(why: String) -> GateJudgement {
-    let run = ScriptRun { end: ScriptExit::Exited(1), output: why.as_bytes(), reports: &[], runs_tests: false };
+    let run =
+        ScriptRun { end: ScriptExit::Exited(1), output: why.as_bytes(), reports: &[], runs_tests: false };
     let summary: String = why.lines().next().unwrap_or_default().to_owned();
     GateJudgement { summary, ..judge_script(&run) }
 }

@@ -102,12 +102,17 @@ fn judge(
     };
     Ok(match result {
         Some(MergeResult::Merged { commit }) => {
-            project.files.write_file(id, UnitFile::Result, &format!("merged into {} as {commit}\n", project.target))?;
+            project.files.write_file(
+                id,
+                UnitFile::Result,
+                &format!("merged into {} as {commit}\n", project.target),
+            )?;
             (UnitEvent::Merge(UnitMergeResult::Merged), format!("merged as {}", commit.short_form()))
         }
-        Some(MergeResult::AlreadyIn) => {
-            (UnitEvent::Merge(UnitMergeResult::Merged), format!("everything is in {} already", project.target))
-        }
+        Some(MergeResult::AlreadyIn) => (
+            UnitEvent::Merge(UnitMergeResult::Merged),
+            format!("everything is in {} already", project.target),
+        ),
         Some(MergeResult::Conflict { files, with }) => (
             UnitEvent::Merge(UnitMergeResult::Conflict),
             format!("conflicts with {} in {}", with.short_form(), list(files)),
@@ -126,7 +131,10 @@ fn judge(
         }
         Some(MergeResult::Held { at, checkout, reason, .. }) => (
             UnitEvent::Pause(PauseCause::Person),
-            format!("it passed its gates, and waits at {at}: {} cannot move with it: {reason:?}", checkout.display()),
+            format!(
+                "it passed its gates, and waits at {at}: {} cannot move with it: {reason:?}",
+                checkout.display()
+            ),
         ),
         None => (UnitEvent::Merge(UnitMergeResult::BaseMoved), "the target moved at every try".to_owned()),
     })

@@ -8,7 +8,7 @@ use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_agent::event::TurnMessage;
 use writ_store::batch::{NewChronicle, Op};
 use writ_store::reads::QueueReads as _;
-use writ_store::work::WorkOp;
+use writ_store::work::{MAX_WORDS_CHARS, WorkOp};
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact, TurnPhase};
@@ -169,7 +169,10 @@ impl Drive {
         Op::Work(WorkOp::EndTurn {
             message: self.lease.message.record.message,
             exit: exit.code(),
-            said: self.services.journal.redactor.mask_text(said).into_owned(),
+            said: {
+                let most = if self.session.plan_above().is_some() { usize::MAX } else { MAX_WORDS_CHARS };
+                self.services.journal.redactor.mask_text(said).chars().take(most).collect()
+            },
             at: self.services.journal.clock.now(),
         })
     }

@@ -60,6 +60,9 @@ pub(super) async fn end_planning(
         transcript: vec![said(&format!("The planner has made no plan: {text}"))],
     };
     let read = PlannerMessage::read_id(&id);
+    if matches!(read, Some((PlannerMessage::PilotQuestion, _))) {
+        return Ok(PlannedEnd { text: text.to_owned(), exit: finish.exit, transcript: Vec::new() });
+    }
     let kind = read.map_or("plan_result", |(kind, _)| kind.name());
     if let Some((kind, trace)) = read.filter(|(kind, _)| kind.is_about_item()) {
         let answered =

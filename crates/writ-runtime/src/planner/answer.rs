@@ -76,12 +76,15 @@ pub(crate) async fn answer_ops(
     let counted = match kind {
         PlannerMessage::ConsultPlanner if is_done => advise(services, &whole, &answer),
         PlannerMessage::ReplanRequest if is_done => replan(services, &whole, &answer)?,
-        PlannerMessage::ConsultPlanner | PlannerMessage::ReplanRequest | PlannerMessage::PlanRequest => None,
+        PlannerMessage::ConsultPlanner
+        | PlannerMessage::ReplanRequest
+        | PlannerMessage::PlanRequest
+        | PlannerMessage::PilotQuestion => None,
     };
     let without = || {
         let why = match kind {
             PlannerMessage::ReplanRequest => "the planner has made no other plan that can be run",
-            PlannerMessage::ConsultPlanner | PlannerMessage::PlanRequest => {
+            PlannerMessage::ConsultPlanner | PlannerMessage::PlanRequest | PlannerMessage::PilotQuestion => {
                 "the planner has given no guidance"
             }
         };

@@ -37,6 +37,7 @@ pub(crate) async fn hand_over(
         origin: Some(place.session.id),
         id: Some(item_of(record)),
         taint: label.taint,
+        branch: None,
     };
     // The question waits on its own: a long one must not make this task's stack large.
     match Box::pin(proposals::propose(&place.services, new)).await {

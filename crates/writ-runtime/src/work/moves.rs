@@ -14,7 +14,7 @@ use writ_types::api::work::WorkState;
 use writ_types::error::Exit;
 use writ_types::work::WorkKind;
 
-use super::{ItemCourse, goal, report};
+use super::{ItemCourse, goal, pilot, report};
 use crate::asks::tell;
 use crate::closing;
 use crate::error::{EngineError, WorkError};
@@ -38,8 +38,10 @@ pub(crate) async fn move_on(
     event: WorkEvent,
     why: &str,
 ) -> Result<WorkState, EngineError> {
+    let event = pilot::event_of(course, event);
     let (state, mut ops) = change(services, course, event, why).await?;
     let children = services.journal.store.children_of(course.item.id).await?;
+    let mut ended = Vec::new();
     for id in &children {
         let Some(child) = ItemCourse::read(services, *id).await? else { continue };
         let event = with_goal(event, state);
@@ -47,7 +49,13 @@ pub(crate) async fn move_on(
             continue;
         }
         if let Some(event) = event {
-            ops.extend(change(services, &child, event, &format!("its goal was changed: {why}")).await?.1);
+            let above = if child.is_attempt() { "plan" } else { "goal" };
+            let text = format!("its {above} was changed: {why}");
+            ops.extend(change(services, &child, event, &text).await?.1);
+            if child.is_attempt() && ends(state) {
+                ops.extend(end_messages(services, &child, |_| true).await?);
+                ended.push(child);
+            }
         }
     }
     if ends(state) {
@@ -57,6 +65,13 @@ pub(crate) async fn move_on(
     for child in children {
         services.life.work.call_item(child);
     }
+    if course.is_attempt() && ends(state) {
+        pilot::stop(course).await;
+    }
+    for child in ended {
+        pilot::stop(&child).await;
+    }
+    pilot::tell_above(services, course);
     Ok(state)
 }
 
@@ -102,6 +117,9 @@ async fn change(
     }
     if state == WorkState::Cancelled {
         ops.extend(end_consent(services, course).await?);
+    }
+    if ends(state) && state != WorkState::Done {
+        ops.extend(pilot::revoke_key(services, course));
     }
     ops.push(news(services, item, &course.rows, (state, "", &text)));
     Ok((state, ops))
@@ -187,6 +205,7 @@ const fn event_name(event: WorkEvent) -> &'static str {
 pub(super) async fn follow_goal(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
     let Some(goal) = course.item.goal else { return Ok(false) };
     let state = services.journal.store.work_item(goal).await?.map(|goal| goal.state);
+    let above = if course.is_attempt() { "plan" } else { "goal" };
     let event = match state {
         Some(WorkState::Running) => return Ok(false),
         Some(WorkState::Paused) if course.item.state == WorkState::Running => WorkEvent::Pause,
@@ -203,7 +222,7 @@ pub(super) async fn follow_goal(services: &Arc<Services>, course: &ItemCourse) -
         )
         | None => WorkEvent::Cancel,
     };
-    move_on(services, course, event, "its goal does not go on").await?;
+    move_on(services, course, event, &format!("its {above} does not go on")).await?;
     Ok(true)
 }
 

@@ -85,14 +85,21 @@ pub(crate) async fn propose_work(
     // What stands in a plan is shown, stored and sent to models, so no secret may.
     let plan = services.journal.redactor.mask_text(&proposal.plan);
     let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
-    let new = NewWork { document, project: proposal.project, origin: None, id: None, taint: Taint::Owner };
+    let new = NewWork {
+        document,
+        project: proposal.project,
+        origin: None,
+        id: None,
+        taint: Taint::Owner,
+        branch: None,
+    };
     let (item, _) = proposals::propose(services, new).await?;
     let course = ItemCourse::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
 }
 
 /// Changes the state of an item as a person wants it. What was changed meanwhile is read again.
-async fn change(
+pub(crate) async fn change(
     services: &Services,
     name: &ItemName,
     event: WorkEvent,

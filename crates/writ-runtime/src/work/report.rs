@@ -8,6 +8,7 @@ use writ_store::work::{AttemptState, WorkAttempt, WorkItem};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::taint::{Label, Taint};
+use writ_types::work::WorkKind;
 
 use super::ItemCourse;
 use super::evidence::read_evidence;
@@ -43,7 +44,9 @@ pub(super) fn note_in_origin(
 pub(super) fn write_report(course: &ItemCourse, state: WorkState, why: &str) -> String {
     let (item, done) = (&course.item, course.rows.iter().filter(|row| row.state == StepState::Done).count());
     let mut text = format!("{} '{}': {} ({why}).\n", item.kind, item.title, state.name());
-    let _ = writeln!(text, "{done} of {} steps are done.", course.rows.len());
+    if !course.rows.is_empty() {
+        let _ = writeln!(text, "{done} of {} steps are done.", course.rows.len());
+    }
     for (n, row) in course.rows.iter().enumerate() {
         let attempts: Vec<&WorkAttempt> = course.attempts_at(n).collect();
         let count = attempts.len();
@@ -68,6 +71,8 @@ pub(super) fn write_report(course: &ItemCourse, state: WorkState, why: &str) -> 
         item.max_cost.map(|most| format!(" of {most}")).unwrap_or_default(),
     );
     match (&item.project, state) {
+        // Its units say what of it is in the project.
+        (Some(_), _) if course.document.kind == WorkKind::Pilot => {}
         (Some(project), WorkState::Done) => {
             let _ = writeln!(text, "The changes are in {project}.");
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::scope::{WORK, resolve_path};
 use writ_plan::judge::judge_check;
@@ -242,7 +243,7 @@ async fn gates_between(
 
 /// Runs a check and looks for the files that it names.
 async fn observe(place: &CallPlace, check: &Check) -> Result<Observation, EngineError> {
-    let mut files = BTreeMap::new();
+    let (mut files, stop) = (BTreeMap::new(), place.services.life.stop_now.child_token());
     for expected in &check.expect {
         let Predicate::FileExists { path } = expected else { continue };
         if !is_inside(path) {
@@ -250,7 +251,8 @@ async fn observe(place: &CallPlace, check: &Check) -> Result<Observation, Engine
             continue;
         }
         let argv = LOOK.iter().map(|word| (*word).to_owned()).chain([path.clone()]).collect();
-        if let Ok(seen) = run(place, &check.name, (argv, None, LOOK_SECS)).await? {
+        let look = ProgramRun { name: &check.name, argv, dir: None, stdin: None, secs: LOOK_SECS };
+        if let Ok(seen) = run(place, look, &stop).await? {
             match seen.end {
                 CheckEnd::Exited { code: 0 } => files.insert(path.clone(), true),
                 CheckEnd::Exited { code: 1 } => files.insert(path.clone(), false),
@@ -267,7 +269,14 @@ async fn observe(place: &CallPlace, check: &Check) -> Result<Observation, Engine
         return Ok(Observation { end: CheckEnd::FilesOnly, stdout, stderr, files });
     }
     let limit = check.timeout_secs.unwrap_or(CHECK_SECS);
-    let ran = run(place, &check.name, (check.run.clone(), check.dir.as_deref(), limit)).await?;
+    let program = ProgramRun {
+        name: &check.name,
+        argv: check.run.clone(),
+        dir: check.dir.as_deref(),
+        stdin: None,
+        secs: limit,
+    };
+    let ran = run(place, program, &stop).await?;
     let seen = ran.unwrap_or_else(Observation::not_run);
     Ok(Observation { files, ..seen })
 }
@@ -278,11 +287,31 @@ fn is_inside(path: &str) -> bool {
     resolved.strip_prefix(WORK).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Runs a program in the verification sandbox, through the door like any other. The inner error says why it did not run.
-async fn run(
+/// A program to be run in the verification sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgramRun<'a> {
+    /// Its name, for people.
+    pub(crate) name: &'a str,
+    /// The program and its arguments.
+    pub(crate) argv: Vec<String>,
+    /// The folder that it runs in, inside the work.
+    pub(crate) dir: Option<&'a str>,
+    /// The text that it reads.
+    pub(crate) stdin: Option<String>,
+    /// The time limit, in seconds.
+    pub(crate) secs: u32,
+}
+
+/// Runs a program in the verification sandbox, through the door like any other, until it ends or is stopped. The inner error
+/// says why it did not run.
+///
+/// # Errors
+///
+/// If the sandbox or the store cannot be used.
+pub(crate) async fn run(
     place: &CallPlace,
-    name: &str,
-    (argv, dir, secs): (Vec<String>, Option<&str>, u32),
+    ProgramRun { name, argv, dir, stdin, secs }: ProgramRun<'_>,
+    stop: &CancellationToken,
 ) -> Result<Result<Observation, String>, EngineError> {
     let services = &place.services;
     let cwd = resolve_path(WORK, dir.unwrap_or_default());
@@ -294,7 +323,7 @@ async fn run(
             argv,
             cwd,
             env: BTreeMap::new(),
-            stdin: None,
+            stdin,
             timeout_ms: u64::from(secs).saturating_mul(1_000),
             profile: ExecProfile::Verification,
             hosts: Vec::new(),
@@ -320,8 +349,7 @@ async fn run(
         Passage::Simulated(_) => return Ok(Err("its session only simulates".to_owned())),
     };
     let attempt = permit.attempt();
-    let stop = services.life.stop_now.child_token();
-    let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(place, *permit, &stop).await?;
+    let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(place, *permit, stop).await?;
     let rendered = render_result(&prepared, &mut outcome, &services.journal.redactor);
     ops.push(services.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
     place.commit(ops).await?;

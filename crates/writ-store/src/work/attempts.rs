@@ -5,7 +5,7 @@ use writ_types::api::work::StepState;
 use writ_types::id::{ItemId, MessageId};
 use writ_types::unit::Timestamp;
 
-use super::{MAX_EVIDENCE_BYTES, MAX_EXECUTORS, cut, number, require_item};
+use super::{MAX_EVIDENCE_BYTES, MAX_EXECUTORS, cut_said, number, require_item};
 use crate::codec::{self, execute, get_uint, query_one};
 use crate::error::{Conflict, StoreError};
 
@@ -56,7 +56,7 @@ pub(super) fn end_turn(
         conn,
         "UPDATE work_attempt SET state = 'ended', exit = ?2, said = ?3, ended_at = ?4
          WHERE message = ?1 AND state = 'running' RETURNING item, step, n",
-        params![message.to_string(), exit, cut(said), at.as_millis()],
+        params![message.to_string(), exit, cut_said(said), at.as_millis()],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
     // Any other message belongs to a conversation.

@@ -100,20 +100,25 @@ pub struct WorkLine {
 /// The keys of a session's metadata with what it had used and cost when it was renewed.
 const BASES: [&str; 2] = ["$.budget_base", "$.budget_cost_base"];
 
+/// The condition for the row of usage of a work item: that of its session, and of a plan of the autopilot that of all its attempts.
+const USED_BY: &str = "usage.kind = CASE work_item.kind WHEN 'pilot' THEN 'item' ELSE 'session' END
+                AND usage.key = CASE work_item.kind WHEN 'pilot' THEN work_item.id ELSE work_item.session END";
+
 /// Returns the newest items, as lists show them, with one query.
 pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, StoreError> {
-    let sql = "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
+    let sql = format!(
+        "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
                round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at, taint,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id) AS steps,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id AND work_step.state = ?2) AS done,
-               (SELECT input + output FROM usage
-                WHERE usage.kind = 'session' AND usage.key = work_item.session) AS tokens,
-               (SELECT cost FROM usage WHERE usage.kind = 'session' AND usage.key = work_item.session) AS cost,
+               (SELECT input + output FROM usage WHERE {USED_BY}) AS tokens,
+               (SELECT cost FROM usage WHERE {USED_BY}) AS cost,
                (SELECT json_extract(metadata, ?3) FROM session WHERE session.id = work_item.session) AS base,
                (SELECT json_extract(metadata, ?4) FROM session WHERE session.id = work_item.session) AS cost_base
-               FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1";
+               FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1"
+    );
     let values = params![codec::limit(limit), StepState::Done.name(), BASES[0], BASES[1]];
-    query(conn, sql, values, |row| {
+    query(conn, &sql, values, |row| {
         let amount = |column: &str| row.get::<_, Option<i64>>(column).map(|most| most.map_or(0, codec::uint));
         let count = |column: &str| amount(column).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         Ok(WorkLine {

@@ -1,0 +1,270 @@
+//! The hands of the autopilot: what its shell asks of the engine.
+//!
+//! The plan of the autopilot is a work item that a person approves with one card. Each attempt at one of its units is an item of
+//! its own below it: one turn in a session on a work tree, under a key derived from that of the plan. So whatever ends the plan
+//! (its approval is revoked, its time or its budget is used up, a person cancels it) ends all of its attempts, and no attempt can
+//! do more than the plan's card says.
+//!
+//! Items go on by themselves, also after a restart: the shell looks at them, and needs no memory of its own.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use writ_plan::machine::WorkEvent;
+use writ_store::batch::{Batch, Op};
+use writ_store::error::StoreError;
+use writ_store::store::Store;
+use writ_types::api::work::WorkState;
+use writ_types::error::{Exit, Report};
+use writ_types::id::{AskId, ItemId, SessionId};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::work::PlanDocument;
+
+use crate::clock::Ids;
+use crate::error::EngineError;
+use crate::services::Services;
+
+mod attempt;
+mod gate;
+mod plan;
+mod question;
+
+use gate::GateSessions;
+
+pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
+pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES};
+pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
+
+/// What the autopilot acts with. Clones share the engine.
+#[derive(Clone, Debug)]
+pub struct PilotHands {
+    services: Arc<Services>,
+    gates: Arc<GateSessions>,
+}
+
+/// A plan of the autopilot to be approved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPilotPlan {
+    /// The plan: its units as steps with their checks, its limits. Its kind is `pilot`.
+    pub document: PlanDocument,
+    /// The project, whose work trees it works in.
+    pub project: PathBuf,
+    /// The conversation that shows the card; none: the plan's own session.
+    pub origin: Option<SessionId>,
+    /// The branch that verified work is merged into.
+    pub branch: String,
+}
+
+/// A plan of the autopilot as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStanding {
+    /// Its state.
+    pub state: WorkState,
+    /// The reason of its state, for people.
+    pub reason: String,
+    /// The question about it, once it was asked.
+    pub ask: Option<AskId>,
+    /// Its session.
+    pub session: SessionId,
+    /// The branch that it was proposed for.
+    pub branch: Option<String>,
+    /// The tokens that its attempts have used together, since it was approved last.
+    pub tokens: Tokens,
+    /// The money that they have cost.
+    pub cost: MicroUsd,
+    /// The money that is left; `None`: not limited.
+    pub cost_left: Option<MicroUsd>,
+}
+
+/// An attempt at a unit of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAttempt {
+    /// The plan.
+    pub plan: ItemId,
+    /// The work tree, which its changes are put into once its turn has ended well.
+    pub folder: PathBuf,
+    /// The name of the unit.
+    pub unit: String,
+    /// Its purpose, in one line.
+    pub title: String,
+    /// The whole text for its executor.
+    pub instructions: String,
+    /// The most tokens; none: those of a session.
+    pub max_tokens: Option<Tokens>,
+    /// The most money; none: what is left of the plan's, or that of a session.
+    pub max_cost: Option<MicroUsd>,
+    /// Set if nothing of what it changes may come out: a review or a reassessment.
+    pub reads_only: bool,
+}
+
+/// An attempt as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptLook {
+    /// It waits, runs, or is paused with its plan.
+    Running {
+        /// The tokens that it has used.
+        tokens: Tokens,
+        /// The money that it has cost.
+        cost: MicroUsd,
+        /// When anything was written about it last.
+        last_at: Timestamp,
+    },
+    /// It is over.
+    Ended(AttemptOutcome),
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptOutcome {
+    /// Its state: done, failed, over budget or cancelled.
+    pub state: WorkState,
+    /// The exit of its turn; none if no turn of it has ended.
+    pub exit: Option<Exit>,
+    /// The last words of its executor, at most 64 KiB.
+    pub said: String,
+    /// The reason of its state, for people.
+    pub reason: String,
+    /// Tokens read.
+    pub input: Tokens,
+    /// Tokens written.
+    pub output: Tokens,
+    /// The money that it has cost.
+    pub cost: MicroUsd,
+}
+
+// === impl PilotHands ===
+
+impl PilotHands {
+    pub(crate) fn new(services: Arc<Services>) -> Self {
+        Self { services, gates: Arc::default() }
+    }
+
+    fn reported<T>(&self, done: Result<T, EngineError>) -> Result<T, Report> {
+        done.map_err(|error| self.services.journal.report(&error))
+    }
+
+    /// Asks a person about a plan, with one card that shows all of it.
+    ///
+    /// # Errors
+    ///
+    /// If it is no plan of the autopilot, cannot be shown completely, or is refused; if the project cannot be used, or the store
+    /// cannot be written.
+    pub async fn propose_plan(&self, new: NewPilotPlan) -> Result<(ItemId, AskId), Report> {
+        self.reported(plan::propose(&self.services, new).await)
+    }
+
+    /// Returns how a plan stands; `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub async fn plan_state(&self, plan: ItemId) -> Result<Option<PlanStanding>, Report> {
+        self.reported(plan::read(&self.services, plan).await)
+    }
+
+    /// Changes the state of a plan; its attempts follow. Returns the new state.
+    ///
+    /// # Errors
+    ///
+    /// If it is no plan of the autopilot, the event does not fit its state, or the store cannot be written.
+    pub async fn move_plan(&self, plan: ItemId, event: WorkEvent, why: &str) -> Result<WorkState, Report> {
+        self.reported(plan::change(&self.services, plan, event, why).await)
+    }
+
+    /// Begins an attempt. The attempt and `with` are one commit: both are there afterwards, or nothing. Its turn begins as soon as
+    /// there is room for an executor, and after a crash at the next start.
+    ///
+    /// # Errors
+    ///
+    /// If the plan is not approved and running, its budget is used up, or as many attempts are open as may be; if the folder cannot
+    /// be used, or a condition of `with` does not hold.
+    pub async fn start_attempt(&self, new: NewAttempt, with: Vec<Op>) -> Result<ItemId, Report> {
+        self.reported(attempt::start(&self.services, new, with).await)
+    }
+
+    /// Looks at an attempt.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the store cannot be read.
+    pub async fn look_at_attempt(&self, item: ItemId) -> Result<AttemptLook, Report> {
+        self.reported(attempt::look(&self.services, item).await)
+    }
+
+    /// Ends an attempt: it is cancelled, its turn stops, and nothing of it comes into its work tree. One that is over stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the store cannot be written.
+    pub async fn end_attempt(&self, item: ItemId, why: &str) -> Result<(), Report> {
+        self.reported(attempt::end(&self.services, item, why).await)
+    }
+
+    /// Runs the program of a gate in the verification sandbox, on a snapshot of a work tree. Nothing that it changes stays. The
+    /// inner error says why it did not run.
+    ///
+    /// # Errors
+    ///
+    /// If the plan is not in force, or the sandbox or the store cannot be used.
+    pub async fn run_gate(
+        &self,
+        gate: GateProgram,
+        stop: &CancellationToken,
+    ) -> Result<Result<GateEnd, String>, Report> {
+        self.reported(gate::run(&self.services, &self.gates, gate, stop).await)
+    }
+
+    /// Asks the planner, which only reads in the project. Returns its answer; no plan is proposed of it.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, the project cannot be used, or the store cannot be written.
+    pub async fn ask_planner(
+        &self,
+        question: PlannerQuestion,
+        stop: &CancellationToken,
+    ) -> Result<PlannerReply, Report> {
+        self.reported(question::ask(&self.services, question, stop).await)
+    }
+
+    /// Commits operations, which are on disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If a condition does not hold or the database cannot be written; then nothing was.
+    pub async fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError> {
+        self.services.journal.store.commit(Batch::synced(ops)).await.map(drop)
+    }
+
+    /// Returns the store, for reading; it is written with [`Self::commit`] alone.
+    pub fn store(&self) -> &Store {
+        &self.services.journal.store
+    }
+
+    /// Returns the time.
+    pub fn now(&self) -> Timestamp {
+        self.services.journal.clock.now()
+    }
+
+    /// Returns the source of ids.
+    pub fn ids(&self) -> &Ids {
+        &self.services.journal.ids
+    }
+
+    /// Returns the token that fires when the engine takes no more work.
+    pub fn draining(&self) -> CancellationToken {
+        self.services.life.draining.clone()
+    }
+
+    /// Resolves at the next change of a plan or an attempt, counted from this call: whoever calls it, then looks, and then waits
+    /// misses none.
+    pub fn wake(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut changes = self.services.life.work.watch_pilot();
+        async move {
+            // The engine is gone: nothing changes any more.
+            let _ended = changes.changed().await;
+        }
+    }
+}

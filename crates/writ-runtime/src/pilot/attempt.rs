@@ -1,0 +1,219 @@
+//! Attempts at units: items below a plan, each with a session on a work tree.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use writ_plan::machine::{WorkEvent, next_state};
+use writ_store::batch::{Batch, Op};
+use writ_store::error::StoreError;
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{LedgerReads as _, UsageReads as _, WorkReads as _};
+use writ_store::work::{AttemptState, ItemMove, WorkItem, WorkOp};
+use writ_types::api::work::WorkState;
+use writ_types::id::ItemId;
+use writ_types::taint::Taint;
+use writ_types::work::{OnStuck, PlanDocument, WorkBudget, WorkKind};
+
+use super::{AttemptLook, AttemptOutcome, NewAttempt, plan};
+use crate::budget;
+use crate::error::{EngineError, PilotError, WorkError};
+use crate::opening;
+use crate::proposals::{steps::step_rows, to_json};
+use crate::services::Services;
+use crate::session::{UnderPlan, WorkTerms};
+use crate::work::{ItemCourse, is_race, move_on, out_of_order, pilot};
+use crate::work_calls::worked;
+
+/// The most attempts of one plan that are open at a time: more than executors work at once, and few among the open items of a home.
+pub const MAX_OPEN_ATTEMPTS: usize = 64;
+/// The longest instructions of an attempt, in bytes: what fits into the context of most models.
+pub const MAX_INSTRUCTION_BYTES: usize = 256 * 1024;
+/// The most changes by others that the end of an attempt is put behind.
+const MAX_RACES: u32 = 16;
+
+/// Begins an attempt.
+pub(super) async fn start(
+    services: &Arc<Services>,
+    new: NewAttempt,
+    with: Vec<Op>,
+) -> Result<ItemId, EngineError> {
+    let above = plan::find(services, new.plan).await?;
+    let room = check_start(services, &above, &new).await?;
+    let max_tokens = least(new.max_tokens, room.0);
+    let max_cost = least(new.max_cost, room.1);
+    let now = services.journal.clock.now();
+    let id = services.journal.ids.item(now);
+    let terms = WorkTerms {
+        item: id,
+        max_tokens,
+        max_cost,
+        under: Some(UnderPlan { item: above.item.id, session: above.session.id, reads_only: new.reads_only }),
+    };
+    let session = opening::open_for_work(services, new.folder.to_str(), terms).await?;
+    let document = document_of(services, &new, (max_tokens, max_cost));
+    let item = WorkItem {
+        id,
+        name: document.id.clone(),
+        kind: document.kind.name().to_owned(),
+        title: document.title.clone(),
+        session: session.id,
+        // The plan's own news are enough for a conversation.
+        origin: None,
+        goal: Some(above.item.id),
+        project: session.project().map(str::to_owned),
+        state: WorkState::Proposed,
+        version: 0,
+        reason: String::new(),
+        document: to_json(&document)?,
+        taint: Taint::External,
+        ask: above.item.ask.clone(),
+        round: 0,
+        consultations: 0,
+        report: String::new(),
+        max_tokens,
+        max_cost,
+        created_at: now,
+        changed_at: now,
+    };
+    let why = format!("an attempt at '{}' under the plan's approval", document.id);
+    let begun = ItemMove {
+        item: id,
+        version: 0,
+        state: WorkState::Running,
+        is_active: true,
+        reason: why.clone(),
+        at: now,
+    };
+    let mut ops = vec![
+        worked(&services.journal, &item, "", WorkState::Running.name(), &why),
+        Op::Work(WorkOp::Propose(Box::new((item, step_rows(&document))))),
+        Op::Work(WorkOp::Move(begun)),
+        // The attempt begins under the plan as it was read: a plan that was paused or ended meanwhile begins none.
+        Op::Work(WorkOp::Require { item: above.item.id, version: above.item.version }),
+    ];
+    ops.extend(with);
+    services.journal.store.commit(Batch::synced(ops)).await?;
+    services.life.work.call_item(id);
+    services.life.work.note_pilot();
+    Ok(id)
+}
+
+type Room = (Option<writ_types::unit::Tokens>, Option<writ_types::unit::MicroUsd>);
+
+/// Checks that an attempt may begin. Returns what is left of the plan's limits.
+async fn check_start(services: &Services, above: &ItemCourse, new: &NewAttempt) -> Result<Room, EngineError> {
+    if services.life.draining.is_cancelled() {
+        return Err(EngineError::Stopping);
+    }
+    let bytes = new.instructions.len();
+    if bytes > MAX_INSTRUCTION_BYTES {
+        let (what, most) = ("text of an attempt", MAX_INSTRUCTION_BYTES);
+        return Err(PilotError::TooLarge { what, bytes, most }.into());
+    }
+    let item = &above.item;
+    if item.state != WorkState::Running {
+        let state = item.state.name();
+        return Err(match item.state {
+            WorkState::OverBudget => PilotError::Budget(item.id).into(),
+            _ => PilotError::NotInForce(format!("it is {state} ({})", item.reason)).into(),
+        });
+    }
+    if let Some(why) = out_of_order(services, above).await? {
+        return Err(PilotError::NotInForce(why).into());
+    }
+    if above.is_spent() {
+        return Err(PilotError::Budget(item.id).into());
+    }
+    // Changes of an attempt come into its folder without a merge.
+    if !new.reads_only && is_project(above, &new.folder) {
+        return Err(PilotError::Folder.into());
+    }
+    let open = services.journal.store.children_of(item.id).await?.len();
+    if open >= MAX_OPEN_ATTEMPTS {
+        return Err(PilotError::Busy(open).into());
+    }
+    budget::read_left(services, &above.session, item.id, (item.max_tokens, item.max_cost)).await
+}
+
+fn is_project(above: &ItemCourse, folder: &Path) -> bool {
+    let project = above.session.terms.project.as_deref();
+    std::fs::canonicalize(folder).is_ok_and(|folder| project == Some(folder.as_path()))
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The document of an attempt: one step without checks, tried once. Gates judge it, and the autopilot tries again.
+fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Room) -> PlanDocument {
+    let masked = |text: &str| services.journal.redactor.mask_text(text).into_owned();
+    PlanDocument {
+        id: new.unit.clone(),
+        kind: WorkKind::Task,
+        title: masked(&new.title),
+        skills: Vec::new(),
+        budget: WorkBudget { max_tokens, max_cost, max_attempts: Some(1) },
+        steps: Vec::new(),
+        checks: Vec::new(),
+        gates: Vec::new(),
+        on_stuck: OnStuck::Stop,
+        cycle: None,
+        context: String::new(),
+        instructions: masked(&new.instructions),
+    }
+}
+
+async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, EngineError> {
+    let course = ItemCourse::read(services, id).await?.ok_or_else(|| WorkError::Unknown(id.to_string()))?;
+    if course.is_attempt() { Ok(course) } else { Err(PilotError::NoAttempt(id).into()) }
+}
+
+/// Looks at an attempt.
+pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook, EngineError> {
+    let course = find(services, id).await?;
+    let (item, store) = (&course.item, &services.journal.store);
+    let used = store.session_usage(item.session).await?;
+    if !item.state.is_over() {
+        let newest = LedgerQuery { session: Some(item.session), limit: 1, ..LedgerQuery::default() };
+        let last = store.ledger_search(&newest).await?.first().map(|row| row.at);
+        let last_at = last.unwrap_or(item.changed_at).max(item.changed_at);
+        return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, last_at });
+    }
+    // One that was cut off by its end has no words of its own.
+    let last = course.attempts.last().filter(|attempt| attempt.state != AttemptState::Running);
+    Ok(AttemptLook::Ended(AttemptOutcome {
+        state: item.state,
+        exit: last.and_then(|attempt| attempt.exit).and_then(pilot::exit_of),
+        said: last.map(|attempt| attempt.said.clone()).unwrap_or_default(),
+        reason: item.reason.clone(),
+        input: used.usage.input,
+        output: used.usage.output,
+        cost: used.cost,
+    }))
+}
+
+/// Ends an attempt.
+pub(super) async fn end(services: &Services, id: ItemId, why: &str) -> Result<(), EngineError> {
+    let mut tries = 0_u32;
+    loop {
+        let course = find(services, id).await?;
+        if next_state(course.item.state, WorkEvent::Cancel).is_none() {
+            return Ok(());
+        }
+        match move_on(services, &course, WorkEvent::Cancel, why).await {
+            Ok(_) => break,
+            // It has moved on meanwhile: it is read again.
+            Err(EngineError::Store(StoreError::Conflict(conflict)))
+                if is_race(&conflict) && tries < MAX_RACES =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    services.life.work.call_item(id);
+    Ok(())
+}
