@@ -29,3 +29,5 @@ pub mod revert;
 
 pub use error::PilotGitError;
 pub use service::PilotGit;
+
+pub mod config;

@@ -1,0 +1,392 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::check::counts::ReportFormat;
+use writ_types::unit::MicroUsd;
+
+use super::*;
+
+fn read(text: &str) -> Result<PilotConfig, PilotConfigError> {
+    read_config(&[(CONFIG_FILE, text)])
+}
+
+/// The line, the key and the message of a mistake; its exit code is that of a configuration.
+fn mistake(text: &str) -> (usize, String, String) {
+    let error = read(text).unwrap_err();
+    assert_eq!(error.report().exit, Exit::Config, "{text}");
+    assert!(!error.hint.is_empty(), "{text}");
+    assert!(error.to_string().starts_with(&format!("{CONFIG_FILE}, line {}: ", error.line)));
+    (error.line, error.key.clone(), format!("{}; {}", error.problem, error.hint))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Rows: SF-135
+/// Rows: SF-302 SF-139 (in part: the values and the refusal; the start needs the command, the retries the loop)
+#[test]
+fn an_empty_file_gives_the_defaults() {
+    let config = read("").unwrap();
+    assert_eq!(config, PilotConfig::default());
+    assert_eq!(read_config(&[]).unwrap(), config);
+    let times = &config.times;
+    assert_eq!((times.unit, times.turn), (600 * SECOND, 300 * SECOND));
+    assert_eq!(config.supervisor.stall_timeout, 120 * SECOND);
+    assert_eq!((times.abort.grace, times.abort.kill), (5 * SECOND, 3 * SECOND));
+    assert_eq!((times.supervisor_interval, times.max_backoff), (10 * SECOND, 300 * SECOND));
+    assert_eq!(times.poll_interval, SECOND);
+    assert_eq!((config.limits.max_attempts, config.max_turns), (6, 50));
+    let caps: Vec<(&str, u32)> =
+        config.agents.by_phase.iter().map(|(phase, cap)| (phase.name(), *cap)).collect();
+    assert_eq!(caps, [("execute", 4), ("tdd", 4), ("verify", 10), ("review", 4), ("merge", 1)]);
+    assert_eq!(config.agents.max_agents, 10);
+    assert!(config.ceilings.is_empty() && config.gates.is_empty() && config.tiers.is_empty());
+    let (line, key, text) = mistake("[pilot]\n\nturn_timeout = \"soon\"\n");
+    assert_eq!((line, key.as_str()), (3, "pilot.turn_timeout"));
+    assert!(text.contains("is not a time: 'soon'; write a number with its unit"), "{text}");
+    for text in ["max_agents = 0", "max_agents = -1", "max_agents_by_phase.execute = 0"] {
+        assert_eq!(mistake(&format!("[pilot.concurrency]\n{text}")).0, 2, "{text}");
+    }
+}
+
+/// Rows: SF-305 (in part: the values; the ends at these times are the supervisor's)
+#[test]
+fn phases_have_their_own_times() {
+    let times = PilotTimes::default();
+    let minutes: Vec<Option<u64>> = PilotPhase::ALL
+        .iter()
+        .map(|phase| times.unit_timeout(*phase).map(|time| time.as_secs() / 60))
+        .collect();
+    // Research, plan, execute, tdd, verify, review, merge, complete, reassess, uat.
+    let all = [30, 20, 15, 10, 10, 15, 5, 10, 20].map(Some);
+    assert_eq!(minutes, [&all[..], &[None]].concat());
+    let config = read("[pilot.unit_timeout_by_phase]\nexecute = \"90s\"\nuat = \"2d\"").unwrap();
+    assert_eq!(config.times.unit_timeout(PilotPhase::Execute), Some(90 * SECOND));
+    assert_eq!(config.times.unit_timeout(PilotPhase::Uat), Some(172_800 * SECOND));
+    assert_eq!(
+        read("[pilot.unit_timeout_by_phase]\nuat = \"0\"").unwrap().times.unit_timeout(PilotPhase::Uat),
+        None
+    );
+    assert!(mistake("[pilot.unit_timeout_by_phase]\nexecute = \"0\"").2.contains("is not from"));
+}
+
+/// Rows: SF-303 (in part: the values, without the hot cache; the cut after turn 50 needs the worker)
+#[test]
+fn limits_are_read_and_parts_are_parts() {
+    let config = read("").unwrap();
+    assert!((config.supervisor.compact_at - 0.80).abs() < 1e-9);
+    assert!((config.context_hard_limit - 0.95).abs() < 1e-9);
+    let text = "[pilot]\nmax_attempts = 3\nmax_idle_ends = 2\nmax_dispatches = 20\nmax_base_moves = 4\nmax_turns_per_attempt = 9\n\
+        context_compact_at = 0.5\n[pilot.supervisor]\nfruitless_turns = 7\nsilent_turns = 4\nrepeats = 5\nidle_turns = 6";
+    let config = read(text).unwrap();
+    let limits = UnitLimits {
+        max_attempts: 3,
+        max_idle_ends: 2,
+        max_dispatches: 20,
+        max_base_moves: 4,
+        reassess_conflicts: false,
+    };
+    assert_eq!((config.limits, config.max_turns), (limits, 9));
+    let seen = config.supervisor;
+    assert_eq!((seen.fruitless_turns, seen.silent_turns, seen.repeats, seen.idle_turns), (7, 4, 5, 6));
+    assert!(mistake("[pilot]\ncontext_compact_at = 1.5").2.contains("is not between 0 and 1"));
+    assert!(mistake("[pilot]\ncontext_compact_at = nan").2.contains("is not between 0 and 1"));
+    assert!(mistake("[pilot]\ncontext_compact_at = 0.96").2.contains("leaves no room"));
+    assert!(mistake("[pilot]\ncontext_hard_limit = 0.8").2.contains("leaves no room"));
+}
+
+/// Rows: SF-304 SF-229
+/// Rows: SF-166 (in part: an invalid setting; the limits of each mode need the worker)
+#[test]
+fn switches_have_few_values() {
+    for (text, mode) in [
+        ("branch-per-slice", WorktreeMode::BranchPerSlice),
+        ("milestone-per-worktree", WorktreeMode::MilestonePerWorktree),
+    ] {
+        assert_eq!(read(&format!("[pilot]\nworktree_mode = \"{text}\"")).unwrap().worktree_mode, mode);
+    }
+    for (text, answer) in [("soft", InputRequired::Soft), ("hard", InputRequired::Hard)] {
+        assert_eq!(
+            read(&format!("[pilot]\nturn_input_required = \"{text}\"")).unwrap().input_required,
+            answer
+        );
+    }
+    let config = read("").unwrap();
+    assert_eq!(
+        (config.worktree_mode, config.input_required, config.doc_sync),
+        (WorktreeMode::BranchPerSlice, InputRequired::Soft, true)
+    );
+    assert!(!read("[pilot]\ndoc_sync = false").unwrap().doc_sync);
+    assert!(read("[pilot]\nmerge_conflict = \"reassess\"").unwrap().limits.reassess_conflicts);
+    let (line, key, text) = mistake("[pilot]\nturn_input_required = \"maybe\"");
+    assert_eq!((line, key.as_str()), (2, "pilot.turn_input_required"));
+    assert!(text.contains("`pilot.turn_input_required` has no value 'maybe'; one of soft, hard"), "{text}");
+    assert!(
+        mistake("[pilot]\nworktree_mode = \"branch_per_slice\"")
+            .2
+            .contains("'branch-per-slice' is probably meant")
+    );
+    assert!(mistake("[pilot]\ndoc_sync = \"yes\"").2.contains("is of type string, not true or false"));
+}
+
+/// Rows: SF-318 (in part: a misspelled key; not all five keys are here)
+/// Rows: SF-326 (in part: unknown keys and bad values, but for those of hooks)
+#[test]
+fn unknown_keys_are_refused_at_every_level_with_the_nearest_name() {
+    for (text, path, near) in [
+        ("[pilot]\nmax_attempt = 2", "pilot.max_attempt", "'max_attempts' is probably meant"),
+        ("[routing]\nexecutee = \"fast\"", "routing.executee", "'execute' is probably meant"),
+        ("[routing]\nuat = \"fast\"", "routing.uat", "here are possible: research, plan"),
+        ("[tiers.ultra]\nmodels = [\"a\"]", "tiers.ultra", "here are possible: fast, standard, reasoning"),
+        ("[tiers.fast]\nmodel = [\"a\"]", "tiers.fast.model", "'models' is probably meant"),
+        (
+            "[pilot.concurrency.max_agents_by_phase]\nmerg = 1",
+            "pilot.concurrency.max_agents_by_phase.merg",
+            "'merge'",
+        ),
+        ("[pilot.ceilings]\nday_usd = 1", "pilot.ceilings.day_usd", "here are possible: run_micro_usd"),
+        ("[pilots]\nx = 1", "pilots", "'pilot' is probably meant"),
+        ("[[gate]]\nname = \"a\"\nrun = [\"true\"]\ntimeout = 3", "gate.timeout", "'timeout_secs'"),
+        ("[[gate]]\nname = \"a\"\nrun = [\"true\"]\n\"a\\u0007\" = 3", "gate.a ", "here are possible"),
+    ] {
+        let (_, key, message) = mistake(text);
+        assert_eq!(key, path, "{text}");
+        assert!(message.contains(&format!("unknown key `{path}`")) && message.contains(near), "{message}");
+    }
+}
+
+/// Rows: SF-325 (in part: the error; nothing is started before it, which needs the command)
+#[test]
+fn bad_values_name_file_line_and_key() {
+    for (text, line, part) in [
+        ("[pilot]\nunit_timeout = -1", 2, "`pilot.unit_timeout` is not a time in quotes"),
+        ("[pilot]\nunit_timeout = \"-1s\"", 2, "is not a time"),
+        ("[pilot]\nunit_timeout = \"99999999999999999999d\"", 2, "is not a time"),
+        ("[pilot]\nunit_timeout = \"9999999999999999d\"", 2, "is not a time"),
+        ("[pilot]\nunit_timeout = \"8d\"", 2, "is not from 1000 ms to 604800 s"),
+        ("[pilot]\npoll_interval = \"0\"", 2, "is not from 100 ms"),
+        ("\n\n[pilot\n", 3, "this is not TOML"),
+        ("[pilot]\nmax_attempts = 1\nmax_attempts = 2", 3, "this is not TOML"),
+        ("pilot = 3", 1, "is of type integer, not a section"),
+        ("[pilot]\nmax_attempts = 99999999999999999999", 2, "is not from 1 to 10000"),
+        ("[pilot]\nmax_attempts = 1.5", 2, "is of type float, not a whole number"),
+        ("[pilot]\ntarget_branch = \"a..b\"", 2, "names no branch"),
+        ("[pilot]\ndefault_workflow = \"../x\"", 2, "names no workflow"),
+        ("[pilot]\nworkspace_root = \"../x\"", 2, "is no folder below the project"),
+        ("[pilot]\nworkspace_root = \"/tmp\"", 2, "is no folder below the project"),
+        ("[pilot]\nworkspace_root = \".GIT/x\"", 2, "is no folder below the project"),
+        ("[pilot.concurrency.max_agents_by_phase]\nmerge = 2", 2, "at most one merge runs at a time"),
+        ("[routing]\nplan = \"ultra\"", 2, "has no value 'ultra'"),
+        ("[tiers.fast]\nmodels = []", 2, "has not 1 to 16 names"),
+        ("[tiers.fast]\nmodels = [\"a\\n\"]", 2, "no name of a model"),
+        ("[tiers.fast]\nmodels = [1]", 2, "not a list of text"),
+        ("gate = 3", 1, "not a list of sections `[[gate]]`"),
+        ("gate = [3]", 1, "not a list of sections"),
+    ] {
+        let (seen, _, message) = mistake(text);
+        assert_eq!(seen, line, "{text}: {message}");
+        assert!(message.contains(part), "{text}: {message}");
+    }
+    assert!(mistake(&"#".repeat(MAX_CONFIG_BYTES + 1)).2.contains("more than 262144 bytes"));
+}
+
+/// Rows: SF-301 (in part: all keys but ceilings of money, of which the lower holds)
+#[test]
+fn a_key_of_the_project_beats_the_same_key_of_the_owner_but_for_ceilings() {
+    let owner = "[pilot]\nunit_timeout = \"1m\"\nmax_attempts = 3\n[pilot.concurrency]\nmax_agents = 3\n\
+        [pilot.ceilings]\nday_micro_usd = 500\nrun_micro_usd = 9\n[routing]\nverify = \"standard\"\n[[gate]]\nname = \"a\"\nrun = [\"a\"]";
+    let project = "[pilot]\nmax_attempts = 4\n[pilot.concurrency.max_agents_by_phase]\nverify = 2\n\
+        [pilot.ceilings]\nday_micro_usd = 9_000\nrun_micro_usd = 4\nunit_micro_usd = 77";
+    let config = read_config(&[("owner", owner), (CONFIG_FILE, project)]).unwrap();
+    assert_eq!((config.times.unit, config.limits.max_attempts), (60 * SECOND, 4));
+    assert_eq!((config.agents.max_agents, config.agents.by_phase[&PilotPhase::Verify]), (3, 2));
+    assert_eq!(config.routing[&PilotPhase::Verify], PilotTier::Standard);
+    let gates: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
+    assert_eq!(gates, ["a"]);
+    let ceilings: Vec<(CeilingScope, u64)> =
+        config.ceilings.iter().map(|(scope, money)| (*scope, money.get())).collect();
+    assert_eq!(ceilings, [(CeilingScope::Run, 4), (CeilingScope::Unit, 77), (CeilingScope::Day, 500)]);
+    // A mistake is that of its own file.
+    let error = read_config(&[("owner", "[pilot]\nx = 1"), (CONFIG_FILE, project)]).unwrap_err();
+    assert_eq!((error.file.as_str(), error.line), ("owner", 2));
+}
+
+/// Rows: SF-316 (in part: the table; the dispatch needs the worker)
+/// Rows: SF-342
+#[test]
+fn phases_have_tiers_and_tiers_have_models() {
+    let tier_of = |config: &PilotConfig| -> Vec<(&str, &str)> {
+        config.routing.iter().map(|(phase, tier)| (phase.name(), tier.name())).collect()
+    };
+    let default = [
+        ("research", "reasoning"),
+        ("plan", "reasoning"),
+        ("execute", "standard"),
+        ("tdd", "standard"),
+        ("verify", "fast"),
+        ("review", "standard"),
+        ("merge", "fast"),
+        ("complete", "fast"),
+        ("reassess", "reasoning"),
+    ];
+    assert_eq!(tier_of(&read("").unwrap()), default);
+    let config =
+        read("[routing]\nverify = \"standard\"\n[tiers.standard]\nmodels = [\"m1\", \"m2\"]").unwrap();
+    let mut expected = default;
+    expected[4].1 = "standard";
+    assert_eq!(tier_of(&config), expected);
+    assert_eq!(config.models_of(PilotPhase::Verify), ["m1", "m2"]);
+    assert_eq!(config.models_of(PilotPhase::Plan), [""; 0]);
+    assert_eq!(PilotTier::ALL.map(PilotTier::name), ["fast", "standard", "reasoning"]);
+    assert_eq!(mistake("[routing]\nplan = \"ultra\"").1, "routing.plan");
+    assert_eq!(mistake("[tiers.ultra]\nmodels = [\"m1\"]").1, "tiers.ultra");
+}
+
+const GATES: &str = r#"
+[[gate]]
+name = "test"
+run = ["cargo", "test", ""]
+at = "task"
+report = "cargo"
+timeout_secs = 60
+max_retries = 1
+
+[[gate]]
+name = "lint"
+script = ".writ/gates/lint.sh"
+required = false
+
+[[gate]]
+name = "whole"
+run = ["make"]
+at = "merge"
+report = "junit_xml"
+report_file = "out/report.xml"
+"#;
+
+/// Rows: SF-311 SF-240 SF-244 SF-252 (in part: the lists, the numbers and their defaults; the runs need the worker)
+#[test]
+fn gates_are_read_with_their_moment_and_their_report() {
+    let config = read(GATES).unwrap();
+    let [test, lint, whole] = &config.gates[..] else { panic!("three gates") };
+    assert_eq!(test.command, GateCommand::Run(["cargo", "test", ""].map(str::to_owned).to_vec()));
+    assert_eq!((test.at, test.runs_tests, test.report), (GateMoment::Task, true, Some(ReportFormat::Cargo)));
+    assert_eq!((test.timeout, test.required, test.max_retries), (60 * SECOND, true, Some(1)));
+    assert_eq!(lint.command, GateCommand::Script(".writ/gates/lint.sh".to_owned()));
+    assert_eq!(
+        (lint.at, lint.runs_tests, lint.report, lint.timeout),
+        (GateMoment::Slice, false, None, 300 * SECOND)
+    );
+    assert_eq!((lint.required, lint.max_retries), (false, None));
+    assert_eq!((whole.at, whole.report_file.as_deref()), (GateMoment::Merge, Some("out/report.xml")));
+    assert_eq!((whole.origin.0.as_str(), whole.origin.1), (CONFIG_FILE, 15));
+    let at_slice: Vec<&str> = config.gates_at(GateMoment::Slice).map(|gate| gate.name.as_str()).collect();
+    assert_eq!(at_slice, ["lint"]);
+}
+
+/// Rows: SF-249 (in part: what the file alone shows)
+#[test]
+fn gates_that_could_not_run_or_never_pass_are_refused() {
+    let all = |lines: &str| format!("# gates\n[[gate]]\n{lines}");
+    for (lines, part) in [
+        ("run = [\"a\"]", "has no name that can be used"),
+        ("name = \"a/b\"\nrun = [\"a\"]", "has no name that can be used"),
+        ("name = \"a\"", "has neither `run` nor `script`"),
+        ("name = \"a\"\nrun = [\"a\"]\nscript = \"b\"", "has both `run` and `script`"),
+        ("name = \"a\"\nrun = []", "is no command of 1 to 64 words"),
+        ("name = \"a\"\nrun = [\" \"]", "is no command"),
+        ("name = \"a\"\nrun = \"cargo test\"", "not a list of text"),
+        ("name = \"a\"\nscript = \"../b\"", "is no path in the project"),
+        ("name = \"a\"\nscript = \"/b\"", "is no path in the project"),
+        ("name = \"a\"\nrun = [\"a\"]\nat = \"never\"", "has no value 'never'"),
+        ("name = \"a\"\nrun = [\"a\"]\nreport = \"gotest\"", "'go_test' is probably meant"),
+        ("name = \"a\"\nrun = [\"a\"]\nreport_file = \"x\"", "without `report`"),
+        ("name = \"a\"\nrun = [\"a\"]\nruns_tests = true", "runs tests, but has no `report`"),
+        ("name = \"a\"\nrun = [\"a\"]\nreport = \"tap\"\nreport_file = \"/x\"", "is no path in the project"),
+        ("name = \"a\"\nrun = [\"a\"]\ntimeout_secs = 0", "is not from 1 to 86400"),
+        ("name = \"a\"\nrun = [\"a\"]\nmax_retries = 21", "is not from 0 to 20"),
+        ("name = \"a\"\nrun = [\"a\"]\n[[gate]]\nname = \"A\"\nrun = [\"b\"]", "'A' is there twice"),
+    ] {
+        let (line, _, message) = mistake(&all(lines));
+        assert!(message.contains(part), "{lines}: {message}");
+        assert!(line >= 2, "{lines}");
+    }
+    let many: String =
+        (0..=MAX_GATES).map(|n| format!("[[gate]]\nname = \"g{n}\"\nrun = [\"a\"]\n")).collect();
+    assert!(mistake(&many).2.contains("more than 32 times"));
+}
+
+/// Rows: SF-249 (in part: the check; the start needs the command)
+#[test]
+fn scripts_of_gates_are_looked_at_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(path(".writ/gates/b")).unwrap();
+    let write = |text: &str| std::fs::write(path(CONFIG_FILE), text).unwrap();
+    let script = |name: &str, mode: u32| {
+        std::fs::write(path(name), "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let problem = || load_config(None, folder.path()).unwrap_err();
+    let one = "[[gate]]\nname = \"lint\"\nscript = \".writ/gates/lint.sh\"\n";
+    write(one);
+    assert_eq!(
+        problem().to_string(),
+        ".writ/pilot.toml, line 1: gate 'lint': the script '.writ/gates/lint.sh' is no file of the project"
+    );
+    script(".writ/gates/lint.sh", 0o644);
+    assert!(problem().to_string().contains("cannot be run"));
+    script(".writ/gates/lint.sh", 0o755);
+    assert_eq!(load_config(None, folder.path()).unwrap().gates.len(), 1);
+    script(".writ/gates/b/Lint.py", 0o755);
+    write(&format!("{one}[[gate]]\nname = \"other\"\nscript = \".writ/gates/b/Lint.py\"\n"));
+    assert_eq!(problem().line, 4);
+    assert!(problem().to_string().contains("another script has the base name"));
+    std::os::unix::fs::symlink("/bin/true", path(".writ/gates/link")).unwrap();
+    write("[[gate]]\nname = \"link\"\nscript = \".writ/gates/link\"\n");
+    assert!(problem().to_string().contains("is no file of the project"));
+}
+
+#[test]
+fn files_that_are_no_text_are_refused_and_missing_ones_say_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(
+        load_config(Some(&folder.path().join("none")), folder.path()).unwrap(),
+        PilotConfig::default()
+    );
+    let owner = folder.path().join("owner.toml");
+    std::fs::write(&owner, "\u{feff}[pilot]\nmax_attempts = 2\n").unwrap();
+    assert_eq!(load_config(Some(&owner), folder.path()).unwrap().limits.max_attempts, 2);
+    std::fs::create_dir_all(folder.path().join(CONFIG_FILE)).unwrap();
+    let problem = || load_config(Some(&owner), folder.path()).unwrap_err();
+    assert_eq!((problem().file.as_str(), problem().problem.as_str()), (CONFIG_FILE, "it is no file"));
+    std::fs::remove_dir(folder.path().join(CONFIG_FILE)).unwrap();
+    std::fs::write(folder.path().join(CONFIG_FILE), b"\xff\xfe").unwrap();
+    assert_eq!(problem().problem, "it is not UTF-8 text");
+}
+
+/// Rows: SF-322 SF-323 (in part: the choice; the warning and the running session need the loop)
+#[test]
+fn a_session_takes_over_all_but_what_is_fixed_for_it() {
+    let old = read("[pilot]\nmax_attempts = 2").unwrap();
+    let text = "[pilot]\nmax_attempts = 9\nworktree_mode = \"milestone-per-worktree\"\ncontext_compact_at = 0.5\ncontext_hard_limit = 0.9\n\
+        [pilot.supervisor]\nrepeats = 2\n[pilot.ceilings]\nrun_micro_usd = 3";
+    let new = read(text).unwrap();
+    let live = old.take_live(new.clone());
+    assert_eq!((live.limits.max_attempts, live.supervisor.repeats), (9, 2));
+    assert_eq!(live.ceilings[&CeilingScope::Run], MicroUsd::new(3));
+    assert_eq!(
+        (live.worktree_mode, live.context_hard_limit.to_string()),
+        (WorktreeMode::BranchPerSlice, "0.95".to_owned())
+    );
+    assert!((live.supervisor.compact_at - 0.8).abs() < 1e-9);
+    let drift: Vec<String> =
+        old.list_drift(&new).iter().map(|(name, old, new)| format!("{name} {old} {new}")).collect();
+    let expected = [
+        "worktree_mode branch-per-slice milestone-per-worktree",
+        "context_compact_at 0.8 0.5",
+        "context_hard_limit 0.95 0.9",
+    ];
+    assert_eq!(drift, expected);
+    assert_eq!(live.list_drift(&new).len(), 3, "as long as the file differs");
+    assert!(new.list_drift(&new).is_empty());
+}
