@@ -31,3 +31,7 @@ pub use error::PilotGitError;
 pub use service::PilotGit;
 
 pub mod config;
+
+pub mod prompts;
+
+pub mod planning;
