@@ -55,3 +55,4 @@ pub mod revert;
 
 pub use error::PilotGitError;
 pub use service::PilotGit;
+

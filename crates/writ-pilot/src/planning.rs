@@ -285,6 +285,7 @@ impl GoalPlan {
         // The first unit is a milestone, as the reader has checked.
         let first = self.units.first();
         let title = first.map_or("", |unit| unit.title.as_str());
+        // A title of another script has no letters for it; the number alone is enough.
         let name = slug_of(title);
         let number = first.map_or(1, |unit| next_milestone([unit.id]) - 1);
         let tasks: Vec<&PilotUnit> =
@@ -356,6 +357,7 @@ pub fn write_plan<'a>(units: impl IntoIterator<Item = (&'a PilotUnit, bool)>) ->
         };
         (unit.id, fields)
     };
+    // What was deleted stays in the store, but is no part of the plan.
     let mut rows: Vec<(UnitId, OutlineFields)> =
         units.into_iter().filter(|(unit, _)| unit.archived_at.is_none()).map(fields).collect();
     // A slice right after its milestone, a task right after its slice.

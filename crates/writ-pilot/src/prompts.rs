@@ -178,6 +178,7 @@ impl PromptSet {
 
     /// Makes the templates from texts of a project's own.
     fn of_texts(own: &[(PromptName, String)]) -> Result<Self, PromptError> {
+        // Empty: the library's own filters and functions could make a huge text out of a short one.
         let mut environment = Environment::empty();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_fuel(Some(MAX_STEPS));
@@ -218,6 +219,7 @@ impl PromptSet {
         };
         let mut unknown: Vec<&String> =
             used.iter().filter(|name| !declared.contains(&name.as_str())).collect();
+        // A set has no order; the first by name is the same one each time.
         unknown.sort();
         if let Some(name) = unknown.first() {
             let is_word = |tag: &&tags::Tag<'_>| has_word(&tag.content, name);

@@ -47,6 +47,7 @@ impl Command {
                 test.dir.iter_mut().chain(&mut test.targets).collect()
             }
             Self::Work(WorkCommand::Propose { file, project }) => project.iter_mut().chain([file]).collect(),
+            Self::Pilot(command) => command.place().project.iter_mut().collect(),
             Self::Demo(_)
             | Self::Start(_)
             | Self::Status(_)

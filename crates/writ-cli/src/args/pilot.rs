@@ -66,6 +66,24 @@ pub(crate) enum PilotCommand {
     Cancel(PilotReasonArgs),
 }
 
+impl PilotCommand {
+    /// Returns the project that is meant.
+    pub(crate) fn place(&mut self) -> &mut PilotPlace {
+        match self {
+            Self::Init { place }
+            | Self::Plan { place, .. }
+            | Self::Approve { place, .. }
+            | Self::Auto { place, .. }
+            | Self::Pause { place }
+            | Self::Status { place, .. } => place,
+            Self::Show(args) | Self::Accept(args) | Self::Resume(args) | Self::ForceClear(args) => {
+                &mut args.place
+            }
+            Self::Reject(args) | Self::Cancel(args) => &mut args.unit.place,
+        }
+    }
+}
+
 /// The project.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PilotPlace {

@@ -125,6 +125,7 @@ fn read_gate(place: &FoundSetting<'_>, mut section: Section<'_>) -> Result<Pilot
         let hint = format!("add `name`: 1 to {MAX_NAME_BYTES} letters, digits, hyphens or underscores");
         return Err(place.fault("has no name that can be used", hint));
     };
+    // Before what is about its result, so that the first mistake is the one to mend first.
     let command = read_command(place, &mut section)?;
     let report = section.read_choice("report", &FORMATS)?;
     let report_file = section.find_setting("report_file");
@@ -191,6 +192,7 @@ fn read_command(
 
 /// Checks that each script is a file that can be run, and that no two have one base name, since that names them for hooks.
 pub(super) fn check_scripts(gates: &[PilotGate], project: &Path) -> Result<(), PilotConfigError> {
+    // Without their case, as some file systems see them.
     let mut stems = BTreeSet::new();
     for gate in gates {
         let GateCommand::Script(script) = &gate.command else { continue };

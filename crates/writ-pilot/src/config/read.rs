@@ -172,6 +172,7 @@ fn read_context(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
 }
 
 fn read_agents(mut section: Section<'_>, config: &mut PilotConfig) -> Result<(), PilotConfigError> {
+    // A phase that the file does not name has the default, not no limit.
     let caps = &mut config.agents;
     caps.max_agents = section.read_count("max_agents", 1..=MAX_AGENTS)?.unwrap_or(caps.max_agents);
     let mut by_phase = section.open_section("max_agents_by_phase")?;

@@ -21,7 +21,8 @@ fn mistake(text: &str) -> (usize, String, String) {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Rows: SF-302 SF-135 SF-139 (in part: the values; the sixth failure is the machine's, the pause the scheduler's)
+/// Rows: SF-135
+/// Rows: SF-302 SF-139 (in part: the values and the refusal; the start needs the command, the retries the loop)
 #[test]
 fn an_empty_file_gives_the_defaults() {
     let config = read("").unwrap();
@@ -47,7 +48,7 @@ fn an_empty_file_gives_the_defaults() {
     }
 }
 
-/// In part: SF-305 (the values; the ends at these times are the supervisor's)
+/// Rows: SF-305 (in part: the values; the ends at these times are the supervisor's)
 #[test]
 fn phases_have_their_own_times() {
     let times = PilotTimes::default();
@@ -93,7 +94,8 @@ fn limits_are_read_and_parts_are_parts() {
     assert!(mistake("[pilot]\ncontext_hard_limit = 0.8").2.contains("leaves no room"));
 }
 
-/// Rows: SF-304 SF-229 SF-166 (in part: an invalid setting; the limits of each mode need the worker)
+/// Rows: SF-304 SF-229
+/// Rows: SF-166 (in part: an invalid setting; the limits of each mode need the worker)
 #[test]
 fn switches_have_few_values() {
     for (text, mode) in [
@@ -126,6 +128,7 @@ fn switches_have_few_values() {
     assert!(mistake("[pilot]\ndoc_sync = \"yes\"").2.contains("is of type string, not true or false"));
 }
 
+/// Rows: SF-318 (in part: a misspelled key; not all five keys are here)
 /// Rows: SF-326 (in part: unknown keys and bad values, but for those of hooks)
 #[test]
 fn unknown_keys_are_refused_at_every_level_with_the_nearest_name() {
@@ -208,7 +211,7 @@ fn a_key_of_the_project_beats_the_same_key_of_the_owner_but_for_ceilings() {
 }
 
 /// Rows: SF-316 (in part: the table; the dispatch needs the worker)
-/// In part: SF-342 (the names of tiers and their refusal in `[tiers]` and `[routing]`: with the test of unknown keys)
+/// Rows: SF-342
 #[test]
 fn phases_have_tiers_and_tiers_have_models() {
     let tier_of = |config: &PilotConfig| -> Vec<(&str, &str)> {
@@ -233,6 +236,9 @@ fn phases_have_tiers_and_tiers_have_models() {
     assert_eq!(tier_of(&config), expected);
     assert_eq!(config.models_of(PilotPhase::Verify), ["m1", "m2"]);
     assert_eq!(config.models_of(PilotPhase::Plan), [""; 0]);
+    assert_eq!(PilotTier::ALL.map(PilotTier::name), ["fast", "standard", "reasoning"]);
+    assert_eq!(mistake("[routing]\nplan = \"ultra\"").1, "routing.plan");
+    assert_eq!(mistake("[tiers.ultra]\nmodels = [\"m1\"]").1, "tiers.ultra");
 }
 
 const GATES: &str = r#"
@@ -257,7 +263,7 @@ report = "junit_xml"
 report_file = "out/report.xml"
 "#;
 
-/// In part: SF-311 SF-240 SF-244 SF-252 (the lists, the numbers and their defaults; the runs need the worker)
+/// Rows: SF-311 SF-240 SF-244 SF-252 (in part: the lists, the numbers and their defaults; the runs need the worker)
 #[test]
 fn gates_are_read_with_their_moment_and_their_report() {
     let config = read(GATES).unwrap();
@@ -277,7 +283,7 @@ fn gates_are_read_with_their_moment_and_their_report() {
     assert_eq!(at_slice, ["lint"]);
 }
 
-/// In part: SF-249 (what the file alone shows)
+/// Rows: SF-249 (in part: what the file alone shows)
 #[test]
 fn gates_that_could_not_run_or_never_pass_are_refused() {
     let all = |lines: &str| format!("# gates\n[[gate]]\n{lines}");
@@ -309,7 +315,7 @@ fn gates_that_could_not_run_or_never_pass_are_refused() {
     assert!(mistake(&many).2.contains("more than 32 times"));
 }
 
-/// Rows: SF-249
+/// Rows: SF-249 (in part: the check; the start needs the command)
 #[test]
 fn scripts_of_gates_are_looked_at_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,7 +364,7 @@ fn files_that_are_no_text_are_refused_and_missing_ones_say_nothing() {
     assert_eq!(problem().problem, "it is not UTF-8 text");
 }
 
-/// In part: SF-322 SF-323 (the choice; the warning and the running session need the loop)
+/// Rows: SF-322 SF-323 (in part: the choice; the warning and the running session need the loop)
 #[test]
 fn a_session_takes_over_all_but_what_is_fixed_for_it() {
     let old = read("[pilot]\nmax_attempts = 2").unwrap();

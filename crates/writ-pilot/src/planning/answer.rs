@@ -46,6 +46,7 @@ pub(super) fn find_outline(answer: &str) -> Result<FoundOutline, PlanningError> 
             "plan fewer units, with shorter descriptions",
         );
     }
+    // Line ends of any system, and spaces at them, say nothing.
     let lines: Vec<&str> = answer.lines().map(str::trim_end).collect();
     let mut blocks: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;
@@ -134,6 +135,7 @@ pub fn read_acceptance(description: &str) -> Vec<String> {
         let word = line.trim().trim_start_matches('#').trim().replace("**", "");
         word.trim_end_matches(':').eq_ignore_ascii_case("acceptance")
     };
+    // From the heading on; what stands before it describes the unit.
     let mut checks: Vec<String> = Vec::new();
     let below = description.lines().skip_while(|line| !is_heading(line)).skip(1);
     for line in below {

@@ -79,7 +79,7 @@ fn a_goal_gets_the_next_free_milestone_and_its_dependencies_follow() {
     assert!(same.renumber_units(9_999_999).is_ok());
 }
 
-/// In part: SF-236 (unknown and cyclic references are refused at plan time)
+/// Rows: SF-236 (in part: unknown and cyclic references are refused at plan time)
 #[test]
 fn a_mistake_is_a_question_with_its_line() {
     let change = |from: &str, to: &str| {

@@ -63,6 +63,7 @@ fn read_content(body: &str, closing: &str) -> (String, usize) {
     let (mut content, mut quote, mut is_escaped) = (String::new(), None, false);
     for (at, c) in body.char_indices() {
         if let Some(sign) = quote {
+            // A quotation mark behind a backslash is text.
             if is_escaped {
                 is_escaped = false;
             } else if c == '\\' {

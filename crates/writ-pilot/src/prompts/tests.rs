@@ -63,7 +63,8 @@ fn template_error(prompt: PromptName, text: &str) -> (usize, String) {
 const SEVEN: &str = "{{ unit_id }}|{{ unit_type }}|{{ phase }}|{{ attempt }}|{{ session_id }}|{{ issue.title }};{{ issue.id }};\
     {{ issue.description }};{{ issue.priority }};{{ issue.blocked_by }}|{{ last_error }}";
 
-/// Rows: SF-156 SF-159 SF-160 (in part: the number after failures, as resolution 6 has it; the turn: the test of continuations)
+/// Rows: SF-156 SF-159
+/// Rows: SF-160 (in part: the number after failures, as resolution 6 has it; the turn: the test of continuations)
 #[test]
 fn a_prompt_of_a_unit_has_the_seven_values() {
     let set = with(PromptName::Execute, SEVEN).unwrap();
@@ -86,7 +87,7 @@ fn a_prompt_of_a_unit_has_the_seven_values() {
     }
 }
 
-/// Rows: SF-155 SF-157
+/// Rows: SF-155 SF-157 (in part: the check; the start needs the command)
 #[test]
 fn an_unknown_variable_is_found_before_anything_runs() {
     let (line, message) = template_error(PromptName::Execute, "a\nb {{ isue.title }}");
@@ -115,7 +116,7 @@ fn an_unknown_variable_is_found_before_anything_runs() {
     }
 }
 
-/// In part: SF-145 (the text; the reply of the worker is read elsewhere)
+/// Rows: SF-145
 #[test]
 fn prompts_of_work_name_the_three_markers_and_are_none() {
     let set = PromptSet::built_in().unwrap();
@@ -164,7 +165,7 @@ fn a_later_turn_is_short_and_has_nothing_of_the_task() {
     }
 }
 
-/// In part: SF-161 (in a prompt; the cut itself: `check::text`)
+/// Rows: SF-161 (in part: in a prompt; the cut itself: `check::text`)
 #[test]
 fn a_long_error_shows_both_ends_and_the_place_of_the_whole() {
     let set = with(PromptName::Execute, "{{ last_error }}").unwrap();
@@ -175,7 +176,7 @@ fn a_long_error_shows_both_ends_and_the_place_of_the_whole() {
     assert_eq!(text, format!("{}{mark}{}", "a".repeat(2_048), "z".repeat(2_048)));
 }
 
-/// In part: SF-101 (the parts; that they are those of the unit needs the store)
+/// Rows: SF-101 (in part: the parts; that they are those of the unit needs the store)
 #[test]
 fn a_decision_is_asked_with_the_task_the_failures_and_the_plan() {
     let set = PromptSet::built_in().unwrap();
@@ -302,7 +303,7 @@ fn the_form_of_a_goal_s_plan_in_the_prompt_is_the_one_that_is_read() {
     assert_eq!(plan.acceptance[&UnitId::Slice(1, 1)].len(), 2);
 }
 
-/// In part: SF-093 (templates of prompts; those of workflows are read elsewhere) SF-070 (each phase has its prompt)
+/// Rows: SF-070 (in part: each phase has its prompt)
 #[test]
 fn files_of_a_project_replace_prompts_and_unknown_names_are_refused() {
     let folder = tempfile::tempdir().unwrap();
