@@ -89,7 +89,8 @@ impl Default for ServerConfig {
             trusted_proxies: Vec::new(),
             base_path: None,
             requests_per_sec: 50,
-            burst: 200,
+            // Three tabs that load the page, each with its copy for times without a server: 50 files twice.
+            burst: 400,
             max_message_bytes: 51_200,
             idle_timeout_secs: 300,
             graceful_shutdown_secs: 10,

@@ -58,7 +58,8 @@ export class Connection {
 
   /** Sends a frame; answers whether the connection took it. */
   send(frame) {
-    if (this.#state !== "open") return false;
+    // A socket that closes has not told us yet: what it would take is lost.
+    if (this.#state !== "open" || this.#socket.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify(frame));
     return true;
   }
