@@ -105,8 +105,7 @@ pub(crate) async fn read_spent_of_call(
     let limits = services.keys.limits_of(Some(session));
     if let Some(tokens) = left.0 {
         let room = tokens.saturating_sub(spent.session_tokens.saturating_sub(own_tokens));
-        spent.session_tokens =
-            spent.session_tokens.max(limits.max_tokens_per_session.saturating_sub(room));
+        spent.session_tokens = spent.session_tokens.max(limits.max_tokens_per_session.saturating_sub(room));
     }
     if let (Some(cost), Some(most)) = (left.1, limits.max_cost_per_session) {
         let room = cost.saturating_sub(spent.session_cost.saturating_sub(own_cost));

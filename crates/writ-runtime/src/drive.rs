@@ -302,7 +302,8 @@ impl Drive {
             result_chars: self.machine.result_room(),
             spent: Spent {
                 turn_tool_calls: self.tally.tool_calls,
-                ..read_spent_of_call(&self.services, &self.session, self.tally.cost, self.held.as_slice()).await?
+                ..read_spent_of_call(&self.services, &self.session, self.tally.cost, self.held.as_slice())
+                    .await?
             },
         })
     }

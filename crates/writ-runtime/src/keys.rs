@@ -231,7 +231,11 @@ impl Keys {
             key: claims.key,
             role: "task".to_owned(),
             change: "derived".to_owned(),
-            grants: format!("an attempt under the plan's key {} until {}", plan.task().key, claims.expires_at),
+            grants: format!(
+                "an attempt under the plan's key {} until {}",
+                plan.task().key,
+                claims.expires_at
+            ),
         };
         Ok((Arc::new(authority), Some(self.journal.entry(session.id, None, fact))))
     }

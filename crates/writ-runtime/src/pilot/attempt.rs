@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
+use writ_sandbox::git::worktrees::is_tree_of;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::LedgerQuery;
@@ -47,11 +48,7 @@ pub(super) async fn start(
         item: id,
         max_tokens,
         max_cost,
-        under: Some(UnderPlan {
-            item: above.item.id,
-            session: above.session.id,
-            reads_only: new.reads_only,
-        }),
+        under: Some(UnderPlan { item: above.item.id, session: above.session.id, reads_only: new.reads_only }),
     };
     let session = opening::open_for_work(services, new.folder.to_str(), terms).await?;
     let document = document_of(services, &new, (max_tokens, max_cost));
@@ -105,11 +102,7 @@ pub(super) async fn start(
 type Room = (Option<writ_types::unit::Tokens>, Option<writ_types::unit::MicroUsd>);
 
 /// Checks that an attempt may begin. Returns what is left of the plan's limits.
-async fn check_start(
-    services: &Services,
-    above: &ItemCourse,
-    new: &NewAttempt,
-) -> Result<Room, EngineError> {
+async fn check_start(services: &Services, above: &ItemCourse, new: &NewAttempt) -> Result<Room, EngineError> {
     if services.life.draining.is_cancelled() {
         return Err(EngineError::Stopping);
     }
@@ -132,10 +125,7 @@ async fn check_start(
     if above.is_spent() {
         return Err(PilotError::Budget(item.id).into());
     }
-    // Changes of an attempt come into its folder without a merge.
-    if !new.reads_only && is_project(above, &new.folder) {
-        return Err(PilotError::Folder.into());
-    }
+    check_folder(above, &new.folder, new.reads_only)?;
     let open = services.journal.store.children_of(item.id).await?.len();
     if open >= MAX_OPEN_ATTEMPTS {
         return Err(PilotError::Busy(open).into());
@@ -143,9 +133,22 @@ async fn check_start(
     budget::read_left(services, &above.session, item.id, (item.max_tokens, item.max_cost)).await
 }
 
-fn is_project(above: &ItemCourse, folder: &Path) -> bool {
+/// Checks that a folder is a work tree of the project that the plan was approved for: nothing else was shown on its card. What only
+/// reads may do so in the project itself.
+///
+/// # Errors
+///
+/// If it is none.
+pub(super) fn check_folder(above: &ItemCourse, folder: &Path, reads_only: bool) -> Result<(), PilotError> {
     let project = above.session.terms.project.as_deref();
-    std::fs::canonicalize(folder).is_ok_and(|folder| project == Some(folder.as_path()))
+    let is_fit = |folder: &Path| {
+        project.is_some_and(|project| (reads_only && project == folder) || is_tree_of(project, folder))
+    };
+    if std::fs::canonicalize(folder).is_ok_and(|folder| is_fit(&folder)) {
+        Ok(())
+    } else {
+        Err(PilotError::Folder(folder.to_string_lossy().into_owned()))
+    }
 }
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -156,11 +159,7 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 }
 
 /// The document of an attempt: one step without checks, tried once. Gates judge it, and the autopilot tries again.
-fn document_of(
-    services: &Services,
-    new: &NewAttempt,
-    (max_tokens, max_cost): Room,
-) -> PlanDocument {
+fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Room) -> PlanDocument {
     let masked = |text: &str| services.journal.redactor.mask_text(text).into_owned();
     PlanDocument {
         id: new.unit.clone(),

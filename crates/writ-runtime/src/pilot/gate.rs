@@ -9,7 +9,7 @@ use writ_types::api::work::WorkState;
 use writ_types::id::{ItemId, SessionId};
 use writ_types::work::CheckEnd;
 
-use super::plan;
+use super::{attempt, plan};
 use crate::error::{EngineError, PilotError};
 use crate::services::Services;
 use crate::session::{Session, UnderPlan, WorkTerms};
@@ -115,6 +115,7 @@ pub(super) async fn run(
     if let Some(why) = out_of_order(services, &above).await? {
         return Err(PilotError::NotInForce(why).into());
     }
+    attempt::check_folder(&above, &gate.folder, true)?;
     let bytes = gate.stdin.as_ref().map_or(0, String::len);
     if bytes > MAX_STDIN_BYTES {
         let (what, most) = ("text for a gate", MAX_STDIN_BYTES);
@@ -169,7 +170,9 @@ fn argv_of(gate: &GateProgram) -> Result<Vec<String>, EngineError> {
         return Err(PilotError::Variable(name.chars().take(64).collect()).into());
     }
     // `env` would take such a program for another variable, or for one of its own options.
-    if let Some(program) = gate.argv.first().filter(|program| program.contains('=') || program.starts_with('-')) {
+    if let Some(program) =
+        gate.argv.first().filter(|program| program.contains('=') || program.starts_with('-'))
+    {
         return Err(PilotError::Variable(program.chars().take(64).collect()).into());
     }
     let set = gate.env.iter().map(|(name, value)| format!("{name}={value}"));

@@ -44,9 +44,9 @@ pub(super) async fn propose(
         let why = format!("'{}' is no kind of a plan of the autopilot", document.kind.name());
         return Err(EngineError::Work(WorkError::Unreadable(why)));
     }
-    let project = project.to_str().ok_or_else(|| {
-        EngineError::Project("its path has characters that cannot be shown".to_owned())
-    })?;
+    let project = project
+        .to_str()
+        .ok_or_else(|| EngineError::Project("its path has characters that cannot be shown".to_owned()))?;
     let work = NewWork {
         document,
         project: Some(project.to_owned()),

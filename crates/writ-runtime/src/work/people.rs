@@ -85,7 +85,14 @@ pub(crate) async fn propose_work(
     // What stands in a plan is shown, stored and sent to models, so no secret may.
     let plan = services.journal.redactor.mask_text(&proposal.plan);
     let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
-    let new = NewWork { document, project: proposal.project, origin: None, id: None, taint: Taint::Owner, branch: None };
+    let new = NewWork {
+        document,
+        project: proposal.project,
+        origin: None,
+        id: None,
+        taint: Taint::Owner,
+        branch: None,
+    };
     let (item, _) = proposals::propose(services, new).await?;
     let course = ItemCourse::read(services, item).await?;
     Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.to_string()))?))
