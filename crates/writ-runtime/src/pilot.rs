@@ -1,7 +1,7 @@
 //! The hands of the autopilot: what its shell asks of the engine.
 //!
 //! The plan of the autopilot is a work item that a person approves with one card. Each attempt at one of its units is an item of
-//! its own below it: one turn in a session on a work tree, under a key derived from that of the plan. So whatever ends the plan
+//! its own below it: one turn in a session on a work tree, under a key derived from that of the plan. So each end of the plan
 //! (its approval is revoked, its time or its budget is used up, a person cancels it) ends all of its attempts, and no attempt can
 //! do more than the plan's card says.
 //!
@@ -49,7 +49,7 @@ pub struct PilotHands {
 pub struct NewPilotPlan {
     /// The plan: its units as steps with their checks, its limits. Its kind is `pilot`.
     pub document: PlanDocument,
-    /// The project, whose work trees it works in.
+    /// The project. The attempts work in work trees of it.
     pub project: PathBuf,
     /// The conversation that shows the card; none: the plan's own session.
     pub origin: Option<SessionId>,
@@ -258,8 +258,8 @@ impl PilotHands {
         self.services.life.draining.clone()
     }
 
-    /// Resolves at the next change of a plan or an attempt, counted from this call: whoever calls it, then looks, and then waits
-    /// misses none.
+    /// Resolves at the next change of a plan or an attempt, counted from this call: one that calls it, then looks, and then
+    /// waits misses none.
     pub fn wake(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.services.life.work.watch_pilot();
         async move {

@@ -1,22 +1,20 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
+mod grants;
 mod parts;
+mod terms;
 pub(crate) mod topics;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_inspect::prepared::Prepared;
-use writ_inspect::scope::{ANY, Dimension, WORK};
 use writ_policy::door::Mode;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
-use writ_policy::order::{self, OrderClaims};
 use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::config::WorkspaceConfig;
@@ -27,19 +25,21 @@ use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
-use writ_types::id::{AskId, ItemId, KeyId, SessionId, TurnId};
-use writ_types::recipient::Recipient;
-use writ_types::unit::{MicroUsd, Tokens};
+use writ_types::id::{AskId, SessionId, TurnId};
 
 use crate::error::EngineError;
 use crate::hub::Hub;
 use crate::profile::Answering;
 
+pub(crate) use grants::{base_grants, widest, work_kinds};
 pub(crate) use parts::{
     SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices, SessionRecovery,
     SessionSecrecy, SessionSubscriptions, TitleAuthor, TitleRecord,
 };
 
+pub(crate) use terms::{Ordered, QuestionTerms, SessionTerms, UnderPlan, WorkTerms};
+
+use grants::QUESTION_KINDS;
 use writ_store::sessions::INTERNAL;
 /// The keys of a session's metadata that the store reads too.
 pub(crate) use writ_store::sessions::{CLOSED_AT, CONTEXT_PINS, SURFACE};
@@ -122,22 +122,6 @@ impl Surface {
     }
 }
 
-/// The order that a session works under.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ordered {
-    pub(crate) id: KeyId,
-    /// The claims of the order; `None` if they are unknown, and then the order grants nothing.
-    pub(crate) claims: Option<Arc<OrderClaims>>,
-}
-
-impl Ordered {
-    /// Narrows the grants of an owner's session to those that the order includes.
-    pub(crate) fn grants(&self, widest: &Grants) -> Grants {
-        let granted = self.claims.as_ref().map(|claims| order::narrow_grants(&claims.capabilities, widest));
-        granted.and_then(Result::ok).unwrap_or_default()
-    }
-}
-
 /// Reports whether an action is refused because its session is closed. The owner may still apply or undo
 /// changes made in it.
 pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
@@ -196,57 +180,6 @@ pub(crate) struct WaitingGate {
 pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
     let (state, reason) = (state.to_owned(), String::new());
     ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit: Exit::Done, undo: None }
-}
-
-/// The conditions under which a session was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SessionTerms {
-    /// The project's folder, if it works on one.
-    pub(crate) project: Option<PathBuf>,
-    /// Changes go to the project as they are made.
-    pub(crate) write: bool,
-    /// Actions are decided and logged, not performed.
-    pub(crate) dry_run: bool,
-    /// Other people speak through the client that opened the session.
-    pub(crate) relayed: bool,
-    /// The standing order that it works under.
-    pub(crate) order: Option<Ordered>,
-    /// The work item that has its steps run in it.
-    pub(crate) work: Option<WorkTerms>,
-    /// The limits of the one question of the autopilot to the planner that it is for.
-    pub(crate) question: Option<QuestionTerms>,
-}
-
-/// The conditions of a session in which the planner answers one question of the autopilot: it only reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct QuestionTerms {
-    /// The most money; none: that of a session.
-    pub(crate) max_cost: Option<MicroUsd>,
-}
-
-/// The conditions of a session in which the steps of a work item run, under the key of its plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WorkTerms {
-    /// The item.
-    pub(crate) item: ItemId,
-    /// The most tokens; none: those of a session.
-    pub(crate) max_tokens: Option<Tokens>,
-    /// The most money; none: that of a session.
-    pub(crate) max_cost: Option<MicroUsd>,
-    /// The plan of the autopilot under whose key it works; none: the plan is its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) under: Option<UnderPlan>,
-}
-
-/// A plan of the autopilot, as the sessions of its attempts and gates name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct UnderPlan {
-    /// The item of the plan.
-    pub(crate) item: ItemId,
-    /// The session of that item, which the plan was approved for.
-    pub(crate) session: SessionId,
-    /// Set if nothing that is changed comes out of the session.
-    pub(crate) reads_only: bool,
 }
 
 /// A session in memory.
@@ -434,7 +367,7 @@ impl Session {
         Some(work.under.map_or(work.item, |under| under.item).to_string())
     }
 
-    /// The plan of the autopilot under whose key it works.
+    /// The plan of the autopilot that it works under.
     pub(crate) fn plan_above(&self) -> Option<UnderPlan> {
         self.terms.work?.under
     }
@@ -493,70 +426,6 @@ impl Session {
         }
         grants
     }
-}
-
-/// The kinds of action of the planner while it answers a question of the autopilot: those that change nothing anywhere.
-const QUESTION_KINDS: [ActionKind; 5] = [
-    ActionKind::ModelCall,
-    ActionKind::ReadFile,
-    ActionKind::ReadResult,
-    ActionKind::Recall,
-    ActionKind::Search,
-];
-
-/// Returns what a session may do of what works on a plan needs: all but memories, further plans and what lasts beyond it.
-pub(crate) fn work_kinds(own: Grants) -> impl Iterator<Item = (ActionKind, BTreeSet<(Dimension, String)>)> {
-    let kinds = [
-        ActionKind::Exec,
-        ActionKind::ReadFile,
-        ActionKind::WriteFile,
-        ActionKind::ModelCall,
-        ActionKind::Fetch,
-        ActionKind::Search,
-        ActionKind::Say,
-    ];
-    own.kinds.into_iter().filter(move |(kind, _)| kinds.contains(kind))
-}
-
-/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
-/// places.
-pub(crate) fn base_grants() -> Grants {
-    Grants::default()
-        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Plan, [])
-        .allow_kind(
-            ActionKind::Subscribe,
-            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
-        )
-        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
-        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::ReadResult, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Say, [(Dimension::Recipient, Recipient::Owner.as_str())])
-        .allow_kind(
-            ActionKind::SendFile,
-            [(Dimension::Recipient, Recipient::Owner.as_str()), (Dimension::Path, WORK)],
-        )
-        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
-}
-
-/// Returns the widest grants: those of an owner's session on this folder.
-pub(crate) fn widest(project: Option<&str>) -> Grants {
-    let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
-    if let Some(project) = project {
-        write.extend([(Dimension::Place, "project"), (Dimension::Path, project)]);
-    }
-    let mut grants = base_grants();
-    // No session may forget memories, and its writes are limited to its own folder.
-    grants.kinds.remove(&ActionKind::Forget);
-    grants.kinds.remove(&ActionKind::WriteFile);
-    grants.allow_kind(ActionKind::WriteFile, write)
 }
 
 #[cfg(test)]

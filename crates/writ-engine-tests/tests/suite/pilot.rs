@@ -14,7 +14,7 @@ use writ_runtime::pilot::{
     AttemptLook, AttemptOutcome, GateProgram, NewAttempt, NewPilotPlan, PilotHands, PlannerQuestion,
 };
 use writ_store::batch::Op;
-use writ_store::reads::WorkReads as _;
+use writ_store::reads::{AskReads as _, WorkReads as _};
 use writ_store::work::WorkOp;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::WorkState;
@@ -308,9 +308,15 @@ fn needs_userns_an_attempt_and_its_claim_are_there_together_or_not_at_all() {
         assert_eq!(hands.store().children_of(plan).await.expect("reads"), [], "and nothing of it is there");
         let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
         assert_eq!(until_ended(&hands, item).await.state, WorkState::Done);
-        let own = NewAttempt { folder: place.project.path().to_owned(), ..attempt(plan, &place) };
-        let refused = hands.start_attempt(own, Vec::new()).await.expect_err("the project itself");
-        assert_eq!(refused.code, "pilot.folder");
+        // Neither the project itself, nor a folder that calls itself a work tree, nor one of another project.
+        let (other, fake) = (self::place(), place.project.path().join("fake"));
+        std::fs::create_dir(&fake).expect("made");
+        std::fs::copy(place.tree.join(".git"), fake.join(".git")).expect("copied");
+        for folder in [place.project.path().to_owned(), fake, other.tree.clone()] {
+            let new = NewAttempt { folder, ..attempt(plan, &place) };
+            let refused = hands.start_attempt(new, Vec::new()).await.expect_err("no work tree of it");
+            assert_eq!(refused.code, "pilot.folder", "{refused:?}");
+        }
     });
     engine.end();
 }
@@ -446,14 +452,24 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
     );
     let place = place();
     engine.runtime.block_on(async {
-        let (hands, plan) = approved(&engine, &place, Some(400_000)).await;
+        let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
+        let small = NewAttempt { max_cost: Some(MicroUsd::new(50_000)), ..attempt(plan, &place) };
+        let item = hands.start_attempt(small, Vec::new()).await.expect("begins");
+        let first = until_ended(&hands, item).await;
+        assert_eq!((first.state, first.exit), (WorkState::Failed, Some(Exit::Budget)), "{first:?}");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!((standing.state, standing.cost), (WorkState::Running, first.cost), "its own limit alone");
         let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.exit), (WorkState::Failed, Some(Exit::Budget)), "{outcome:?}");
         until_plan(&hands, plan, WorkState::OverBudget).await;
         let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
-        assert_eq!(standing.cost, outcome.cost, "its cost is the plan's");
-        assert!(standing.cost <= MicroUsd::new(400_000), "{standing:?}");
+        assert_eq!(standing.cost, first.cost.saturating_add(outcome.cost), "their cost is the plan's");
+        assert!(standing.cost <= MicroUsd::new(200_000), "{standing:?}");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let listed = listed["items"].as_array().expect("a list").iter().find(|item| item["kind"] == "pilot");
+        let spent = listed.map(|plan| plan["spending"]["cost_micro_usd"].clone());
+        assert_eq!(spent, Some(json!(standing.cost)), "the list says the same");
         let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("used up");
         assert_eq!((refused.code.as_str(), refused.exit), ("pilot.budget", Exit::Budget));
     });
@@ -495,5 +511,61 @@ fn needs_userns_a_restart_takes_an_attempt_up_again() {
     assert_eq!(asked.load(Ordering::SeqCst), 5, "the cut call once more, and no other");
     let derived = engine.task_keys().into_iter().filter(|(_, change)| change == "derived").count();
     assert!(derived >= 3, "each session under a key of its own: {derived}");
+    engine.end();
+}
+
+/// A call that asks in the middle waits for its answer, and the attempt goes on after it.
+#[test]
+fn needs_userns_an_attempt_waits_for_an_answer_and_goes_on() {
+    let engine = TestEngine::new(ASK_SHELL, |_| {
+        |request: &ParsedRequest| match (
+            request.results().next(),
+            request.raw.to_string().contains("go on now"),
+        ) {
+            (None, false) => Reply::call("shell_exec", json!({ "argv": ["touch", "asked.txt"] })),
+            (None, true) => Reply::text("done after the answer"),
+            (Some(_), _) => Reply::text("waits"),
+        }
+    });
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let session = crate::work::show(&engine, &item.to_string()).await.summary.session;
+        let asked = async {
+            loop {
+                let open = hands.store().waiting_asks(session, 10).await.expect("reads");
+                if let Some(ask) = open.first() {
+                    return ask.card.ask_id.clone();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let ask = tokio::time::timeout(PATIENCE, asked).await.expect("a card");
+        assert!(matches!(hands.look_at_attempt(item).await, Ok(AttemptLook::Running { .. })));
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!((outcome.state, outcome.said.as_str()), (WorkState::Done, "done after the answer"));
+        assert!(place.tree.join("asked.txt").exists(), "what was approved was done");
+    });
+    engine.end();
+}
+
+/// Programs are asked about.
+const ASK_SHELL: &str = r#"@id("ask-shell") @ask("Every program is asked for.")
+forbid (principal, action == Action::"exec", resource) when { context.profile == "task" };"#;
+
+/// The last words of an attempt are whole up to 64 KiB: the autopilot reads marks and answers in them.
+#[test]
+fn needs_userns_the_last_words_of_an_attempt_are_whole() {
+    let long = format!("{}END", "ü".repeat(20_000));
+    let said = long.clone();
+    let engine = TestEngine::new("", |_| move |_: &ParsedRequest| Reply::text(&said));
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        assert_eq!(until_ended(&hands, item).await.said, long);
+    });
     engine.end();
 }

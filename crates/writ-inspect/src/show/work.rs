@@ -33,24 +33,7 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
         "runs",
         "programs and changes of files, in a sandbox of its own; what leaves the sandbox asks as always",
     );
-    match project {
-        Some(project) if *kind == WorkKind::Pilot => page.add_line(
-            "then",
-            &format!(
-                "each unit is built in a work tree of its own below {}, into which its changes are put without another question; \
-                 its branch is merged once its checks have passed",
-                quote_argument(project)
-            ),
-        ),
-        Some(project) => page.add_line(
-            "then",
-            &format!(
-                "once every check has passed, its changes are put into {} without another question",
-                quote_argument(project)
-            ),
-        ),
-        None => page.add_line("then", "its changes stay in its own folder"),
-    }
+    page.add_line("then", &describe_end(*kind, project.as_deref()));
     describe_cycle(cycle.as_ref(), page);
     add_names("skills", skills, page);
     add_names("gates", gates, page);
@@ -77,6 +60,22 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
     }
     if checks.is_empty() && steps.iter().all(|step| step.checks.is_empty()) {
         page.add_line("check", "none: nothing will be proven");
+    }
+}
+
+/// Describes where the changes come that pass.
+fn describe_end(kind: WorkKind, project: Option<&str>) -> String {
+    match project.map(quote_argument) {
+        Some(project) if kind == WorkKind::Pilot => format!(
+            "each unit is built in a work tree of {project}, into which its changes are put without another question; what is \
+             built is merged once its checks have passed"
+        ),
+        Some(project) => {
+            format!(
+                "once every check has passed, its changes are put into {project} without another question"
+            )
+        }
+        None => "its changes stay in its own folder".to_owned(),
     }
 }
 

@@ -22,8 +22,8 @@ pub enum PilotError {
     #[error("{0} attempts of the plan are open; no other one begins before one of them has ended")]
     Busy(usize),
     /// The folder cannot be worked on.
-    #[error("an attempt does not work in the project itself: its folder is a work tree")]
-    Folder,
+    #[error("'{0}' is no work tree of the plan's project")]
+    Folder(String),
     /// Something is too large.
     #[error("the {what} has {bytes} bytes; the limit is {most}")]
     TooLarge {
@@ -59,7 +59,11 @@ impl ToReport for PilotError {
                 "`writ work retry ITEM` asks for as much again; a plan with a higher limit is another plan",
             ),
             Self::Busy(_) => (Exit::Blocked, "pilot.busy", "try again once an attempt has ended"),
-            Self::Folder => (Exit::Usage, "pilot.folder", "name a work tree of the project"),
+            Self::Folder(_) => (
+                Exit::Usage,
+                "pilot.folder",
+                "`git worktree list` in the project names them; the project itself is none",
+            ),
             Self::TooLarge { .. } => (Exit::Usage, "pilot.too_large", "shorten it"),
             Self::Variable(_) => {
                 (Exit::Config, "pilot.variable", "use letters, digits and `_`, and begin with no digit")

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
+use writ_sandbox::git::worktrees::is_tree_of;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::LedgerQuery;
@@ -124,10 +125,7 @@ async fn check_start(services: &Services, above: &ItemCourse, new: &NewAttempt) 
     if above.is_spent() {
         return Err(PilotError::Budget(item.id).into());
     }
-    // Changes of an attempt come into its folder without a merge.
-    if !new.reads_only && is_project(above, &new.folder) {
-        return Err(PilotError::Folder.into());
-    }
+    check_folder(above, &new.folder, new.reads_only)?;
     let open = services.journal.store.children_of(item.id).await?.len();
     if open >= MAX_OPEN_ATTEMPTS {
         return Err(PilotError::Busy(open).into());
@@ -135,9 +133,22 @@ async fn check_start(services: &Services, above: &ItemCourse, new: &NewAttempt) 
     budget::read_left(services, &above.session, item.id, (item.max_tokens, item.max_cost)).await
 }
 
-fn is_project(above: &ItemCourse, folder: &Path) -> bool {
+/// Checks that a folder is a work tree of the project that the plan was approved for: nothing else was shown on its card. What only
+/// reads may do so in the project itself.
+///
+/// # Errors
+///
+/// If it is none.
+pub(super) fn check_folder(above: &ItemCourse, folder: &Path, reads_only: bool) -> Result<(), PilotError> {
     let project = above.session.terms.project.as_deref();
-    std::fs::canonicalize(folder).is_ok_and(|folder| project == Some(folder.as_path()))
+    let is_fit = |folder: &Path| {
+        project.is_some_and(|project| (reads_only && project == folder) || is_tree_of(project, folder))
+    };
+    if std::fs::canonicalize(folder).is_ok_and(|folder| is_fit(&folder)) {
+        Ok(())
+    } else {
+        Err(PilotError::Folder(folder.to_string_lossy().into_owned()))
+    }
 }
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {

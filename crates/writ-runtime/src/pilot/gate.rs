@@ -9,7 +9,7 @@ use writ_types::api::work::WorkState;
 use writ_types::id::{ItemId, SessionId};
 use writ_types::work::CheckEnd;
 
-use super::plan;
+use super::{attempt, plan};
 use crate::error::{EngineError, PilotError};
 use crate::services::Services;
 use crate::session::{Session, UnderPlan, WorkTerms};
@@ -115,6 +115,7 @@ pub(super) async fn run(
     if let Some(why) = out_of_order(services, &above).await? {
         return Err(PilotError::NotInForce(why).into());
     }
+    attempt::check_folder(&above, &gate.folder, true)?;
     let bytes = gate.stdin.as_ref().map_or(0, String::len);
     if bytes > MAX_STDIN_BYTES {
         let (what, most) = ("text for a gate", MAX_STDIN_BYTES);

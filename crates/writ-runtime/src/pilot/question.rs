@@ -93,7 +93,7 @@ pub(super) async fn ask(
                 take_back(services, &session).await?;
                 return Err(PilotError::NoAnswer("it was stopped".to_owned()).into());
             }
-            // Its turn is taken up again at the next start; whoever has asked asks again then.
+            // Its turn is taken up again at the next start, and its answer is not waited for any more.
             () = services.life.draining.cancelled() => return Err(EngineError::Stopping),
             frame = frames.recv() => {
                 if matches!(frame, Err(RecvError::Closed)) {

@@ -60,7 +60,7 @@ pub(super) async fn begin(
         return Ok(());
     }
     // The plan was read and approved as a whole; what checks have printed is none of it.
-    // Those of the autopilot quote what gates and reviews have said.
+    // Those of the autopilot quote the findings of gates and reviews.
     let taint = if made == 0 && !course.is_attempt() { Taint::Auth } else { Taint::External };
     // Another plan has other steps under the same numbers.
     let (text, client_id) = (instructions(course, step), format!("{}/{}/{step}/{n}", item.id, item.round));

@@ -172,8 +172,34 @@ pub async fn add_tree(
 ///
 /// If git knows none.
 pub fn find_tree(project: &GitProject, path: &Path) -> Result<PilotTree, GitFault> {
+    find_tree_in(project.common_dir(), path)
+}
+
+/// Returns true if a folder is a work tree of the repository of another one, as the repository itself says. Both must be canonical.
+/// Nothing in the folder is trusted for it, no git is run, and no lock is taken.
+pub fn is_tree_of(top: &Path, folder: &Path) -> bool {
+    let dot = top.join(".git");
+    let common = if dot.is_dir() { Some(dot) } else { read_common(&dot) };
+    common.is_some_and(|common| find_tree_in(&common, folder).is_ok())
+}
+
+/// Reads where the repository of a work tree is whose `.git` is a file.
+fn read_common(dot: &Path) -> Option<PathBuf> {
+    let admin = dot.parent()?.join(read_pointer(dot, b"gitdir: ")?);
+    Some(admin.join(read_pointer(&admin.join("commondir"), b"")?))
+}
+
+fn read_pointer(file: &Path, prefix: &[u8]) -> Option<PathBuf> {
     use std::io::Read as _;
-    let folder = project.common_dir().join("worktrees");
+    let mut text = Vec::new();
+    fs::File::open(file).ok()?.take(POINTER_MAX).read_to_end(&mut text).ok()?;
+    let path = text.strip_prefix(prefix)?;
+    Some(to_path(path.strip_suffix(b"\n").unwrap_or(path)))
+}
+
+fn find_tree_in(common: &Path, path: &Path) -> Result<PilotTree, GitFault> {
+    use std::io::Read as _;
+    let folder = common.join("worktrees");
     let failed = |error: io::Error| GitFault::from_io(&folder, error);
     for entry in fs::read_dir(&folder).map_err(failed)? {
         let admin = entry.map_err(failed)?.path();

@@ -1,0 +1,72 @@
+//! The actions that sessions may do at all, by what they are for.
+
+use std::collections::BTreeSet;
+
+use writ_inspect::scope::{ANY, Dimension, WORK};
+use writ_policy::keys::grants::Grants;
+use writ_types::action::ActionKind;
+use writ_types::recipient::Recipient;
+
+/// The kinds of action of the planner while it answers a question of the autopilot: those that change nothing anywhere.
+pub(super) const QUESTION_KINDS: [ActionKind; 5] = [
+    ActionKind::ModelCall,
+    ActionKind::ReadFile,
+    ActionKind::ReadResult,
+    ActionKind::Recall,
+    ActionKind::Search,
+];
+
+/// Returns what a session may do of what works on a plan needs: all but memories, further plans and what lasts beyond it.
+pub(crate) fn work_kinds(own: Grants) -> impl Iterator<Item = (ActionKind, BTreeSet<(Dimension, String)>)> {
+    let kinds = [
+        ActionKind::Exec,
+        ActionKind::ReadFile,
+        ActionKind::WriteFile,
+        ActionKind::ModelCall,
+        ActionKind::Fetch,
+        ActionKind::Search,
+        ActionKind::Say,
+    ];
+    own.kinds.into_iter().filter(move |(kind, _)| kinds.contains(kind))
+}
+
+/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
+/// places.
+pub(crate) fn base_grants() -> Grants {
+    Grants::default()
+        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Plan, [])
+        .allow_kind(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
+        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::ReadResult, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Say, [(Dimension::Recipient, Recipient::Owner.as_str())])
+        .allow_kind(
+            ActionKind::SendFile,
+            [(Dimension::Recipient, Recipient::Owner.as_str()), (Dimension::Path, WORK)],
+        )
+        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+}
+
+/// Returns the widest grants: those of an owner's session on this folder.
+pub(crate) fn widest(project: Option<&str>) -> Grants {
+    let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
+    if let Some(project) = project {
+        write.extend([(Dimension::Place, "project"), (Dimension::Path, project)]);
+    }
+    let mut grants = base_grants();
+    // No session may forget memories, and its writes are limited to its own folder.
+    grants.kinds.remove(&ActionKind::Forget);
+    grants.kinds.remove(&ActionKind::WriteFile);
+    grants.allow_kind(ActionKind::WriteFile, write)
+}
