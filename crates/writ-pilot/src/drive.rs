@@ -75,10 +75,7 @@ pub(crate) struct WorkClaim {
 }
 
 /// Runs the loop of a project until it is stopped, paused, or nothing is left to do.
-pub(crate) async fn run_loop(project: Arc<OpenProject>, stop: CancellationToken) {
-    if let Err(error) = project.set_status("running").await {
-        tracing::error!(%error, "the autopilot's session cannot be marked as running");
-    }
+pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationToken) {
     let draining = project.hands.draining();
     loop {
         // Counted from here, so that no change during the tick is missed.
@@ -86,11 +83,15 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, stop: CancellationToken)
         let wait = match tick(&project, stop.is_cancelled()).await {
             Ok(Tick::Wait(wait)) => wait,
             Ok(Tick::Ended(status)) => {
-                stop.cancel();
                 if let Err(error) = project.set_status(status).await {
                     tracing::error!(%error, status, "the end of the autopilot's loop cannot be written");
                 }
-                return;
+                let Some(next) = project.finish_loop() else { return };
+                stop = next;
+                if let Err(error) = project.set_status("running").await {
+                    tracing::error!(%error, "the autopilot's session cannot be marked as running");
+                }
+                Duration::ZERO
             }
             Err(error) => {
                 tracing::error!(%error, "a tick of the autopilot has failed; it is tried again");
@@ -284,8 +285,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotErr
     project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
     // The state that the machine goes on from is the one that was just written.
     let unit = StoredUnit { stand: made.stand, ..unit };
-    let (project, work) = (Arc::clone(project), WorkClaim { unit, fence, run });
-    tokio::spawn(async move {
+    let (tasks, work) = (project.tasks.clone(), WorkClaim { unit, fence, run });
+    let project = Arc::clone(project);
+    tasks.spawn(async move {
         work_on(&project, &work, &stop).await;
         project.live().remove(&work.unit.id);
         project.wake.notify_one();

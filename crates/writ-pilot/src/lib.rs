@@ -55,4 +55,3 @@ pub mod revert;
 
 pub use error::PilotGitError;
 pub use service::PilotGit;
-

@@ -47,18 +47,22 @@ impl Pilots {
         for session in sessions {
             let opened = self.open(&session.project).await;
             match opened {
-                Ok(project) => start_loop(&project),
+                Ok(project) => {
+                    if let Err(error) = start_loop(&project).await {
+                        tracing::error!(project = session.project, %error, "an autopilot cannot go on");
+                    }
+                }
                 Err(error) => tracing::error!(project = session.project, %error, "an autopilot cannot go on"),
             }
         }
     }
 
-    /// Ends all loops, and lets go of the projects once their attempts have ended.
-    pub fn close_projects(&self) {
-        if let Ok(mut projects) = self.projects.try_lock() {
-            for project in std::mem::take(&mut *projects).values() {
-                project.end_loop();
-            }
+    /// Ends all loops, waits for their attempts, and lets go of the projects.
+    pub async fn close_projects(&self) {
+        for project in std::mem::take(&mut *self.projects.lock().await).values() {
+            project.end_loop();
+            project.tasks.close();
+            project.tasks.wait().await;
         }
     }
 
@@ -84,7 +88,7 @@ impl Pilots {
         if project.plans().await?.is_empty() {
             return Err(PilotError::NoPlan { project: project.name.clone() });
         }
-        start_loop(&project);
+        start_loop(&project).await?;
         show::show_status(&project).await
     }
 
@@ -110,7 +114,7 @@ impl Pilots {
         // What waited for this answer goes on; what else holds the loop is seen by its first look.
         if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused")
         {
-            start_loop(&project);
+            start_loop(&project).await?;
         }
         project.wake.notify_one();
         show::show_unit(&project, id).await
@@ -137,10 +141,13 @@ impl Pilots {
     }
 }
 
-fn start_loop(project: &Arc<OpenProject>) {
+/// Starts the loop of a project, or has the one that runs go on. Its status says so when this returns.
+async fn start_loop(project: &Arc<OpenProject>) -> Result<(), PilotError> {
     if let Some(stop) = project.begin_loop() {
-        tokio::spawn(drive::run_loop(Arc::clone(project), stop));
+        project.set_status("running").await?;
+        project.tasks.spawn(drive::run_loop(Arc::clone(project), stop));
     }
+    Ok(())
 }
 
 fn read_id(text: &str) -> Result<UnitId, PilotError> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{RunningUnit, workspace_of};
 use writ_autopilot::unit_id::UnitId;
@@ -53,7 +54,18 @@ pub(crate) struct OpenProject {
     pub(crate) wake: Notify,
     live: Mutex<BTreeMap<UnitId, LiveUnit>>,
     /// The loop, while it runs.
-    looping: Mutex<Option<CancellationToken>>,
+    looping: Mutex<Option<RunningLoop>>,
+    /// The loop and the workers of this process.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// A loop that runs.
+#[derive(Debug)]
+struct RunningLoop {
+    /// Stops it after the attempts that run.
+    stop: CancellationToken,
+    /// Set if it was wanted again meanwhile: it goes on at its end.
+    is_wanted: bool,
 }
 
 /// Returns the canonical folder of a project, and its name in rows.
@@ -108,6 +120,7 @@ impl OpenProject {
             wake: Notify::new(),
             live: Mutex::default(),
             looping: Mutex::default(),
+            tasks: TaskTracker::new(),
         };
         project.end_earlier().await?;
         Ok(project)
@@ -199,22 +212,35 @@ impl OpenProject {
         self.live().iter().map(|(id, live)| RunningUnit { id: *id, phase: live.phase }).collect()
     }
 
-    /// Returns the token of a loop that begins now; `None` if one runs.
+    /// Returns the token of a loop that begins now; `None` if one runs, which goes on then instead of ending.
     pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
         let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if looping.as_ref().is_some_and(|stop| !stop.is_cancelled()) {
+        if let Some(running) = looping.as_mut() {
+            running.is_wanted = true;
+            self.wake.notify_one();
             return None;
         }
         let stop = self.hands.draining().child_token();
-        *looping = Some(stop.clone());
+        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
+        Some(stop)
+    }
+
+    /// Ends the loop that has nothing more to do; returns the token of its next round if it was wanted again meanwhile.
+    pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
+        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = looping.take().filter(|running| running.is_wanted)?;
+        let stop =
+            if running.stop.is_cancelled() { self.hands.draining().child_token() } else { running.stop };
+        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
         Some(stop)
     }
 
     /// Stops the loop after the attempts that run.
     pub(crate) fn end_loop(&self) {
-        let looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stop) = looping.as_ref() {
-            stop.cancel();
+        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = looping.as_mut() {
+            running.is_wanted = false;
+            running.stop.cancel();
         }
         self.wake.notify_one();
     }

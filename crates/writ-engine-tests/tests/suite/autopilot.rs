@@ -7,18 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::task::AbortHandle;
 use writ_pilot::pilots::Pilots;
-use writ_runtime::clock::Clock;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::api::pilot::{PilotPlanned, PilotStatus, PilotUnitDetails};
 use writ_types::id::AskId;
-use writ_types::unit::Timestamp;
 
-use crate::harness::{BEGIN, OWNER, TestEngine};
+use crate::harness::{OWNER, TestEngine};
 use crate::work::approve;
 
 /// The longest wait for a run of the autopilot.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// The clock goes on by as much as the system's.
+const STEP: Duration = Duration::from_millis(20);
 
 const GATES: &str = r#"
 [[gate]]
@@ -62,6 +63,15 @@ const OUTLINE: &str = "\
       Write mul in mul.mjs.
 ";
 
+/// A coder that gives up.
+const GIVES_UP: &str = "gives up";
+
+fn plan_of(unit: &str) -> String {
+    format!(
+        "---\nunit_id: {unit}\ncreated_at: 2026-01-01T00:00:00Z\nwritten_by: \"m\"\nplan_version: 1\n---\n\n# Goal\nIt works.\n\n# Approach\nWrite it.\n\n# Deliverables\n- [ ] the function\n\n# Verification\n\n# Notes\n"
+    )
+}
+
 fn git(dir: &Path, arguments: &[&str]) -> String {
     #[expect(clippy::disallowed_types, reason = "a real repository is made by the real program")]
     let done = std::process::Command::new("git").args(arguments).current_dir(dir).output().expect("git runs");
@@ -96,11 +106,20 @@ struct Team {
     tries: Tries,
     made: Mutex<BTreeMap<String, usize>>,
     reviews: Mutex<Vec<&'static str>>,
+    /// The decisions about units; any other unit is abandoned.
+    replans: BTreeMap<&'static str, ()>,
+    /// Called before the coder of a function writes, with its name.
+    before_code: Option<Box<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl Team {
     fn new(tries: Tries, reviews: Vec<&'static str>) -> Arc<Self> {
-        Arc::new(Self { tries, made: Mutex::default(), reviews: Mutex::new(reviews) })
+        Arc::new(Self::plain(tries, reviews))
+    }
+
+    fn plain(tries: Tries, reviews: Vec<&'static str>) -> Self {
+        let (made, reviews) = (Mutex::default(), Mutex::new(reviews));
+        Self { tries, made, reviews, replans: BTreeMap::new(), before_code: None }
     }
 
     fn answer(&self, request: &ParsedRequest) -> Reply {
@@ -114,9 +133,7 @@ impl Team {
         let unit = unit.trim_end_matches([',', '.']).to_owned();
         match heading.split(' ').nth(1).unwrap_or_default() {
             "Research" => Reply::text(&format!("Nothing is there yet.\n{DONE}")),
-            "Plan" => Reply::text(&format!(
-                "---\nunit_id: {unit}\ncreated_at: 2026-01-01T00:00:00Z\nwritten_by: \"m\"\nplan_version: 1\n---\n\n# Goal\nIt works.\n\n# Approach\nWrite it.\n\n# Deliverables\n- [ ] the function\n\n# Verification\n\n# Notes\n\n{DONE}"
-            )),
+            "Plan" => Reply::text(&format!("{}\n{DONE}", plan_of(&unit))),
             "Work" => self.code(&unit, &text, request),
             "Tests" => self.test(&unit, &text, request),
             "Review" => {
@@ -129,7 +146,10 @@ impl Team {
                 };
                 Reply::text(&json!({ "verdict": verdict, "findings": findings }).to_string())
             }
-            "Decision" => Reply::text("{\"decision\":\"abandon\",\"reason\":\"it cannot be done\"}"),
+            "Decision" if self.replans.contains_key(unit.as_str()) => Reply::text(
+                &json!({ "decision": "replan", "plan": plan_of(&unit), "reason": "another way" }).to_string(),
+            ),
+            "Decision" => Reply::text(r#"{"decision":"abandon","reason":"it cannot be done"}"#),
             other => Reply::text(&format!("I do not know '{other}'.")),
         }
     }
@@ -150,6 +170,12 @@ impl Team {
         let tries = self.tries.get(name.as_str()).cloned().unwrap_or_else(|| vec!["0"]);
         let body = tries.get(*count).or(tries.last()).copied().unwrap_or("0");
         *count += 1;
+        if let Some(before_code) = &self.before_code {
+            before_code(&name);
+        }
+        if body == GIVES_UP {
+            return Reply::text("I cannot do it.\n<turn_status>giving_up</turn_status>");
+        }
         let content = format!("// try {count}\nexport const {name} = (a, b) => {body};\n");
         Reply::call("file_write", json!({ "path": format!("{name}.mjs"), "content": content }))
     }
@@ -175,37 +201,59 @@ fn right() -> Tries {
     BTreeMap::from([("add", vec!["a + b"]), ("sub", vec!["a - b"]), ("mul", vec!["a * b"])])
 }
 
-/// A clock that begins with the keys of the test and goes on as the system's: waits of the autopilot are short.
-#[derive(Debug)]
-struct Ticking(Instant);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        BEGIN.plus_duration(self.0.elapsed())
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
 /// An engine with the autopilot, whose model is the team.
 struct Scene {
     engine: TestEngine,
     pilots: Arc<Pilots>,
     project: PathBuf,
+    ticking: AbortHandle,
 }
 
 impl Scene {
     fn new(project: &Path, team: Arc<Team>) -> Self {
-        let engine = TestEngine::with(
-            |parts| parts.clock = Arc::new(Ticking(Instant::now())),
-            |_| move |request: &ParsedRequest| team.answer(request),
-        );
+        let engine = TestEngine::new("", |_| move |request: &ParsedRequest| team.answer(request));
+        let project = std::fs::canonicalize(project).expect("is there");
+        Self::of_engine(engine, project)
+    }
+
+    /// The autopilot of an engine whose clock goes on as the system's: its waits are short.
+    fn of_engine(engine: TestEngine, project: PathBuf) -> Self {
         let pilots = Pilots::new(engine.engine.pilot_hands());
         engine.engine.open_autopilot(pilots.clone());
-        let project = std::fs::canonicalize(project).expect("is there");
-        Self { engine, pilots, project }
+        let clock = Arc::clone(&engine.clock);
+        let ticking = engine.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(STEP).await;
+                clock.go_on(STEP);
+            }
+        });
+        Self { engine, pilots, project, ticking: ticking.abort_handle() }
+    }
+
+    /// Ends the engine where it stands, and starts another on its home, which goes on by itself.
+    fn restarted(self) -> Self {
+        self.ticking.abort();
+        let Self { engine, pilots, project, .. } = self;
+        // The tasks of the engine that has ended let go of the repository, as those of a process do.
+        engine.runtime.block_on(async {
+            engine.engine.drain(Duration::ZERO).await;
+            pilots.close_projects().await;
+        });
+        let scene = Self::of_engine(engine.restarted(), project);
+        scene.engine.runtime.block_on(scene.pilots.resume_projects());
+        scene
+    }
+
+    fn end(self) {
+        self.engine.runtime.block_on(self.pilots.close_projects());
+        self.ticking.abort();
+        self.engine.end();
+    }
+
+    async fn order(&self, unit: &str, order: &str, reason: &str) -> PilotUnitDetails {
+        let params = json!({ "project": self.project, "unit": unit, "order": order, "reason": reason });
+        let done = self.engine.call("pilot.order", params).await.unwrap_or_else(|error| panic!("{error:?}"));
+        serde_json::from_value(done).expect("reads")
     }
 
     fn params(&self) -> serde_json::Value {
@@ -237,6 +285,10 @@ impl Scene {
     /// Runs the loop until it has ended.
     async fn run(&self) -> PilotStatus {
         self.engine.call("pilot.run", self.params()).await.expect("runs");
+        self.end_of_loop().await
+    }
+
+    async fn end_of_loop(&self) -> PilotStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             let status = self.status().await;
@@ -283,8 +335,7 @@ fn needs_userns_needs_git_needs_node_a_goal_becomes_merged_commits() {
     assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(dir.path(), &["status", "--porcelain"]), "");
     assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "");
-    scene.pilots.close_projects();
-    scene.engine.end();
+    scene.end();
 }
 
 /// A wrong try is caught by the gate and sent back with its output; a finding of the review is mended before the merge.
@@ -307,8 +358,7 @@ fn needs_userns_needs_git_needs_node_wrong_tries_and_findings_are_mended() {
         git(dir.path(), &["show", "main:add.mjs"]).lines().last(),
         Some("export const add = (a, b) => a + b;")
     );
-    scene.pilots.close_projects();
-    scene.engine.end();
+    scene.end();
 }
 
 /// Nothing runs before the plan is approved, and a refused one never does.
@@ -326,6 +376,163 @@ fn needs_userns_needs_git_needs_node_nothing_runs_without_an_approval() {
         assert!(status.units.iter().all(|unit| unit.attempt == 0), "{status:#?}");
     });
     assert_eq!(git(dir.path(), &["log", "--oneline"]).lines().count(), 1);
-    scene.pilots.close_projects();
-    scene.engine.end();
+    scene.end();
+}
+
+/// A workflow with acceptance by a person.
+const ACCEPTED: &str = r#"
+phases = ["plan", "execute", "verify", "review", "uat", "merge", "complete"]
+require_review = true
+require_uat = true
+"#;
+
+/// A result waits for a person, is rejected once with a reason, is planned anew, and is merged once it was accepted.
+#[test]
+fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
+    let gates = format!("[pilot]\ndefault_workflow = \"accepted\"\n{GATES}");
+    let dir = repository(&gates);
+    std::fs::create_dir_all(dir.path().join(".writ/workflows")).expect("made");
+    std::fs::write(dir.path().join(".writ/workflows/accepted.toml"), ACCEPTED).expect("written");
+    let tries = BTreeMap::from([("Sums", vec!["a * b"]), ("Products", vec!["a * b"])]);
+    let replans = BTreeMap::from([("slice/m1/s1", ())]);
+    let team = Team { replans, ..Team::plain(tries, Vec::new()) };
+    let scene = Scene::new(dir.path(), Arc::new(team));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let (mut rejected, mut accepted) = (0, 0);
+        let status = loop {
+            let status = scene.run().await;
+            let Some(waiting) = status.blockers.iter().find(|blocker| blocker.event == "UATPending") else {
+                break status;
+            };
+            assert_eq!(status.state, "paused");
+            let in_target = git(dir.path(), &["ls-tree", "--name-only", "main"]);
+            if waiting.unit == "slice/m1/s1" && rejected == 0 {
+                assert!(!in_target.contains("add.mjs"), "nothing is merged before: {in_target}");
+                rejected += 1;
+                scene.order(&waiting.unit, "reject", "the names are too short").await;
+            } else {
+                accepted += 1;
+                scene.order(&waiting.unit, "accept", "").await;
+            }
+        };
+        assert_eq!((rejected, accepted, status.state.as_str()), (1, 2, "complete"), "{status:#?}");
+        let slice = scene.unit("slice/m1/s1").await;
+        let all = moves(&slice);
+        let ways = ["uat>reassess", "reassess>plan", "review>uat", "uat>merge", "merge>complete"];
+        assert!(ways.iter().all(|way| all.contains(&(*way).to_owned())), "{all:?}");
+    });
+    git(dir.path(), &["cat-file", "-e", "main:Sums.mjs"]);
+    scene.end();
+}
+
+/// A task that a coder gives up is abandoned; its slice is planned anew without it, and what does not depend on it goes on.
+#[test]
+fn needs_userns_needs_git_needs_node_dependants_of_an_abandoned_task_are_planned_anew() {
+    let dir = repository(GATES);
+    let tries = BTreeMap::from([
+        ("add", vec![GIVES_UP]),
+        ("sub", vec!["a - b"]),
+        ("mul", vec!["a * b"]),
+        ("Sums", vec!["a * b"]),
+    ]);
+    let replans = BTreeMap::from([("slice/m1/s1", ())]);
+    let team = Team { replans, ..Team::plain(tries, Vec::new()) };
+    let scene = Scene::new(dir.path(), Arc::new(team));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let status = scene.run().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let task = scene.unit("task/m1/s1/t1").await;
+        assert_eq!((task.unit.is_over, task.unit.status.as_str()), (true, "failed"));
+        assert!(moves(&task).contains(&"reassess>complete".to_owned()), "{:?}", moves(&task));
+        let slice = scene.unit("slice/m1/s1").await;
+        assert!(moves(&slice).contains(&"reassess>plan".to_owned()), "{:?}", slice.moves);
+        assert!(
+            slice.moves.iter().any(|one| one.reason.starts_with("upstream_abandoned")),
+            "{:?}",
+            slice.moves
+        );
+    });
+    assert_eq!(git(dir.path(), &["ls-tree", "--name-only", "main", "add.mjs"]), "");
+    git(dir.path(), &["cat-file", "-e", "main:mul.mjs"]);
+    scene.end();
+}
+
+/// A user commits to the target meanwhile what conflicts: the work pauses with the files named, and goes on once a person has
+/// resolved it in the workspace.
+#[test]
+fn needs_userns_needs_git_needs_node_a_conflict_waits_for_a_person() {
+    let dir = repository(GATES);
+    let project = dir.path().to_owned();
+    let user_commits = move |name: &str| {
+        if name == "mul" {
+            std::fs::write(project.join("mul.mjs"), "// mine\n").expect("written");
+            git(&project, &["add", "mul.mjs"]);
+            git(&project, &["commit", "-q", "-m", "mine"]);
+        }
+    };
+    let team = Team { before_code: Some(Box::new(user_commits)), ..Team::plain(right(), Vec::new()) };
+    let scene = Scene::new(dir.path(), Arc::new(team));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let status = scene.run().await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        let blocker = status.blockers.first().expect("one");
+        assert_eq!((blocker.event.as_str(), blocker.unit.as_str()), ("MergeConflict", "slice/m1/s2"));
+        assert!(blocker.detail.contains("mul.mjs"), "{blocker:?}");
+        assert_eq!(git(dir.path(), &["show", "main:mul.mjs"]), "// mine\n");
+        let workspace = dir.path().join(".writ/workspaces/slice_m1_s2");
+        git(&workspace, &["merge", "-q", "-X", "ours", "-m", "both", "main"]);
+        scene.order("slice/m1/s2", "resume", "").await;
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
+    assert!(
+        git(dir.path(), &["log", "--format=%s", "main"]).lines().any(|line| line == "mine"),
+        "it is still there"
+    );
+    assert!(git(dir.path(), &["show", "main:mul.mjs"]).contains("a * b"));
+    scene.end();
+}
+
+/// The engine ends in the middle of attempts, again and again; each start goes on by itself, and every commit is there once.
+#[test]
+fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_any_moment() {
+    let dir = repository(GATES);
+    let mut scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        scene.engine.call("pilot.run", scene.params()).await.expect("runs");
+    });
+    // At moments of its own progress: so many units have begun.
+    for begun in [1, 2, 3, 4] {
+        scene.engine.runtime.block_on(async {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let status = scene.status().await;
+                let count = status.units.iter().filter(|unit| unit.attempt > 0).count();
+                if count >= begun || status.state == "complete" {
+                    return;
+                }
+                assert!(Instant::now() < until, "it does not go on: {status:#?}");
+                tokio::time::sleep(STEP).await;
+            }
+        });
+        scene = scene.restarted();
+    }
+    scene.engine.runtime.block_on(async {
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        assert!(status.units.iter().all(|unit| unit.status == "succeeded"), "{status:#?}");
+    });
+    let merges = git(dir.path(), &["log", "--merges", "--format=%s", "main"]);
+    assert_eq!(merges.lines().count(), 2, "each slice once: {merges}");
+    assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "");
+    scene.end();
 }
