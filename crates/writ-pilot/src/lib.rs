@@ -35,3 +35,13 @@ pub mod config;
 pub mod prompts;
 
 pub mod planning;
+
+pub mod files;
+
+pub mod repo_map;
+
+pub mod probe;
+
+pub mod review;
+
+pub mod report;
