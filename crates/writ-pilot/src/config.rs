@@ -22,7 +22,7 @@ mod read;
 
 mod section;
 
-pub use gates::{GateCommand, GateMoment, PilotGate};
+pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
 pub use read::read_config;
 
 /// The place of the file in a project.

@@ -8,6 +8,8 @@ use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::{PhaseFlow, built_in_workflows, choose_workflow, parse_workflow};
 use writ_plan::machine::WorkEvent;
 use writ_runtime::pilot::{NewPilotPlan, PlannerQuestion};
+use writ_sandbox::git::GitFault;
+use writ_sandbox::git::refs::read_ref;
 use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{MAX_UNITS, NewUnit, UnitOp};
@@ -17,7 +19,8 @@ use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
 use writ_types::work::{WorkBudget, WorkKind};
 
-use crate::error::PilotError;
+use crate::error::{PilotError, PilotGitError};
+use crate::files::ProjectFiles;
 use crate::planning::{GoalPlan, MAX_GOAL_UNITS, next_milestone, next_question, read_goal_plan};
 use crate::project::OpenProject;
 use crate::prompts::GoalPrompt;
@@ -83,7 +86,7 @@ fn has_parts(plan: &GoalPlan, id: UnitId) -> bool {
 async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, PilotError> {
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let first = next_milestone(rows.iter().filter_map(|row| row.key.id.parse().ok()));
-    let map = draw_map(project.git.project()).await?;
+    let map = draw_map(&read_files(project).await?);
     let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
     let session = project.session.to_string();
     let (mut retries, mut previous) = (0, None);
@@ -116,6 +119,14 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
         }
         retries += 1;
     }
+}
+
+/// Reads the files of the target, as they are committed.
+async fn read_files(project: &OpenProject) -> Result<ProjectFiles, PilotError> {
+    let (git, target) = (project.git.project(), &project.target);
+    let tip = read_ref(git, &target.to_ref()).await.map_err(PilotGitError::from)?;
+    let tip = tip.ok_or_else(|| PilotGitError::from(GitFault::NoCommit { branch: target.to_string() }))?;
+    Ok(ProjectFiles::read_commit(git, &tip).await.map_err(PilotGitError::from)?)
 }
 
 /// The workflows of a project, with their texts.

@@ -1,6 +1,10 @@
-//! The shell of the autopilot. For now: its git service, and the workspaces of its slices.
+//! The shell of the autopilot: goals become merged commits, within what a person has approved.
 //!
-//! Read in this order: [`naming`] makes the names of branches and folders, [`service`] opens a repository and cleans up after a crash,
+//! Read in this order: [`pilots`] is what people reach, `goal` has a goal planned and asks about it, `drive` hands units to workers and
+//! writes down what comes of them by the pure machine of `writ-autopilot`. [`config`], [`prompts`] and [`planning`] read what people and
+//! planners write.
+//!
+//! Of its git service: [`naming`] makes the names of branches and folders, [`service`] opens a repository and cleans up after a crash,
 //! [`workspace`] gives each slice a work tree and commits its work, [`mod@merge`] brings slices to the target branch, [`resolve`] and
 //! [`revert`] are for conflicts and regrets.
 //!
@@ -17,11 +21,15 @@ pub mod prompts;
 
 pub mod planning;
 
+pub mod files;
+
 pub mod repo_map;
 
 pub mod probe;
 
 pub mod review;
+
+pub mod report;
 
 pub mod standing;
 

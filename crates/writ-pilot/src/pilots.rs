@@ -1,7 +1,10 @@
 //! The autopilot of an engine: its open projects, and what people ask of them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Weak};
+
+use serde::Serialize;
 
 use tokio::sync::Mutex;
 use writ_autopilot::blocker::{BlockerKind, BlockerResolver};
@@ -10,6 +13,8 @@ use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
 use writ_runtime::pilot_desk::PilotDesk;
+use writ_sandbox::git::refs::read_ref;
+use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_types::api::pilot::{
     PilotGoal, PilotOrder, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName,
@@ -17,8 +22,11 @@ use writ_types::api::pilot::{
 };
 use writ_types::error::ToReport as _;
 
+use crate::config::CONFIG_FILE;
 use crate::drive::{self, commit_move};
-use crate::error::PilotError;
+use crate::error::{PilotError, PilotGitError};
+use crate::files::ProjectFiles;
+use crate::probe::{TriedGate, propose_gates, save_config, write_config};
 use crate::project::{OpenProject, name_project};
 use crate::standing::StoredUnit;
 use crate::unit_files::UnitFile;
@@ -148,6 +156,39 @@ async fn start_loop(project: &Arc<OpenProject>) -> Result<(), PilotError> {
         project.tasks.spawn(drive::run_loop(Arc::clone(project), stop));
     }
     Ok(())
+}
+
+/// The settings of a project, as they were written or found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BegunProject {
+    /// The file.
+    pub file: String,
+    /// True if it was written now.
+    pub created: bool,
+    /// The gates that were found, each with its command.
+    pub gates: Vec<String>,
+}
+
+/// Finds the test, lint and build commands of a project, and writes its settings if it has none. Nothing is run.
+///
+/// # Errors
+///
+/// If the folder is no repository with a commit, or the file cannot be written.
+pub async fn begin_project(folder: &Path) -> Result<BegunProject, PilotError> {
+    let git = GitProject::open_project(folder).await.map_err(PilotGitError::from)?;
+    let branch = git.current_branch().await.map_err(PilotGitError::from)?;
+    let no_commit = |branch: &str| PilotGitError::from(GitFault::NoCommit { branch: branch.to_owned() });
+    let name = branch.as_ref().map(ToString::to_string).unwrap_or_else(|| "HEAD".to_owned());
+    let branch = branch.ok_or_else(|| no_commit(&name))?;
+    let tip = read_ref(&git, &branch.to_ref()).await.map_err(PilotGitError::from)?;
+    let files = ProjectFiles::read_commit(&git, &tip.ok_or_else(|| no_commit(&name))?).await;
+    let gates = propose_gates(&files.map_err(PilotGitError::from)?);
+    let shown = gates.iter().map(|gate| format!("{}: {}", gate.name, gate.run.join(" "))).collect();
+    let tried: Vec<TriedGate> = gates.into_iter().map(|gate| TriedGate { gate, problem: None }).collect();
+    let path = git.top_dir().join(CONFIG_FILE);
+    let failed = |error: std::io::Error| PilotError::File { path: path.clone(), why: error.to_string() };
+    let created = save_config(git.top_dir(), &write_config(Some(&name), &tried)).map_err(failed)?;
+    Ok(BegunProject { file: path.to_string_lossy().into_owned(), created, gates: shown })
 }
 
 fn read_id(text: &str) -> Result<UnitId, PilotError> {

@@ -31,3 +31,7 @@ mod reverts;
 #[cfg(test)]
 #[path = "suite/recovery.rs"]
 mod recovery;
+
+#[cfg(test)]
+#[path = "suite/maps.rs"]
+mod maps;

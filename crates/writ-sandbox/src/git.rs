@@ -22,6 +22,8 @@ pub mod refs;
 
 pub mod commits;
 
+pub mod files;
+
 pub mod places;
 
 mod indexes;

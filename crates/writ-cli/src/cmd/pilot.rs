@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
-use writ_pilot::probe;
+use writ_pilot::pilots::begin_project as begin;
 use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
@@ -81,11 +81,10 @@ fn project_of(context: &Context, place: &PilotPlace) -> Result<PilotProject, Fai
 
 fn begin_project(context: &Context, place: &PilotPlace) -> Result<(), Failure> {
     let PilotProject { project } = project_of(context, place)?;
-    let begun = probe::begin_project(Path::new(&project))
-        .map_err(|error| Failure::Report(Box::new(error.report())))?;
-    let shown = json!({ "file": begun.file, "created": begun.created, "gates": begun.gates });
-    context.out.print_either(&shown, |_| {
-        let head = if begun.created { "wrote" } else { "is there already" };
+    let begun =
+        block_on(begin(Path::new(&project))).map_err(|error| Failure::Report(Box::new(error.report())))?;
+    context.out.print_either(&begun, |begun| {
+        let head = if begun.created { "written" } else { "is there already, and stays as it is" };
         let mut lines = vec![format!("{} {head}", escape_line(&begun.file))];
         lines.extend(begun.gates.iter().map(|gate| format!("  gate {}", escape_line(gate))));
         lines.push("look at it, then: `writ pilot plan \"GOAL\"`".to_owned());

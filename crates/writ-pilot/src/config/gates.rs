@@ -36,6 +36,11 @@ pub(super) const FORMATS: [(&str, ReportFormat); 8] = [
     ("tap", ReportFormat::Tap),
 ];
 
+/// Returns the name of a format in the file.
+pub fn report_name(format: ReportFormat) -> &'static str {
+    FORMATS.iter().find(|(_, other)| *other == format).map_or("tap", |(name, _)| *name)
+}
+
 /// The command of a gate. It runs in the verification sandbox, never on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GateCommand {

@@ -25,8 +25,10 @@ use writ_types::unit::{MicroUsd, Tokens};
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
 use crate::error::{PilotError, PilotGitError};
 use crate::project::OpenProject;
-use crate::prompts::{ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt, UnitPrompt, describe_issue};
-use crate::review::{ReviewFinding, join_reviews, read_review, split_diff};
+use crate::prompts::{
+    PromptFinding, ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt, UnitPrompt, describe_issue,
+};
+use crate::review::{REVIEW_CHUNK_LINES, ReviewError, ReviewFinding, join_findings, read_review, split_diff};
 use crate::standing::StoredUnit;
 use crate::unit_files::UnitFile;
 use crate::workspace::{CommitResult, UnitWorkspace};
@@ -86,7 +88,7 @@ enum PromptKind<'a> {
     /// That of a phase of work.
     Work,
     /// That of one pass of a review.
-    Review(ReviewPrompt<'a>),
+    Review(ReviewPrompt<'a>, &'a [PromptFinding]),
     /// That of a decision.
     Reassess,
 }
@@ -124,7 +126,9 @@ fn prompt_of(
     };
     let text = match kind {
         PromptKind::Work => project.prompts.render_work(&input),
-        PromptKind::Review(review) => project.prompts.render_review(&input, &review),
+        PromptKind::Review(review, findings) => {
+            project.prompts.render_review(&UnitPrompt { findings, ..input }, &review)
+        }
         PromptKind::Reassess => {
             let left = flow.max_reassess.saturating_sub(unit.stand.counters.replans);
             let reassess =
@@ -336,7 +340,41 @@ async fn take_code(
     Ok(ended_well(&ended, (has_progress, missing.is_none()), missing))
 }
 
-/// Reviews what a unit's branch changes, part by part.
+/// A review while its passes are run.
+struct ReviewRun<'a> {
+    project: &'a Arc<OpenProject>,
+    work: &'a WorkClaim,
+    flow: PhaseFlow,
+    folder: PathBuf,
+    used: (Tokens, Tokens, MicroUsd),
+}
+
+impl ReviewRun<'_> {
+    /// Runs one pass. The inner error is the end of the attempt.
+    async fn run_pass(
+        &mut self,
+        (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
+        stop: &CancellationToken,
+    ) -> Result<Result<String, PhaseResult>, PilotError> {
+        let prompt = prompt_of(self.project, self.work, &self.flow, PromptKind::Review(review, findings))?;
+        let ended = run_agent(self.project, self.work, (self.folder.clone(), prompt, true), stop).await?;
+        self.used = (
+            self.used.0.saturating_add(ended.used.0),
+            self.used.1.saturating_add(ended.used.1),
+            self.used.2.saturating_add(ended.used.2),
+        );
+        if ended.end == RunEnd::Success {
+            return Ok(Ok(ended.said));
+        }
+        Ok(Err(PhaseResult { used: self.used, ..ended_badly(ended) }))
+    }
+
+    fn unreadable(&self, error: &ReviewError) -> PhaseResult {
+        PhaseResult { used: self.used, ..fault("pilot.review_answer", error.next_question()) }
+    }
+}
+
+/// Reviews what a unit's branch changes: a small change at once; a larger one as a whole, part by part, and joined.
 ///
 /// # Errors
 ///
@@ -350,30 +388,53 @@ pub(super) async fn review(
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
     let diff = diff_text(project.git.project(), base, tip).await.map_err(PilotGitError::from)?;
-    let (mut answers, mut used) = (Vec::new(), (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO));
+    let chunks = match split_diff(&diff) {
+        Ok(chunks) => chunks,
+        Err(error) => return Ok(fault("pilot.review_size", error.to_string())),
+    };
     let flow = project.flow_of(&work.unit).await?;
-    let chunks = split_diff(&diff);
+    let used = (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO);
+    let mut run = ReviewRun { project, work, flow, folder: workspace.folder, used };
     let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-    for (part, chunk) in (1..).zip(&chunks) {
-        let review =
-            ReviewPrompt { pass: ReviewPass::Chunk, files: &[], text: chunk, summary: None, part, parts };
-        let prompt = prompt_of(project, work, &flow, PromptKind::Review(review))?;
-        let ended = run_agent(project, work, (workspace.folder.clone(), prompt, true), stop).await?;
-        used = (
-            used.0.saturating_add(ended.used.0),
-            used.1.saturating_add(ended.used.1),
-            used.2.saturating_add(ended.used.2),
-        );
-        if ended.end != RunEnd::Success {
-            return Ok(PhaseResult { used, ..ended_badly(ended) });
-        }
-        match read_review(&ended.said) {
-            Ok(answer) => answers.push(answer),
-            Err(error) => return Ok(PhaseResult { used, ..fault("pilot.review", error.to_string()) }),
+    let files: Vec<String> = chunks.iter().flat_map(|chunk| chunk.files.clone()).collect();
+    let head: String = diff.lines().take(REVIEW_CHUNK_LINES).collect::<Vec<_>>().join("\n");
+    let prompt = |pass, text| ReviewPrompt { pass, files: &files, text, summary: None, part: 1, parts };
+    let mut summary = None;
+    if chunks.len() > 1 {
+        match run.run_pass((prompt(ReviewPass::Overview, &head), &[]), stop).await? {
+            Ok(said) => summary = Some(said),
+            Err(ended) => return Ok(ended),
         }
     }
-    let (verdict, findings) = join_reviews(answers);
-    let words = list_findings(&findings);
+    let mut answers = Vec::new();
+    for (part, chunk) in (1..).zip(&chunks) {
+        let pass =
+            ReviewPrompt { part, summary: summary.as_deref(), ..prompt(ReviewPass::Chunk, &chunk.text) };
+        let said = match run.run_pass((pass, &[]), stop).await? {
+            Ok(said) => said,
+            Err(ended) => return Ok(ended),
+        };
+        match read_review(&said) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => return Ok(run.unreadable(&error)),
+        }
+    }
+    let findings = join_findings(&answers);
+    let mut verdict = answers.iter().map(|answer| answer.verdict).max().unwrap_or(ReviewVerdict::Pass);
+    let mut shown = findings;
+    if chunks.len() > 1 {
+        let found: Vec<PromptFinding> = shown.iter().map(PromptFinding::from).collect();
+        let pass = ReviewPrompt { summary: summary.as_deref(), ..prompt(ReviewPass::Synthesis, "") };
+        let said = match run.run_pass((pass, &found), stop).await? {
+            Ok(said) => said,
+            Err(ended) => return Ok(ended),
+        };
+        match read_review(&said) {
+            Ok(answer) => (verdict, shown) = (answer.verdict, answer.findings),
+            Err(error) => return Ok(run.unreadable(&error)),
+        }
+    }
+    let words = list_findings(&shown);
     project.files.write_file(work.unit.id, UnitFile::Review, &words)?;
     let is_passed = verdict == ReviewVerdict::Pass;
     Ok(PhaseResult {
@@ -382,13 +443,14 @@ pub(super) async fn review(
         code: String::new(),
         reason: if is_passed { String::new() } else { words.lines().next().unwrap_or_default().to_owned() },
         last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
-        used,
+        used: run.used,
     })
 }
 
 fn list_findings(findings: &[ReviewFinding]) -> String {
-    let line =
-        |one: &ReviewFinding| format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity, one.text);
+    let line = |one: &ReviewFinding| {
+        format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity.name(), one.text)
+    };
     findings.iter().map(line).collect()
 }
 
@@ -409,7 +471,7 @@ pub(super) async fn reassess(
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
     }
-    let json = crate::review::json_object(&ended.said).unwrap_or(ended.said.as_str());
+    let json = json_object(&ended.said);
     let decision = match parse_answer(json) {
         Ok(decision) => decision,
         Err(error) => return Ok(unusable(&ended, "pilot.reassess", error.to_string())),
@@ -433,6 +495,12 @@ pub(super) async fn reassess(
         last_error: None,
         used: ended.used,
     })
+}
+
+/// Returns the object of an answer with words around it.
+fn json_object(text: &str) -> &str {
+    let (from, to) = (text.find('{'), text.rfind('}'));
+    from.zip(to).and_then(|(from, to)| text.get(from..=to)).unwrap_or(text)
 }
 
 #[cfg(test)]

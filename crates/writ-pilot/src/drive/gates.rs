@@ -18,7 +18,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::CheckEnd;
 
 use super::{PhaseResult, WorkClaim, plan_of};
-use crate::config::{GateCommand, GateMoment, PilotGate};
+use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
 use crate::error::{PilotError, PilotGitError};
 use crate::project::OpenProject;
 use crate::workspace::UnitWorkspace;
@@ -51,7 +51,7 @@ pub(super) async fn run_gates(
         UnitType::Milestone => GateMoment::Milestone,
     };
     let mut judged = judge_diff(project, &workspace).await?;
-    for gate in project.config.gates_at(moment) {
+    for gate in gates_for(&project.config, moment) {
         let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
         judged.push((gate.name.clone(), judgement));
         if stop.is_cancelled() {
@@ -85,6 +85,17 @@ pub(super) async fn run_gates(
         last_error: (!failed.is_empty()).then(|| words.join("\n\n")),
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
     })
+}
+
+/// Returns the gates of a moment; where a task or a merge has none, those of slices: nothing is taken over unchecked.
+pub(super) fn gates_for(config: &PilotConfig, moment: GateMoment) -> Vec<&PilotGate> {
+    let own: Vec<&PilotGate> = config.gates_at(moment).collect();
+    match moment {
+        GateMoment::Task | GateMoment::Merge if own.is_empty() => {
+            config.gates_at(GateMoment::Slice).collect()
+        }
+        GateMoment::Task | GateMoment::Slice | GateMoment::Milestone | GateMoment::Merge => own,
+    }
 }
 
 /// Runs one gate in a folder.

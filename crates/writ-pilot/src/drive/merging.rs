@@ -11,7 +11,7 @@ use writ_autopilot::unit_id::UnitId;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::gates::run_gate;
+use super::gates::{gates_for, run_gate};
 use super::{PhaseResult, WorkClaim, ended_units};
 use crate::config::GateMoment;
 use crate::error::PilotError;
@@ -30,8 +30,8 @@ struct MergeGates<'a> {
 
 impl TreeCheck for MergeGates<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        let mut gates = self.project.config.gates_at(GateMoment::Merge).peekable();
-        if gates.peek().is_none() {
+        let gates = gates_for(&self.project.config, GateMoment::Merge);
+        if gates.is_empty() {
             return TreeVerdict::NotRun("no gate is configured for merges".to_owned());
         }
         for gate in gates {

@@ -1,0 +1,237 @@
+//! The report of a project: one HTML file from plain data, to look at and to share. No script, nothing from elsewhere.
+
+use std::fmt::Write as _;
+
+use writ_types::unit::{MicroUsd, Timestamp};
+use writ_types::visible::escape_line;
+
+/// The most rows of one table.
+pub const MAX_ROWS: usize = 5_000;
+/// The longest text of one cell, in characters.
+const MAX_CELL_CHARS: usize = 500;
+
+/// The look, for light and dark screens and for paper.
+const STYLE: &str = include_str!("report/style.css");
+
+/// All that a report shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PilotReport {
+    /// The project's name.
+    pub project: String,
+    /// The time of the report.
+    pub made_at: Timestamp,
+    /// The units, each before its parts.
+    pub units: Vec<ReportUnit>,
+    /// The attempts, the oldest first.
+    pub runs: Vec<ReportRun>,
+    /// The gates, the oldest first.
+    pub gates: Vec<ReportGate>,
+    /// The moves between phases, the oldest first.
+    pub moves: Vec<ReportMove>,
+}
+
+/// A unit of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportUnit {
+    /// Its id.
+    pub id: String,
+    /// The levels above it.
+    pub depth: u32,
+    /// Its title.
+    pub title: String,
+    /// Its phase.
+    pub phase: String,
+    /// Its status, such as `blocked`.
+    pub status: String,
+    /// The reason why it waits; empty if it does not.
+    pub blocker: String,
+    /// Its cost, with that of its parts.
+    pub cost: MicroUsd,
+}
+
+/// An attempt of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportRun {
+    /// Its unit.
+    pub unit: String,
+    /// Its phase.
+    pub phase: String,
+    /// Its number.
+    pub attempt: u32,
+    /// Its model.
+    pub model: String,
+    /// Its end; empty while it runs.
+    pub end: String,
+    /// Its beginning.
+    pub started_at: Timestamp,
+    /// The time that it took, in milliseconds.
+    pub millis: u64,
+    /// Its cost.
+    pub cost: MicroUsd,
+}
+
+/// A gate of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportGate {
+    /// Its unit.
+    pub unit: String,
+    /// Its name.
+    pub name: String,
+    /// Its verdict: `pass`, `fail`, `block`, `skip` or `not_run`.
+    pub verdict: String,
+    /// Tests that passed, failed, and were skipped.
+    pub counts: (u64, u64, u64),
+    /// The reason in one line.
+    pub summary: String,
+}
+
+/// A move of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportMove {
+    /// Its time.
+    pub at: Timestamp,
+    /// Its unit.
+    pub unit: String,
+    /// The phase before.
+    pub from: String,
+    /// The phase after.
+    pub to: String,
+    /// Its cause.
+    pub cause: String,
+}
+
+/// Writes the report as HTML.
+pub fn write_html(report: &PilotReport) -> String {
+    let project = escape_html(&report.project);
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{project}: autopilot</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{project}</h1>\n"
+    );
+    write_summary(&mut html, report);
+    write_table(&mut html, "Work", &["unit", "title", "phase", "status", "cost"], &report.units, |unit| {
+        // Deeper levels are drawn alike.
+        let indent = "&emsp;".repeat(usize::try_from(unit.depth.min(3)).unwrap_or(0));
+        let status = if unit.blocker.is_empty() {
+            unit.status.clone()
+        } else {
+            format!("{}: {}", unit.status, unit.blocker)
+        };
+        vec![
+            format!("{indent}{}", escape_html(&unit.id)),
+            escape_html(&unit.title),
+            escape_html(&unit.phase),
+            mark_cell(&unit.status, &status),
+            unit.cost.to_string(),
+        ]
+    });
+    write_table(
+        &mut html,
+        "Gates",
+        &["unit", "gate", "verdict", "tests", "summary"],
+        &report.gates,
+        |gate| {
+            let (passed, failed, skipped) = gate.counts;
+            vec![
+                escape_html(&gate.unit),
+                escape_html(&gate.name),
+                mark_cell(&gate.verdict, &gate.verdict),
+                format!("{passed} passed, {failed} failed, {skipped} skipped"),
+                escape_html(&gate.summary),
+            ]
+        },
+    );
+    let heads = ["unit", "phase", "attempt", "model", "end", "began", "seconds", "cost"];
+    write_table(&mut html, "Attempts", &heads, &report.runs, |run| {
+        vec![
+            escape_html(&run.unit),
+            escape_html(&run.phase),
+            run.attempt.to_string(),
+            escape_html(&run.model),
+            mark_cell(&run.end, if run.end.is_empty() { "running" } else { &run.end }),
+            run.started_at.to_string(),
+            format!("{}.{}", run.millis / 1_000, run.millis % 1_000 / 100),
+            run.cost.to_string(),
+        ]
+    });
+    write_table(&mut html, "Phases", &["time", "unit", "from", "to", "cause"], &report.moves, |change| {
+        let texts = [&change.unit, &change.from, &change.to, &change.cause].map(|text| escape_html(text));
+        std::iter::once(change.at.to_string()).chain(texts).collect()
+    });
+    html.push_str("</body>\n</html>\n");
+    html
+}
+
+fn write_summary(html: &mut String, report: &PilotReport) {
+    let cost = report.runs.iter().fold(MicroUsd::ZERO, |sum, run| sum.saturating_add(run.cost));
+    let done = report.units.iter().filter(|unit| unit.phase == "complete").count();
+    let blocked = report.units.iter().filter(|unit| !unit.blocker.is_empty()).count();
+    let passed = report.gates.iter().filter(|gate| gate.verdict == "pass").count();
+    let _ = writeln!(
+        html,
+        "<p>{done} of {} units complete, {blocked} blocked; {passed} of {} gates passed; {} attempts, {cost}. Made {}.</p>",
+        report.units.len(),
+        report.gates.len(),
+        report.runs.len(),
+        report.made_at
+    );
+}
+
+/// Writes a table; its cells are HTML already.
+fn write_table<T>(
+    html: &mut String,
+    title: &str,
+    heads: &[&str],
+    rows: &[T],
+    cells: impl Fn(&T) -> Vec<String>,
+) {
+    let heads: String = heads.iter().map(|head| format!("<th>{head}</th>")).collect();
+    let _ = write!(html, "<h2>{title}</h2>\n<div><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n");
+    for row in rows.iter().take(MAX_ROWS) {
+        let cells: String = cells(row).iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        let _ = writeln!(html, "<tr>{cells}</tr>");
+    }
+    html.push_str("</tbody>\n</table></div>\n");
+    let left_out = rows.len().saturating_sub(MAX_ROWS);
+    if rows.is_empty() {
+        html.push_str("<p>None.</p>\n");
+    } else if left_out > 0 {
+        let _ = writeln!(html, "<p>{left_out} more rows are left out.</p>");
+    }
+}
+
+/// Writes a word with the colour of its meaning; the word itself says it, too.
+fn mark_cell(word: &str, text: &str) -> String {
+    let class = match word {
+        "pass" | "success" | "succeeded" | "complete" => "good",
+        "fail" | "block" | "failure" | "failed" | "abandoned" | "stalled" | "unit_timeout"
+        | "turn_timeout" => "bad",
+        "" | "skip" | "pending" | "running" | "canceled" => "quiet",
+        _ => "open",
+    };
+    format!("<span class=\"{class}\">{}</span>", escape_html(text))
+}
+
+/// Escapes text for HTML, in content and in attributes; what acts unseen is made visible.
+fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let visible: String = text.chars().take(MAX_CELL_CHARS).collect();
+    for c in escape_line(&visible).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(c),
+        }
+    }
+    if text.chars().nth(MAX_CELL_CHARS).is_some() {
+        escaped.push('…');
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;
