@@ -476,6 +476,42 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
     engine.end();
 }
 
+/// Attempts that run beside one another share what is left of the plan, though each alone could use all of it.
+#[test]
+fn needs_userns_attempts_beside_one_another_share_the_budget_of_their_plan() {
+    let engine = TestEngine::priced(
+        |_| {},
+        |_| |_: &ParsedRequest| Reply::call("file_read", json!({ "path": PYTHON.file })),
+    );
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
+        let mut items = Vec::new();
+        for _ in 0..3 {
+            items.push(hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins"));
+        }
+        let mut most = 0;
+        for item in &items {
+            let outcome = until_ended(&hands, *item).await;
+            assert_ne!(outcome.state, WorkState::Done, "{outcome:?}");
+            most = most.max(outcome.cost.get());
+        }
+        until_plan(&hands, plan, WorkState::OverBudget).await;
+        let all = hands.plan_state(plan).await.expect("reads").expect("is there").cost.get();
+        let calls = u64::try_from(engine.facts("model_called").len()).expect("few");
+        assert!(most < all, "one alone has not used it up: {most} of {all}");
+        // Calls that are decided at the same moment exceed it by one each at most.
+        assert!(all <= 200_000 + 2 * (all / calls), "{all} in {calls} calls");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        assert_eq!(
+            listed["items"].as_array().map(Vec::len),
+            Some(1),
+            "the plan, without attempts that are over"
+        );
+    });
+    engine.end();
+}
+
 /// An attempt that a restart cuts off is taken up again, once, and ends like any other.
 #[test]
 fn needs_userns_a_restart_takes_an_attempt_up_again() {
@@ -543,10 +579,23 @@ fn needs_userns_an_attempt_waits_for_an_answer_and_goes_on() {
         };
         let ask = tokio::time::timeout(PATIENCE, asked).await.expect("a card");
         assert!(matches!(hands.look_at_attempt(item).await, Ok(AttemptLook::Running { .. })));
-        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        engine.engine.answer(OWNER, ask.clone(), approve()).await.expect("counts");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.said.as_str()), (WorkState::Done, "done after the answer"));
         assert!(place.tree.join("asked.txt").exists(), "what was approved was done");
+        // The question of an attempt that was ended ends with it.
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let session = crate::work::show(&engine, &item.to_string()).await.summary.session;
+        let open = async || hands.store().waiting_asks(session, 10).await.expect("reads");
+        let asked = async {
+            while open().await.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("a card");
+        hands.end_attempt(item, "enough").await.expect("ends");
+        assert_eq!(open().await.len(), 0, "no card is left");
+        assert_eq!(until_ended(&hands, item).await.state, WorkState::Cancelled);
     });
     engine.end();
 }
