@@ -21,7 +21,7 @@ use writ_types::api::work::WorkState;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, ItemId};
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::{Check, CheckEnd, OnStuck, PlanDocument, Predicate, WorkBudget, WorkKind, WorkStep};
 
 use crate::harness::{OWNER, TestEngine};
@@ -442,14 +442,25 @@ fn needs_userns_the_planner_answers_the_autopilot_and_writes_nothing() {
     engine.end();
 }
 
+/// An engine with a model that reads for ever: each call costs the same.
+fn reads_for_ever() -> TestEngine {
+    TestEngine::priced(
+        |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+        |_| {
+            let mut lines = 0_u32;
+            move |_: &ParsedRequest| {
+                lines += 1;
+                let argv = ["echo".to_owned(), lines.to_string()];
+                Reply::call("shell_exec", json!({ "argv": argv })).with_usage(2_000, 200)
+            }
+        },
+    )
+}
+
 /// What all attempts cost counts to the plan: the one that would exceed it ends, and no other begins.
 #[test]
 fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
-    // Reads for ever: each call costs.
-    let engine = TestEngine::priced(
-        |_| {},
-        |_| |_: &ParsedRequest| Reply::call("file_read", json!({ "path": PYTHON.file })),
-    );
+    let engine = reads_for_ever();
     let place = place();
     engine.runtime.block_on(async {
         let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
@@ -459,6 +470,7 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
         assert_eq!((first.state, first.exit), (WorkState::Failed, Some(Exit::Budget)), "{first:?}");
         let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
         assert_eq!((standing.state, standing.cost), (WorkState::Running, first.cost), "its own limit alone");
+        assert!(first.cost > MicroUsd::ZERO && first.cost <= MicroUsd::new(50_000), "{first:?}");
         let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.exit), (WorkState::Failed, Some(Exit::Budget)), "{outcome:?}");
@@ -479,10 +491,7 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
 /// Attempts that run beside one another share what is left of the plan, though each alone could use all of it.
 #[test]
 fn needs_userns_attempts_beside_one_another_share_the_budget_of_their_plan() {
-    let engine = TestEngine::priced(
-        |_| {},
-        |_| |_: &ParsedRequest| Reply::call("file_read", json!({ "path": PYTHON.file })),
-    );
+    let engine = reads_for_ever();
     let place = place();
     engine.runtime.block_on(async {
         let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
