@@ -169,6 +169,13 @@ fn no_attempt_begins_under_a_plan_that_was_refused() {
     let place = place();
     engine.runtime.block_on(async {
         let hands = engine.engine.pilot_hands();
+        let task = NewPilotPlan {
+            document: PlanDocument { kind: WorkKind::Task, ..self::plan(None) },
+            project: place.project.path().to_owned(),
+            origin: None,
+            branch: "main".to_owned(),
+        };
+        assert_eq!(hands.propose_plan(task).await.expect_err("another kind").code, "pilot.kind");
         let (plan, ask) = propose(&hands, &place, None).await;
         let deny = Answer { decision: Decision::Deny, reason: "no".to_owned(), ..approve() };
         engine.engine.answer(OWNER, ask, deny).await.expect("counts");
@@ -484,6 +491,17 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
         assert_eq!(spent, Some(json!(standing.cost)), "the list says the same");
         let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("used up");
         assert_eq!((refused.code.as_str(), refused.exit), ("pilot.budget", Exit::Budget));
+        // Another approval is for as much again, and shows the same branch.
+        let again = engine.call("work.retry", json!({ "item": plan })).await.expect("asked again");
+        let ask = again["ask"].as_str().expect("asked").parse().expect("an ask");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!((standing.state, standing.branch.as_deref()), (WorkState::Running, Some("main")));
+        assert_eq!((standing.cost, standing.cost_left), (MicroUsd::ZERO, Some(MicroUsd::new(200_000))));
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!(outcome.exit, Some(Exit::Budget), "{outcome:?}");
+        assert!(outcome.cost > MicroUsd::new(100_000), "{outcome:?}");
     });
     engine.end();
 }
