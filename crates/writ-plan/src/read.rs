@@ -165,13 +165,16 @@ fn count_plans(lines: &[(usize, &str)], range: std::ops::Range<usize>) -> usize 
         .count()
 }
 
+/// The kinds that a document can have: plans of the autopilot are made of its units.
+const DOCUMENT_KINDS: [WorkKind; 3] = [WorkKind::Task, WorkKind::Project, WorkKind::Goal];
+
 fn read_front(front: &YamlNode) -> Result<PlanDocument, PlanError> {
     let fields = PlanFields::open(front, "", PLAN_KEYS)?;
-    let kind = fields.choice("type", &WorkKind::ALL, WorkKind::name)?;
-    let kind = kind.ok_or_else(|| PlanError::new("", PlanProblem::Missing("type")))?;
-    if kind == WorkKind::Pilot {
+    if fields.text("type")?.as_deref() == Some(WorkKind::Pilot.name()) {
         return Err(PlanError::new("type", PlanProblem::Pilot));
     }
+    let kind = fields.choice("type", &DOCUMENT_KINDS, WorkKind::name)?;
+    let kind = kind.ok_or_else(|| PlanError::new("", PlanProblem::Missing("type")))?;
     let every: Option<u32> = fields.number("every_minutes")?;
     let on_failure = fields.choice("on_failure", &OnFailure::ALL, OnFailure::name)?;
     let cycle = match (kind, every) {

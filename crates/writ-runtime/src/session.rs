@@ -430,10 +430,12 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use ed25519_dalek::SigningKey;
     use writ_policy::keys::{BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
     use writ_policy::rules::RuleSource;
-    use writ_types::id::InstallationId;
+    use writ_types::id::{InstallationId, KeyId};
     use writ_types::unit::Timestamp;
 
     use super::*;

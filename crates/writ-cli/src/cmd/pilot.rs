@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
 use writ_pilot::pilots::begin_project as begin;
@@ -81,8 +80,10 @@ fn project_of(context: &Context, place: &PilotPlace) -> Result<PilotProject, Fai
 
 fn begin_project(context: &Context, place: &PilotPlace) -> Result<(), Failure> {
     let PilotProject { project } = project_of(context, place)?;
-    let begun =
-        block_on(begin(Path::new(&project))).map_err(|error| Failure::Report(Box::new(error.report())))?;
+    let begun = block_on(async {
+        let begun = begin(Path::new(&project)).await;
+        begun.map_err(|error| Failure::Report(Box::new(error.report())))
+    })?;
     context.out.print_either(&begun, |begun| {
         let head = if begun.created { "written" } else { "is there already, and stays as it is" };
         let mut lines = vec![format!("{} {head}", escape_line(&begun.file))];

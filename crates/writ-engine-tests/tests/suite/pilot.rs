@@ -21,7 +21,7 @@ use writ_types::api::work::WorkState;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, ItemId};
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::{Check, CheckEnd, OnStuck, PlanDocument, Predicate, WorkBudget, WorkKind, WorkStep};
 
 use crate::harness::{OWNER, TestEngine};
@@ -169,6 +169,13 @@ fn no_attempt_begins_under_a_plan_that_was_refused() {
     let place = place();
     engine.runtime.block_on(async {
         let hands = engine.engine.pilot_hands();
+        let task = NewPilotPlan {
+            document: PlanDocument { kind: WorkKind::Task, ..self::plan(None) },
+            project: place.project.path().to_owned(),
+            origin: None,
+            branch: "main".to_owned(),
+        };
+        assert_eq!(hands.propose_plan(task).await.expect_err("another kind").code, "pilot.kind");
         let (plan, ask) = propose(&hands, &place, None).await;
         let deny = Answer { decision: Decision::Deny, reason: "no".to_owned(), ..approve() };
         engine.engine.answer(OWNER, ask, deny).await.expect("counts");
@@ -442,14 +449,25 @@ fn needs_userns_the_planner_answers_the_autopilot_and_writes_nothing() {
     engine.end();
 }
 
+/// An engine with a model that reads for ever: each call costs the same.
+fn reads_for_ever() -> TestEngine {
+    TestEngine::priced(
+        |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+        |_| {
+            let mut lines = 0_u32;
+            move |_: &ParsedRequest| {
+                lines += 1;
+                let argv = ["echo".to_owned(), lines.to_string()];
+                Reply::call("shell_exec", json!({ "argv": argv })).with_usage(2_000, 200)
+            }
+        },
+    )
+}
+
 /// What all attempts cost counts to the plan: the one that would exceed it ends, and no other begins.
 #[test]
 fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
-    // Reads for ever: each call costs.
-    let engine = TestEngine::priced(
-        |_| {},
-        |_| |_: &ParsedRequest| Reply::call("file_read", json!({ "path": PYTHON.file })),
-    );
+    let engine = reads_for_ever();
     let place = place();
     engine.runtime.block_on(async {
         let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
@@ -459,6 +477,7 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
         assert_eq!((first.state, first.exit), (WorkState::Failed, Some(Exit::Budget)), "{first:?}");
         let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
         assert_eq!((standing.state, standing.cost), (WorkState::Running, first.cost), "its own limit alone");
+        assert!(first.cost > MicroUsd::ZERO && first.cost <= MicroUsd::new(50_000), "{first:?}");
         let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.exit), (WorkState::Failed, Some(Exit::Budget)), "{outcome:?}");
@@ -472,6 +491,50 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
         assert_eq!(spent, Some(json!(standing.cost)), "the list says the same");
         let refused = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect_err("used up");
         assert_eq!((refused.code.as_str(), refused.exit), ("pilot.budget", Exit::Budget));
+        // Another approval is for as much again, and shows the same branch.
+        let again = engine.call("work.retry", json!({ "item": plan })).await.expect("asked again");
+        let ask = again["ask"].as_str().expect("asked").parse().expect("an ask");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
+        assert_eq!((standing.state, standing.branch.as_deref()), (WorkState::Running, Some("main")));
+        assert_eq!((standing.cost, standing.cost_left), (MicroUsd::ZERO, Some(MicroUsd::new(200_000))));
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let outcome = until_ended(&hands, item).await;
+        assert_eq!(outcome.exit, Some(Exit::Budget), "{outcome:?}");
+        assert!(outcome.cost > MicroUsd::new(100_000), "{outcome:?}");
+    });
+    engine.end();
+}
+
+/// Attempts that run beside one another share what is left of the plan, though each alone could use all of it.
+#[test]
+fn needs_userns_attempts_beside_one_another_share_the_budget_of_their_plan() {
+    let engine = reads_for_ever();
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
+        let mut items = Vec::new();
+        for _ in 0..3 {
+            items.push(hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins"));
+        }
+        let mut most = 0;
+        for item in &items {
+            let outcome = until_ended(&hands, *item).await;
+            assert_ne!(outcome.state, WorkState::Done, "{outcome:?}");
+            most = most.max(outcome.cost.get());
+        }
+        until_plan(&hands, plan, WorkState::OverBudget).await;
+        let all = hands.plan_state(plan).await.expect("reads").expect("is there").cost.get();
+        let calls = u64::try_from(engine.facts("model_called").len()).expect("few");
+        assert!(most < all, "one alone has not used it up: {most} of {all}");
+        // Calls that are decided at the same moment exceed it by one each at most.
+        assert!(all <= 200_000 + 2 * (all / calls), "{all} in {calls} calls");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        assert_eq!(
+            listed["items"].as_array().map(Vec::len),
+            Some(1),
+            "the plan, without attempts that are over"
+        );
     });
     engine.end();
 }
@@ -543,10 +606,23 @@ fn needs_userns_an_attempt_waits_for_an_answer_and_goes_on() {
         };
         let ask = tokio::time::timeout(PATIENCE, asked).await.expect("a card");
         assert!(matches!(hands.look_at_attempt(item).await, Ok(AttemptLook::Running { .. })));
-        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        engine.engine.answer(OWNER, ask.clone(), approve()).await.expect("counts");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.said.as_str()), (WorkState::Done, "done after the answer"));
         assert!(place.tree.join("asked.txt").exists(), "what was approved was done");
+        // The question of an attempt that was ended ends with it.
+        let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
+        let session = crate::work::show(&engine, &item.to_string()).await.summary.session;
+        let open = async || hands.store().waiting_asks(session, 10).await.expect("reads");
+        let asked = async {
+            while open().await.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("a card");
+        hands.end_attempt(item, "enough").await.expect("ends");
+        assert_eq!(open().await.len(), 0, "no card is left");
+        assert_eq!(until_ended(&hands, item).await.state, WorkState::Cancelled);
     });
     engine.end();
 }

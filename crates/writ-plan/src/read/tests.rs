@@ -45,6 +45,7 @@ fn the_sample_plan_is_read_as_a_work_item() {
         ("type: task\n", "", "'type' is missing"),
         ("title: Retry failed downloads\n", "", "'title' is missing"),
         ("type: task", "type: epic", "type: 'epic'"),
+        ("type: task", "type: pilot", "type: a plan of the autopilot is not written as a document"),
         ("on_stuck: consult_planner", "on_stuck: panic", "on_stuck: 'panic'"),
         ("max_tokens: 200000", "max_tokens: -1", "budget.max_tokens"),
         ("max_cost_usd: 2.00", "max_cost_usd: two", "budget.max_cost_usd"),

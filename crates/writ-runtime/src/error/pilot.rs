@@ -9,6 +9,9 @@ pub enum PilotError {
     /// The item is no plan of the autopilot.
     #[error("work item {0} is no plan of the autopilot")]
     NoPlan(ItemId),
+    /// The plan to be proposed is of another kind.
+    #[error("a plan of kind '{0}' is none of the autopilot")]
+    Kind(&'static str),
     /// The item is no attempt of the autopilot.
     #[error("work item {0} is no attempt of the autopilot")]
     NoAttempt(ItemId),
@@ -50,6 +53,7 @@ impl ToReport for PilotError {
                 "pilot.item",
                 "`writ pilot plan GOAL` makes a plan; `writ work list` names them",
             ),
+            Self::Kind(_) => (Exit::Usage, "pilot.kind", "`writ work propose` takes plans of other kinds"),
             Self::NotInForce(_) => {
                 (Exit::Waiting, "pilot.not_in_force", "`writ work retry ITEM` asks for its approval again")
             }

@@ -113,11 +113,11 @@ async fn check_start(services: &Services, above: &ItemCourse, new: &NewAttempt) 
     }
     let item = &above.item;
     if item.state != WorkState::Running {
-        let state = item.state.name();
-        return Err(match item.state {
-            WorkState::OverBudget => PilotError::Budget(item.id).into(),
-            _ => PilotError::NotInForce(format!("it is {state} ({})", item.reason)).into(),
-        });
+        if item.state == WorkState::OverBudget {
+            return Err(PilotError::Budget(item.id).into());
+        }
+        let why = format!("it is {} ({})", item.state.name(), item.reason);
+        return Err(PilotError::NotInForce(why).into());
     }
     if let Some(why) = out_of_order(services, above).await? {
         return Err(PilotError::NotInForce(why).into());

@@ -181,13 +181,9 @@ fn argv_of(gate: &GateProgram) -> Result<Vec<String>, EngineError> {
 
 /// The end of the program itself, where another one has set its variables.
 fn end_of(end: CheckEnd, stderr: &str, has_variables: bool) -> CheckEnd {
-    match end {
-        CheckEnd::Exited { code: 127 } if has_variables && stderr.starts_with(&format!("{ENV}: ")) => {
-            CheckEnd::NotRun { reason: "there is no such program in the sandbox".to_owned() }
-        }
-        CheckEnd::Exited { code: 127 } if has_variables && stderr.starts_with("env: ") => {
-            CheckEnd::NotRun { reason: "there is no such program in the sandbox".to_owned() }
-        }
-        end => end,
+    let is_of_env = stderr.starts_with("env: ") || stderr.starts_with(&format!("{ENV}: "));
+    if has_variables && is_of_env && end == (CheckEnd::Exited { code: 127 }) {
+        return CheckEnd::NotRun { reason: "there is no such program in the sandbox".to_owned() };
     }
+    end
 }

@@ -41,8 +41,7 @@ pub(super) async fn propose(
     let NewPilotPlan { document, project, origin, branch } = new;
     check_plan(&document).map_err(|error| WorkError::Document(Box::new(error.report())))?;
     if document.kind != WorkKind::Pilot {
-        let why = format!("'{}' is no kind of a plan of the autopilot", document.kind.name());
-        return Err(EngineError::Work(WorkError::Unreadable(why)));
+        return Err(PilotError::Kind(document.kind.name()).into());
     }
     let project = project
         .to_str()

@@ -124,12 +124,14 @@ async fn find_answer(
         }
     }
     let frames = store.frames_after(session.id, 0, MAX_FRAMES).await?;
-    Ok(frames.into_iter().find_map(|numbered| match numbered.frame {
-        ServerFrame::Message { text, exit, last: true, .. } if exit == Exit::Done => Some(Ok(text)),
-        ServerFrame::Message { text, exit, last: true, .. } => {
-            Some(Err(format!("its turn has ended with exit {}: {text}", exit.code())))
-        }
-        _ => None,
+    Ok(frames.into_iter().find_map(|numbered| {
+        let ServerFrame::Message { text, exit, last: true, .. } = numbered.frame else { return None };
+        let is_done = exit == Exit::Done;
+        Some(if is_done {
+            Ok(text)
+        } else {
+            Err(format!("its turn has ended with exit {}: {text}", exit.code()))
+        })
     }))
 }
 

@@ -119,7 +119,7 @@ async fn change(
         ops.extend(end_consent(services, course).await?);
     }
     if ends(state) && state != WorkState::Done {
-        ops.extend(pilot::revoke_key(services, course));
+        ops.extend(pilot::end_rest(services, course).await?);
     }
     ops.push(news(services, item, &course.rows, (state, "", &text)));
     Ok((state, ops))

@@ -24,7 +24,7 @@ reads! {
         fn work_item_of(session: SessionId) -> Option<WorkItem> =
             brief |db| work::item_of_session(&db.conn, session);
 
-        /// Returns the newest items, as lists show them.
+        /// Returns the newest items, as lists show them; attempts of the autopilot that are over are left out.
         fn work_lines(limit: usize) -> Vec<WorkLine> = |db| work::lines(&db.conn, limit);
 
         /// Returns the items that are not over, oldest first.

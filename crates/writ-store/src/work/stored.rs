@@ -104,7 +104,7 @@ const BASES: [&str; 2] = ["$.budget_base", "$.budget_cost_base"];
 const USED_BY: &str = "usage.kind = CASE work_item.kind WHEN 'pilot' THEN 'item' ELSE 'session' END
                 AND usage.key = CASE work_item.kind WHEN 'pilot' THEN work_item.id ELSE work_item.session END";
 
-/// Returns the newest items, as lists show them, with one query.
+/// Returns the newest items, as lists show them, with one query. Attempts of the autopilot that are over stay out: a plan has many.
 pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, StoreError> {
     let sql = format!(
         "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
@@ -115,7 +115,9 @@ pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, St
                (SELECT cost FROM usage WHERE {USED_BY}) AS cost,
                (SELECT json_extract(metadata, ?3) FROM session WHERE session.id = work_item.session) AS base,
                (SELECT json_extract(metadata, ?4) FROM session WHERE session.id = work_item.session) AS cost_base
-               FROM work_item ORDER BY created_at DESC, id DESC LIMIT ?1"
+               FROM work_item WHERE is_active = 1 OR goal IS NULL
+               OR goal NOT IN (SELECT id FROM work_item WHERE kind = 'pilot')
+               ORDER BY created_at DESC, id DESC LIMIT ?1"
     );
     let values = params![codec::limit(limit), StepState::Done.name(), BASES[0], BASES[1]];
     query(conn, &sql, values, |row| {
