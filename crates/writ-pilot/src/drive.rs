@@ -285,13 +285,13 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotErr
     project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
     // The state that the machine goes on from is the one that was just written.
     let unit = StoredUnit { stand: made.stand, ..unit };
-    let (tasks, work) = (project.tasks.clone(), WorkClaim { unit, fence, run });
-    let project = Arc::clone(project);
-    tasks.spawn(async move {
-        work_on(&project, &work, &stop).await;
-        project.live().remove(&work.unit.id);
-        project.wake.notify_one();
-    });
+    let work = WorkClaim { unit, fence, run };
+    let own = Arc::clone(project);
+    project.hands.spawn(project.tasks.track_future(async move {
+        work_on(&own, &work, &stop).await;
+        own.live().remove(&work.unit.id);
+        own.wake.notify_one();
+    }));
     Ok(())
 }
 

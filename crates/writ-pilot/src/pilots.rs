@@ -153,7 +153,7 @@ impl Pilots {
 async fn start_loop(project: &Arc<OpenProject>) -> Result<(), PilotError> {
     if let Some(stop) = project.begin_loop() {
         project.set_status("running").await?;
-        project.tasks.spawn(drive::run_loop(Arc::clone(project), stop));
+        project.hands.spawn(project.tasks.track_future(drive::run_loop(Arc::clone(project), stop)));
     }
     Ok(())
 }

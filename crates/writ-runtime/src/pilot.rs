@@ -253,6 +253,14 @@ impl PilotHands {
         &self.services.journal.ids
     }
 
+    /// Runs a task of the shell; the engine is not idle, and waits for its end, until it has ended.
+    pub fn spawn<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.services.life.turns.spawn(task);
+    }
+
     /// Returns the token that fires when the engine takes no more work.
     pub fn draining(&self) -> CancellationToken {
         self.services.life.draining.clone()

@@ -109,8 +109,11 @@ struct Team {
     /// The decisions about units; any other unit is abandoned.
     replans: BTreeMap<&'static str, ()>,
     /// Called before the coder of a function writes, with its name.
-    before_code: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    before_code: Option<Box<BeforeCode>>,
 }
+
+/// What happens before a coder writes.
+type BeforeCode = dyn Fn(&str) + Send + Sync;
 
 impl Team {
     fn new(tries: Tries, reviews: Vec<&'static str>) -> Arc<Self> {
