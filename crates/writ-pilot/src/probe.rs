@@ -58,6 +58,7 @@ pub fn propose_gates(files: &ProjectFiles) -> Vec<ProposedGate> {
 fn propose_rust(files: &ProjectFiles) -> Vec<ProposedGate> {
     let Some(manifest) = files.texts.get("Cargo.toml") else { return Vec::new() };
     let is_workspace = manifest.lines().any(|line| line.trim() == "[workspace]");
+    // Without it, only the package at the top would be tested.
     let all: &[&str] = if is_workspace { &["--workspace"] } else { &[] };
     let cargo = |first: &[&'static str], last: &[&'static str]| [&["cargo"], first, all, last].concat();
     let nextest = [".config/nextest.toml", "nextest.toml"].iter().any(|path| files.has_path(path));

@@ -83,6 +83,7 @@ pub fn draw_map(files: &ProjectFiles) -> String {
 
 /// Shows a name that may be no text: bytes that are none, and characters that act unseen, are escaped.
 pub fn show_name(name: &[u8]) -> String {
+    // Any bytes but NUL and `/` can be a name.
     let mut shown = String::new();
     for chunk in name.utf8_chunks() {
         shown.push_str(&escape_line(chunk.valid()));
@@ -117,6 +118,7 @@ fn count_languages(files: &ProjectFiles) -> Vec<(&'static str, usize)> {
 fn list_manifests(files: &ProjectFiles) -> Vec<String> {
     let mut found: Vec<&Vec<u8>> = files.paths.iter().filter(|path| is_manifest(path)).collect();
     found.sort_by_key(|path| (count_folders(path), *path));
+    // Those of the whole come first, so that a folder of fixtures does not hide them.
     let more = found.len().saturating_sub(MAX_LISTED);
     let mut shown: Vec<String> = found.into_iter().take(MAX_LISTED).map(|path| show_name(path)).collect();
     if more > 0 {

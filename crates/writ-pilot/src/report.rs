@@ -164,6 +164,7 @@ pub fn write_html(report: &PilotReport) -> String {
 }
 
 fn write_summary(html: &mut String, report: &PilotReport) {
+    // Of the attempts: a unit's cost holds that of its parts.
     let cost = report.runs.iter().fold(MicroUsd::ZERO, |sum, run| sum.saturating_add(run.cost));
     let done = report.units.iter().filter(|unit| unit.phase == "complete").count();
     let blocked = report.units.iter().filter(|unit| !unit.blocker.is_empty()).count();
@@ -194,6 +195,7 @@ fn write_table<T>(
     }
     html.push_str("</tbody>\n</table></div>\n");
     let left_out = rows.len().saturating_sub(MAX_ROWS);
+    // So that an empty table is not taken for a mistake.
     if rows.is_empty() {
         html.push_str("<p>None.</p>\n");
     } else if left_out > 0 {

@@ -12,7 +12,7 @@ use crate::prompts::PromptFinding;
 
 mod diff;
 
-pub use diff::{DiffTooLarge, REVIEW_CHUNK_LINES, ReviewChunk, split_diff, write_excerpt};
+pub use diff::{REVIEW_CHUNK_LINES, ReviewChunk, ReviewTooLarge, split_diff, write_excerpt};
 
 /// The largest answer that is read, in bytes.
 pub const MAX_REVIEW_BYTES: usize = 256 * 1024;
@@ -141,6 +141,7 @@ pub fn read_review(answer: &str) -> Result<ReviewAnswer, ReviewError> {
     if !found.is_empty() {
         return Err(ReviewError::Several);
     }
+    // Fields that the form does not have are the model's own, and harm nothing.
     let mut read = ReviewAnswer::deserialize(object)
         .map_err(|error| ReviewError::Form(cut_line(&error.to_string(), 200)))?;
     if read.findings.len() > MAX_REVIEW_FINDINGS {
@@ -202,6 +203,7 @@ pub fn join_findings<'a>(parts: impl IntoIterator<Item = &'a ReviewAnswer>) -> V
     all.sort();
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|finding| {
+        // Case and spaces are the most frequent differences of two reviewers.
         let words: Vec<String> = finding.text.split_whitespace().map(str::to_lowercase).collect();
         seen.insert((finding.path.clone(), finding.line, words))
     });

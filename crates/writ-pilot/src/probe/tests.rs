@@ -14,9 +14,12 @@ fn propose(paths: &[&str], texts: &[(&str, &str)]) -> Vec<String> {
     propose_gates(&ProjectFiles::of_parts(all, texts)).into_iter().map(shown).collect()
 }
 
+/// Paths, texts by path, and the proposals.
+type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static [&'static str]);
+
 #[test]
 fn commands_of_each_language_are_found_with_their_reports() {
-    let cases: [(&[&str], &[(&str, &str)], &[&str]); 17] = [
+    let cases: [Case; 17] = [
         (
             &[],
             &[("Cargo.toml", "[package]\nname = \"a\"\n")],

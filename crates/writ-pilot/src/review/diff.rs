@@ -31,16 +31,16 @@ pub struct ReviewChunk {
 /// A change that is not reviewed: too much of it would go unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the change is too large for a review: more than {MAX_DIFF_BYTES} bytes or {MAX_CHUNKS} parts")]
-pub struct DiffTooLarge;
+pub struct ReviewTooLarge;
 
 /// Splits a diff of git into parts: whole files, as many as have at most [`REVIEW_CHUNK_LINES`] changed lines together.
 ///
 /// # Errors
 ///
 /// If it is too large.
-pub fn split_diff(diff: &str) -> Result<Vec<ReviewChunk>, DiffTooLarge> {
+pub fn split_diff(diff: &str) -> Result<Vec<ReviewChunk>, ReviewTooLarge> {
     if diff.len() > MAX_DIFF_BYTES {
-        return Err(DiffTooLarge);
+        return Err(ReviewTooLarge);
     }
     let mut chunks: Vec<ReviewChunk> = Vec::new();
     for file in split_files(diff) {
@@ -57,7 +57,7 @@ pub fn split_diff(diff: &str) -> Result<Vec<ReviewChunk>, DiffTooLarge> {
             None => chunks.extend(split_large(file)),
         }
         if chunks.len() > MAX_CHUNKS {
-            return Err(DiffTooLarge);
+            return Err(ReviewTooLarge);
         }
     }
     Ok(chunks)
@@ -66,6 +66,7 @@ pub fn split_diff(diff: &str) -> Result<Vec<ReviewChunk>, DiffTooLarge> {
 /// Splits a diff at its files. A line of content has a sign before it, so no content begins a file.
 fn split_files(diff: &str) -> Vec<ReviewChunk> {
     let mut files: Vec<ReviewChunk> = Vec::new();
+    // Until the first hunk a sign at the beginning is no change.
     let mut is_head = true;
     for line in diff.split_inclusive('\n') {
         if let Some(names) = line.strip_prefix("diff --git ") {
@@ -125,6 +126,7 @@ fn split_large(file: ReviewChunk) -> Vec<ReviewChunk> {
 /// Writes the first and the last 20 lines of each file for the first pass (SF 13.3).
 pub fn write_excerpt<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut excerpt = String::new();
+    // A file that has no room is counted, not left out in silence.
     let mut left_out = 0;
     for (path, text) in files {
         let lines: Vec<&str> = text.lines().collect();

@@ -59,9 +59,9 @@ fn content_that_looks_like_a_diff_is_content_and_large_files_are_split_whole() {
     let long = format!("diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n", "é".repeat(5_000));
     let text = &split_diff(&long).unwrap()[0].text;
     assert!(text.len() < 2_200 && text.ends_with(" more bytes of this line]\n"), "{}", text.len());
-    assert_eq!(split_diff(&"x".repeat(9 * 1024 * 1024)), Err(DiffTooLarge));
+    assert_eq!(split_diff(&"x".repeat(9 * 1024 * 1024)), Err(ReviewTooLarge));
     let many: String = (0..300).map(|n| file_diff(&format!("f{n}"), 301)).collect();
-    assert_eq!(split_diff(&many), Err(DiffTooLarge));
+    assert_eq!(split_diff(&many), Err(ReviewTooLarge));
 }
 
 /// Rows: SF-256 (in part: the input; the tier and the one dispatch need the worker)
