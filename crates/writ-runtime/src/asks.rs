@@ -10,6 +10,7 @@ use writ_policy::door::Ask;
 use writ_policy::taint::endorsable_values;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewAsk, Op};
+use writ_store::reads::AskReads as _;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::Card;
 use writ_types::id::AskId;
@@ -18,6 +19,10 @@ use crate::error::EngineError;
 use crate::services::Services;
 use crate::session::{APPLY, Session, is_over};
 use crate::way_back::UNDO_WINDOW;
+use crate::work_calls::ended_item;
+
+/// The reason why nothing is asked or done any more for a work item that has ended.
+pub(crate) const ITEM_ENDED: &str = "Its work item has ended.";
 
 /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action. The
 /// inner error explains in words that the action cannot be shown completely, or that its session is closed.
@@ -37,6 +42,9 @@ pub(crate) async fn open_ask(
     };
     if is_over(session, &ask.prepared) {
         return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
+    }
+    if ended_item(&services.journal, session, &ask.prepared).await?.is_some() {
+        return Ok(Err(ITEM_ENDED.to_owned()));
     }
     let now = services.journal.valid_now();
     let expires_at = now.plus_duration(services.config.approval_ttl);
@@ -82,9 +90,19 @@ pub(crate) async fn open_ask(
         turn_number: ask.prepared.turn_number,
         fact,
     };
-    let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared, entry }));
+    let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared.clone(), entry }));
     let receipt = services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     let opened = receipt.asks.into_iter().next();
+    // The item may have ended while the card was written, and has not seen it then.
+    if ended_item(&services.journal, session, &ask.prepared).await?.is_some() {
+        let card = opened.map(|opened| opened.ask);
+        if let Some(card) = card
+            && let Some(card) = services.journal.store.ask(&card).await?
+        {
+            tell::end_ask(services, &card, ITEM_ENDED).await?;
+        }
+        return Ok(Err(ITEM_ENDED.to_owned()));
+    }
     Ok(opened.map(|opened| opened.ask).ok_or_else(|| "the ask was not stored".to_owned()))
 }
 

@@ -349,7 +349,7 @@ async fn open_turn(
         &mut held,
         (&mut interrupts, &mut unheard),
     );
-    let cost = compacting.await?;
+    let cost = compacting.await?.saturating_add(step::cost_before(services, &profile, &lease).await?);
     let history = history.messages;
     let opened = OpenedTurn {
         session: session.id,

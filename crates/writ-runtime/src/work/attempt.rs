@@ -24,7 +24,7 @@ use crate::error::EngineError;
 use crate::profile::lane_name;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::{attempt_id, worked};
 
 /// The most characters of an earlier attempt's words that the next one reads.
 pub(super) const MAX_SAID_CHARS: usize = 1_000;
@@ -61,8 +61,7 @@ pub(super) async fn begin(
     }
     // The plan was read and approved as a whole; what checks have printed is none of it.
     let taint = if made == 0 { Taint::Auth } else { Taint::External };
-    // Another plan has other steps under the same numbers.
-    let (text, client_id) = (instructions(course, step), format!("{}/{}/{step}/{n}", item.id, item.round));
+    let (text, client_id) = (instructions(course, step), attempt_id(item, step, n));
     let id = item.id;
     send(services, course, (step, taint, of), (text, client_id), |message| WorkOp::Begin {
         item: id,

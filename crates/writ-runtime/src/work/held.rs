@@ -26,7 +26,7 @@ use super::attempt::{self, cut};
 use crate::error::EngineError;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::{attempt_id, continued_id, worked};
 
 /// The most times that one attempt is held: after that its end counts like any other.
 const MAX_HOLDS: u32 = 32;
@@ -48,8 +48,6 @@ enum Wait {
     Answers,
     /// The owner lets its session go on.
     Pause,
-    /// Another turn: the money of the last one was used up.
-    Turn,
     /// The next day or month, or a higher limit.
     Period(&'static str),
 }
@@ -59,7 +57,6 @@ impl Wait {
         match self {
             Self::Answers => "the answers to what it has asked",
             Self::Pause => "the end of its session's pause",
-            Self::Turn => "another turn: the money of one was used up",
             Self::Period(limit) => limit,
         }
     }
@@ -124,9 +121,8 @@ async fn wait_of(
     let periods = [Exhausted::DayTokens, Exhausted::DayCost, Exhausted::MonthCost];
     Ok(if is(Exhausted::Paused) {
         Some(Wait::Pause)
-    } else if is(Exhausted::TurnCost) {
-        Some(Wait::Turn)
     } else {
+        // The money of a turn is that of the whole attempt: what it goes on with counts what it has spent before.
         periods.into_iter().find(|limit| is(*limit)).map(|limit| Wait::Period(limit.setting_name()))
     })
 }
@@ -174,7 +170,6 @@ async fn can_go_on(
     Ok(match wait {
         Wait::Answers => !is_waiting(services, course, attempt).await?,
         Wait::Pause => !is_paused,
-        Wait::Turn => !is_paused,
         Wait::Period(_) => {
             let doubled = FIRST_WAIT.saturating_mul(1 << attempt.holds.saturating_sub(1).min(10));
             let is_next_day = services.journal.budget_day(now) != services.journal.budget_day(ended);
@@ -223,9 +218,9 @@ pub(super) async fn go_on(
         let _ = writeln!(text, "You ended with: {}", cut(&held.said, attempt::MAX_SAID_CHARS));
     }
     text.push_str(&outcomes(services, course, held).await?);
-    let (round, holds) = (course.item.round, held.holds);
+    let begun = attempt_id(&course.item, held.step, held.n);
     // Never the name of a message that begins an attempt: both are numbers of the same item.
-    let client_id = format!("{}/{round}/{}/{}/hold{holds}", course.item.id, held.step, held.n);
+    let client_id = continued_id(&begun, held.holds);
     let (item, step, n) = (course.item.id, held.step, held.n);
     let about = (step, Taint::External, format!("attempt {n} goes on"));
     attempt::send(services, course, about, (text, client_id), |message| WorkOp::GoOn {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
-use writ_store::approvals::AskState;
+use writ_store::approvals::{AskState, StoredAsk};
 use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::StoreError;
 use writ_store::jobs::JobOp;
 use writ_store::queue::QueuedMessage;
@@ -19,8 +20,9 @@ use crate::asks::tell;
 use crate::closing;
 use crate::error::{EngineError, WorkError};
 use crate::profile::PLANNER;
-use crate::proposals::{commit_news, news};
+use crate::proposals::{PROPOSE, commit_news, news};
 use crate::services::Services;
+use crate::session::Session;
 use crate::work_calls::change_state;
 
 /// The reason with which a card, a message or a child ends together with its item.
@@ -40,6 +42,7 @@ pub(crate) async fn move_on(
 ) -> Result<WorkState, EngineError> {
     let (state, mut ops) = change(services, course, event, why).await?;
     let children = services.journal.store.children_of(course.item.id).await?;
+    let mut ended = Vec::from_iter(state.is_over().then(|| Arc::clone(&course.session)));
     for id in &children {
         let Some(child) = ItemCourse::read(services, *id).await? else { continue };
         let event = with_goal(event, state);
@@ -47,7 +50,10 @@ pub(crate) async fn move_on(
             continue;
         }
         if let Some(event) = event {
-            ops.extend(change(services, &child, event, &format!("its goal was changed: {why}")).await?.1);
+            let (state, changes) =
+                change(services, &child, event, &format!("its goal was changed: {why}")).await?;
+            ops.extend(changes);
+            ended.extend(state.is_over().then_some(child.session));
         }
     }
     if ends(state) {
@@ -56,6 +62,12 @@ pub(crate) async fn move_on(
     commit_news(services, &course.item, Batch::synced(ops)).await?;
     for child in children {
         services.life.work.call_item(child);
+    }
+    // A turn that still ran may have asked while the commit was made; from now on it is refused.
+    for session in ended {
+        for ask in waiting_cards(services, &session).await? {
+            tell::end_ask(services, &ask, ENDED).await?;
+        }
     }
     Ok(state)
 }
@@ -103,8 +115,23 @@ async fn change(
     if state == WorkState::Cancelled {
         ops.extend(end_consent(services, course).await?);
     }
+    if state.is_over() {
+        for ask in waiting_cards(services, &course.session).await? {
+            ops.extend(tell::ending_ops(services, &ask, ENDED));
+        }
+    }
     ops.push(news(services, item, &course.rows, (state, "", &text)));
     Ok((state, ops))
+}
+
+/// Returns the cards of an item's session that nothing may come of any more: its turns have asked them, or its owner has. The one
+/// about its plan is ended with its approval.
+async fn waiting_cards(services: &Services, session: &Session) -> Result<Vec<StoredAsk>, EngineError> {
+    let mut cards = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
+    cards.retain(|ask| {
+        ask.prepared.tool != PROPOSE && !services.life.approved.is_performing(&ask.card.ask_id)
+    });
+    Ok(cards)
 }
 
 /// Ends the question about an item's plan, and takes its approval and its key back.
