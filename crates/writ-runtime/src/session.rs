@@ -233,8 +233,37 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
-    /// Held until a turn with a new number is written: turns of several consumers begin at once.
-    pub(crate) numbering: tokio::sync::Mutex<()>,
+    /// The numbers of turns that are being opened. Held while one is taken, never while the turn is made ready.
+    pub(crate) numbering: tokio::sync::Mutex<TakenNumbers>,
+    /// Held while the history is summarised, so that two turns do not pay for the same summary.
+    pub(crate) compacting: tokio::sync::Mutex<()>,
+}
+
+/// The numbers of turns that are being opened: the store knows a turn only once that is done.
+#[derive(Debug, Default)]
+pub(crate) struct TakenNumbers {
+    /// The highest one; zero while no turn is being opened.
+    highest: u64,
+    /// The number of turns that are being opened, at most one for each consumer.
+    opening: usize,
+}
+
+impl TakenNumbers {
+    /// Takes the number of a turn; `next` is the one after the last that is stored.
+    pub(crate) fn take(&mut self, next: u64) -> u64 {
+        self.highest = next.max(self.highest.saturating_add(1));
+        self.opening = self.opening.saturating_add(1);
+        self.highest
+    }
+
+    /// Notes that a turn is stored, or is not to begin.
+    pub(crate) fn release(&mut self) {
+        self.opening = self.opening.saturating_sub(1);
+        // From here on the store alone says the next number, so that one which was not used is given out again.
+        if self.opening == 0 {
+            self.highest = 0;
+        }
+    }
 }
 
 /// The part of a session that changes from turn to turn.
@@ -326,7 +355,8 @@ impl Session {
             state: Mutex::new(state),
             applying: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
-            numbering: tokio::sync::Mutex::new(()),
+            numbering: tokio::sync::Mutex::default(),
+            compacting: tokio::sync::Mutex::new(()),
         }
     }
 
