@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use writ_policy::keys::{KeyToken, TaskClaims};
 use writ_proxy::proxy::{Peer, ProxyRequest};
+use writ_proxy::unproven::MAX_UNPROVEN_ENTRIES;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::Fact;
 
@@ -241,6 +242,40 @@ async fn a_task_key_without_a_case_reaches_nothing() {
     let without = bed.pair(&pair.base_token, &pair.base_claims, without);
     let answer = bed.ask(&without, "customer", json!({})).await;
     assert_eq!((answer.status, bed.last_rule().as_str()), (403, "no case"));
+}
+
+/// A flood of requests without keys leaves few entries: those of a minute beyond the first are one, which says how many.
+#[tokio::test]
+async fn a_flood_of_requests_without_keys_is_counted_and_not_written_one_by_one() {
+    let bed = Bed::new().await;
+    let flood = async |peer, count: u64| {
+        for _ in 0..count {
+            let request = request(None, None, "customer", &json!({}));
+            assert_eq!(bed.proxy.operate(ProxyRequest { peer, ..request }).await.status, 401);
+        }
+    };
+    flood(Peer::Local(1), 300).await;
+    flood(Peer::Remote, 20).await;
+    assert_eq!(bed.facts("denied").len() as u64, 2 * MAX_UNPROVEN_ENTRIES);
+    bed.clock.0.go_on(Duration::from_secs(60));
+    flood(Peer::Local(1), 20).await;
+    bed.proxy.drain().await;
+    let mut counted: Vec<String> = bed
+        .facts("denied")
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::Denied { rule, text, .. } if rule == "key.more" => {
+                Some(text.split(" in the minute").next().unwrap_or_default().to_owned())
+            }
+            _ => None,
+        })
+        .collect();
+    counted.sort();
+    assert_eq!(
+        counted,
+        ["284 more requests of user 1", "4 more requests of the network", "4 more requests of user 1"]
+    );
+    assert_eq!(bed.facts("denied").len() as u64, 3 * MAX_UNPROVEN_ENTRIES + 3);
 }
 
 /// The keys of an agent with a user of its own are worth nothing to another user, or from elsewhere.
