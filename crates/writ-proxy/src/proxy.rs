@@ -34,7 +34,7 @@ use crate::refusal::{ProxyRefusal, status};
 use crate::secret::ProxySecret;
 use crate::settle::settle_open;
 use crate::trust::Trust;
-use crate::unproven::{UnprovenCount, UnprovenRequests};
+use crate::unproven::UnprovenCount;
 
 mod decide;
 
@@ -143,7 +143,6 @@ pub(crate) struct ProxyState {
     pub(crate) redactor: Redactor,
     pub(crate) cases: Cases,
     pub(crate) events: EventRing,
-    unproven: UnprovenRequests,
     journal: Arc<Journal>,
     door: Door,
     rules: Arc<RuleSet>,
@@ -208,7 +207,6 @@ impl Proxy {
         let secret = Arc::new(parts.secret);
         let state = ProxyState {
             events: EventRing::new(parts.clock.now()),
-            unproven: UnprovenRequests::default(),
             cases: Cases::new(parts.store.clone(), Arc::clone(&secret)),
             door: Door::alone(Arc::clone(&journal), Arc::new(keys), DoorConfig::default()),
             keys: KeyCheck::new(parts.trust),
@@ -275,7 +273,7 @@ impl Proxy {
     pub async fn drain(&self) {
         self.state.running.close();
         self.state.running.wait().await;
-        self.state.record_unproven(self.state.unproven.take_all()).await;
+        self.state.record_unproven(self.state.keys.unproven.take_all()).await;
     }
 }
 
@@ -406,8 +404,8 @@ impl ProxyState {
 
     /// Counts a request that does not prove who asks. Returns true if it is to have an entry of its own.
     async fn has_entry(&self, peer: Peer) -> bool {
-        self.record_unproven(self.unproven.take_ended(self.clock.now())).await;
-        self.unproven.count_request(peer)
+        self.record_unproven(self.keys.unproven.take_ended(self.clock.now())).await;
+        self.keys.unproven.count_request(peer)
     }
 
     /// Records how many requests were only counted. Nothing rests on that, so nothing is refused if it cannot be written.

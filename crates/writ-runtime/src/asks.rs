@@ -40,11 +40,8 @@ pub(crate) async fn open_ask(
         Ok(shown) => shown,
         Err(unshowable) => return Ok(Err(unshowable.to_string())),
     };
-    if is_over(session, &ask.prepared) {
-        return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
-    }
-    if ended_item(&services.journal, session, &ask.prepared).await?.is_some() {
-        return Ok(Err(ITEM_ENDED.to_owned()));
+    if let Some(why) = refusal_to_ask(services, session, &ask).await? {
+        return Ok(Err(why));
     }
     let now = services.journal.valid_now();
     let expires_at = now.plus_duration(services.config.approval_ttl);
@@ -94,16 +91,34 @@ pub(crate) async fn open_ask(
     let receipt = services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     let opened = receipt.asks.into_iter().next();
     // The item may have ended while the card was written, and has not seen it then.
-    if ended_item(&services.journal, session, &ask.prepared).await?.is_some() {
-        let card = opened.map(|opened| opened.ask);
-        if let Some(card) = card
-            && let Some(card) = services.journal.store.ask(&card).await?
-        {
-            tell::end_ask(services, &card, ITEM_ENDED).await?;
-        }
+    if let Some(opened) = &opened
+        && ended_item(&services.journal, session, &ask.prepared).await?.is_some()
+    {
+        end_late_card(services, &opened.ask).await?;
         return Ok(Err(ITEM_ENDED.to_owned()));
     }
     Ok(opened.map(|opened| opened.ask).ok_or_else(|| "the ask was not stored".to_owned()))
+}
+
+/// Returns why nothing is asked any more: the session is closed, or its work item has ended.
+async fn refusal_to_ask(
+    services: &Services,
+    session: &Session,
+    ask: &Ask,
+) -> Result<Option<String>, EngineError> {
+    if is_over(session, &ask.prepared) {
+        return Ok(Some(EngineError::SessionClosed(session.id).to_string()));
+    }
+    let ended = ended_item(&services.journal, session, &ask.prepared).await?;
+    Ok(ended.map(|_| ITEM_ENDED.to_owned()))
+}
+
+/// Ends a card that was opened after the end of its work item.
+async fn end_late_card(services: &Services, ask: &AskId) -> Result<(), EngineError> {
+    match services.journal.store.ask(ask).await? {
+        Some(card) => tell::end_ask(services, &card, ITEM_ENDED).await,
+        None => Ok(()),
+    }
 }
 
 /// The ledger's record that what was asked is not done.

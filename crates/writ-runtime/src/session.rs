@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_inspect::prepared::Prepared;
@@ -23,7 +23,6 @@ use writ_sandbox::{Sandbox, Workspace};
 use writ_store::queue::EXECUTOR;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
-use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, ItemId, KeyId, SessionId, TurnId};
@@ -35,8 +34,9 @@ use crate::hub::Hub;
 use crate::profile::Answering;
 
 pub(crate) use parts::{
-    SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices, SessionRecovery,
-    SessionSecrecy, SessionSubscriptions, TitleAuthor, TitleRecord,
+    GateAnswer, SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices,
+    SessionRecovery, SessionSecrecy, SessionSubscriptions, TakenNumbers, TitleAuthor, TitleRecord,
+    WaitingGate,
 };
 
 use writ_store::sessions::INTERNAL;
@@ -167,26 +167,6 @@ impl Interrupt {
     }
 }
 
-/// A person's answer to a gate that asks.
-#[derive(Debug)]
-pub(crate) struct GateAnswer {
-    pub(crate) decision: Decision,
-    /// The person who answered.
-    pub(crate) by: String,
-    /// The person's reason for the decision.
-    pub(crate) reason: String,
-    /// The values that the person filled in.
-    pub(crate) content: serde_json::Map<String, serde_json::Value>,
-}
-
-/// A gate that asks, and waits.
-#[derive(Debug)]
-pub(crate) struct WaitingGate {
-    /// The question, as clients show it.
-    pub(crate) frame: ServerFrame,
-    pub(crate) answer: oneshot::Sender<GateAnswer>,
-}
-
 /// Returns the frame that shows watching clients the end of a gate's ask.
 pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
     let (state, reason) = (state.to_owned(), String::new());
@@ -233,37 +213,10 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
-    /// The numbers of turns that are being opened. Held while one is taken, never while the turn is made ready.
+    /// Held while a number is taken, never while its turn is made ready.
     pub(crate) numbering: tokio::sync::Mutex<TakenNumbers>,
-    /// Held while the history is summarised, so that two turns do not pay for the same summary.
+    /// Held while the history is summarised: two turns do not pay for one summary.
     pub(crate) compacting: tokio::sync::Mutex<()>,
-}
-
-/// The numbers of turns that are being opened: the store knows a turn only once that is done.
-#[derive(Debug, Default)]
-pub(crate) struct TakenNumbers {
-    /// The highest one; zero while no turn is being opened.
-    highest: u64,
-    /// The number of turns that are being opened, at most one for each consumer.
-    opening: usize,
-}
-
-impl TakenNumbers {
-    /// Takes the number of a turn; `next` is the one after the last that is stored.
-    pub(crate) fn take(&mut self, next: u64) -> u64 {
-        self.highest = next.max(self.highest.saturating_add(1));
-        self.opening = self.opening.saturating_add(1);
-        self.highest
-    }
-
-    /// Notes that a turn is stored, or is not to begin.
-    pub(crate) fn release(&mut self) {
-        self.opening = self.opening.saturating_sub(1);
-        // From here on the store alone says the next number, so that one which was not used is given out again.
-        if self.opening == 0 {
-            self.highest = 0;
-        }
-    }
 }
 
 /// The part of a session that changes from turn to turn.

@@ -431,11 +431,11 @@ fn needs_userns_no_card_outlives_its_item() {
                 .replace("Write one.txt.", &format!("Write one.txt. This one is {way}."));
             let item = begin(&engine, &plan, None).await;
             let asked = async || {
-                let asks = engine.facts("asked").into_iter().filter_map(|fact| match fact {
-                    Fact::Asked { ask, action: Action::WriteFile(_), .. } => Some(ask),
-                    _ => None,
-                });
-                asks.collect::<Vec<_>>().get(n).cloned()
+                let of_write = |fact| {
+                    let Fact::Asked { ask, action: Action::WriteFile(_), .. } = fact else { return None };
+                    Some(ask)
+                };
+                engine.facts("asked").into_iter().filter_map(of_write).nth(n)
             };
             let ask = until("its turn asks", asked).await;
             if end == WorkState::Cancelled {

@@ -260,16 +260,11 @@ async fn a_flood_of_requests_without_keys_is_counted_and_not_written_one_by_one(
     bed.clock.0.go_on(Duration::from_secs(60));
     flood(Peer::Local(1), 20).await;
     bed.proxy.drain().await;
-    let mut counted: Vec<String> = bed
-        .facts("denied")
-        .iter()
-        .filter_map(|fact| match fact {
-            Fact::Denied { rule, text, .. } if rule == "key.more" => {
-                Some(text.split(" in the minute").next().unwrap_or_default().to_owned())
-            }
-            _ => None,
-        })
-        .collect();
+    let counted = |fact| {
+        let Fact::Denied { rule, text, .. } = fact else { return None };
+        (rule == "key.more").then(|| text.split(" in the minute").next().unwrap_or_default().to_owned())
+    };
+    let mut counted: Vec<String> = bed.facts("denied").into_iter().filter_map(counted).collect();
     counted.sort();
     assert_eq!(
         counted,
