@@ -13,7 +13,8 @@ use crate::bed::{Bed, error_of, refund_agent, request};
 
 /// One key is worth nothing, in either place, and each try is in the ledger with its own reason.
 ///
-/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-055 (in part: refusals) SLO-058 SLO-027 (in part: refusals)
+/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-058
+/// Rows: SLO-055 SLO-027 (in part: refusals)
 #[tokio::test]
 async fn both_keys_are_needed_for_everything() {
     let bed = Bed::new().await;
