@@ -46,9 +46,11 @@ pub(super) async fn begin(
     step: usize,
 ) -> Result<(), EngineError> {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else { return Ok(()) };
+    // The highest and not the count: old attempts are deleted.
     let made = course.attempts_at(step).map(|attempt| attempt.n).max().unwrap_or(0);
     let (n, now, item) = (made.saturating_add(1), services.journal.clock.now(), &course.item);
     let of = format!("attempt {n} of {}", row.max_attempts);
+    // Checks alone need no turn, and no place of an executor: they are due at once.
     if !has_executor(plan) {
         let mut steps = course.rows.clone();
         if let Some(row) = steps.get_mut(step) {
@@ -108,6 +110,7 @@ pub(super) async fn send(
     let signature = principal::sign_record(&record, &services.keys.held.harness)?;
     let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
     let row = NewMessageRow { record, client_id, text };
+    // Leased in the same commit: the dispatcher need not look for it, and no other turn takes the place.
     let (place, lease) = dispatch::at_once(services, &course.session, &consumer).unzip();
     let mut ops = vec![
         Op::Work(work(message)),
@@ -132,6 +135,7 @@ pub(super) async fn send(
 ///
 /// If the store cannot be read or written.
 pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    // The store is asked only where a message can have been set aside.
     if !course.attempts.iter().any(|attempt| attempt.state == AttemptState::Running) {
         return Ok(());
     }

@@ -72,6 +72,7 @@ pub(super) async fn hold(
     course: &ItemCourse,
     attempt: &WorkAttempt,
 ) -> Result<bool, EngineError> {
+    // One that asks the same again and again would never be judged.
     if attempt.holds >= MAX_HOLDS {
         return Ok(false);
     }
@@ -104,6 +105,7 @@ async fn wait_of(
     if attempt.exit != Some(Exit::Budget.code()) || course.is_spent() {
         return Ok(None);
     }
+    // Without a turn nothing was refused: its message was set aside.
     let Some(turn) = turn_of(services, course, attempt).await? else { return Ok(None) };
     let query = LedgerQuery {
         event: Some("denied".to_owned()),
@@ -190,6 +192,7 @@ async fn is_waiting(
     if waiting.iter().any(is_of_turn) {
         return Ok(true);
     }
+    // What is being performed waits for no answer, and its outcome is not there yet.
     let performing: Vec<_> = services.life.approved.performing().iter().cloned().collect();
     for id in performing {
         if services.journal.store.ask(&id).await?.as_ref().is_some_and(is_of_turn) {
@@ -253,6 +256,7 @@ async fn outcomes(
         let _ = writeln!(text, "- '{}' (tool {}) {became}{reason}.", ask.card.intent, ask.prepared.tool);
     }
     let since = held.ended_at.unwrap_or(held.began_at);
+    // Only what belongs to this turn: steps beside it have notes in the same session.
     for row in store.recent_after(course.session.id, 0, MAX_NOTES).await? {
         let is_note = row.turn == Some(turn)
             && row.at >= since

@@ -46,6 +46,7 @@ pub(crate) async fn move_on(
     for id in &children {
         let Some(child) = ItemCourse::read(services, *id).await? else { continue };
         let event = with_goal(event, state);
+        // A task that has ended stays as it ended.
         if event.is_some_and(|event| next_state(child.item.state, event).is_none()) {
             continue;
         }
@@ -80,6 +81,7 @@ pub(crate) const fn ends(state: WorkState) -> bool {
 /// The event of a goal's task, after one of the goal.
 const fn with_goal(event: WorkEvent, state: WorkState) -> Option<WorkEvent> {
     match (event, ends(state)) {
+        // Without its goal there is no approval under which a task could go on.
         (_, true) => Some(WorkEvent::Cancel),
         (WorkEvent::Pause, false) => Some(WorkEvent::Pause),
         (WorkEvent::Resume, false) => Some(WorkEvent::Resume),
@@ -169,6 +171,7 @@ async fn end_messages(
     let mut ops = Vec::new();
     for message in closing::waiting_messages(services, &course.session).await?.into_iter().filter(ends) {
         let (message, at) = (message.record.message, services.journal.clock.now());
+        // No turn took it up, so there is nothing that it could report.
         let said = String::new();
         ops.push(Op::EndMessage { message, fence: None, error: ENDED.to_owned() });
         ops.push(Op::Work(WorkOp::EndTurn { message, exit: Exit::Interrupted.code(), said, at }));
@@ -246,6 +249,7 @@ pub(super) async fn give_up(
 ) -> Result<(), EngineError> {
     let Some(course) = ItemCourse::read(services, id).await? else { return Ok(()) };
     let can = |event| next_state(course.item.state, event).is_some();
+    // A proposal has no state in which a person helps: it ends.
     let event = if can(WorkEvent::Stick) { WorkEvent::Stick } else { WorkEvent::Cancel };
     if can(event) {
         move_on(services, &course, event, &format!("it could not be gone on with: {why}")).await?;
