@@ -69,11 +69,13 @@ impl ToolAbort {
         now: Timestamp,
     ) -> AbortAction {
         let Some(cancelled) = self.cancelled else {
+            // Also without a process: a tool inside the engine ends by this request alone.
             self.cancelled = Some(now);
             return AbortAction::Cancel;
         };
         // Another process with the same number is left alone: its own has ended.
         let is_alive = self.process.is_some() && seen == self.process;
+        // There is nothing beyond SIGKILL: the system holds what it does not end.
         if !is_alive || self.killed {
             return AbortAction::Finish;
         }
@@ -82,6 +84,7 @@ impl ToolAbort {
             if now < due {
                 return AbortAction::WaitUntil(due);
             }
+            // From the decision on, however long the sending takes: the whole order has a known end.
             self.terminated = Some(now);
             return AbortAction::Terminate;
         };

@@ -141,7 +141,9 @@ impl Blocker {
     /// Returns true if a blocker accepts this resolution (SF 3.1).
     pub fn accepts(&self, by: BlockerResolver) -> bool {
         match self.kind {
+            // Work goes on with it, so an order to go on would resolve nothing.
             BlockerKind::GateBlocked => matches!(by, BlockerResolver::Auto | BlockerResolver::ForceClear),
+            // The repository has to change: a bare order to go on would meet the same conflict.
             BlockerKind::MergeConflict => matches!(
                 by,
                 BlockerResolver::Revert

@@ -47,8 +47,10 @@ impl FromStr for ClaimHolder {
         let (is_remote, rest) = text.strip_prefix("ssh:").map_or((false, text), |rest| (true, rest));
         let read = || {
             let (host, pid) = rest.split_once('#')?;
+            // Holders are compared and shown as they stand: no character may hide in one.
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
             let is_host = !host.is_empty() && host.len() <= MAX_HOST_BYTES && host.bytes().all(is_name);
+            // Reading it as a number alone would take a sign.
             let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
             let pid = pid.parse::<u32>().ok().filter(|pid| is_number && *pid > 0)?;
             is_host.then(|| Self { host: host.to_owned(), pid, is_remote })
@@ -144,6 +146,7 @@ impl UnitClaim {
     /// Ends an expired claim, or one of a process of this host that is dead; `None` if it stays (resolution 24).
     pub fn sweep_claim(&self, now: Timestamp, is_dead: impl Fn(&ClaimHolder) -> bool) -> Option<Self> {
         let holder = self.holder.as_ref()?;
+        // The number stays, so that nothing of a holder is written that comes back.
         (self.until < now || is_dead(holder)).then(|| Self { holder: None, ..self.clone() })
     }
 }

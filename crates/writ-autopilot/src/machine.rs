@@ -211,6 +211,7 @@ pub fn apply_event(
             step.made.stand.status = PhaseStatus::Canceled;
         }
         UnitEvent::UpstreamAbandoned if !is_running => step.lose_upstream()?,
+        // A restart is no reason to try what was not under way.
         UnitEvent::Restart => {
             if is_running {
                 step.made.stand.status = PhaseStatus::Interrupted;
@@ -276,12 +277,14 @@ impl UnitStep<'_> {
         if counters.dispatches >= most {
             return self.pause(PauseCause::DispatchCap);
         }
+        // Before it begins: an engine that dies within the attempt has used one, so a crash at each try has an end.
         counters.dispatches += 1;
         self.made.stand.status = PhaseStatus::Running;
     }
 
     fn end_attempt(&mut self, report: AttemptReport) -> Result<(), MachineError> {
         match report.end {
+            // Orders from outside, which say nothing about the work: no failure is counted.
             RunEnd::Canceled | RunEnd::Abandoned => self.made.stand.status = PhaseStatus::Canceled,
             RunEnd::Interrupted => {
                 self.made.stand.status = PhaseStatus::Interrupted;
@@ -339,6 +342,7 @@ impl UnitStep<'_> {
 
     /// Leads to another decision; where there is none, to a person.
     fn give_up(&mut self, cause: MoveCause) -> Result<(), MachineError> {
+        // Above this decision there is none but a person's.
         if self.made.stand.phase == PilotPhase::Reassess {
             self.pause(if cause == MoveCause::GaveUp {
                 PauseCause::WorkerBlocked
@@ -392,6 +396,7 @@ impl UnitStep<'_> {
     /// Changes the phase: the only place where it is set.
     fn go_to(&mut self, to: PilotPhase, cause: MoveCause) -> Result<(), MachineError> {
         let from = self.made.stand.phase;
+        // Every event comes through here, so none gets around the table.
         check_move(&self.flow.phases, from, to, cause)?;
         let is_forward = matches!(cause, MoveCause::Advance | MoveCause::UatApproved);
         let counters = &mut self.made.stand.counters;
@@ -414,6 +419,7 @@ impl UnitStep<'_> {
         } else {
             PhaseStatus::Succeeded
         };
+        // A phase of a person's or the harness has no tries of its own.
         self.made.next = if to.has_worker() { NextTry::Soon } else { NextTry::None };
         self.made.change = Some(PhaseChange { from, to, cause });
         if to == PilotPhase::Uat {

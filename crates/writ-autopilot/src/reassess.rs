@@ -63,6 +63,7 @@ pub fn parse_answer(arguments: &str) -> Result<ReassessDecision, AnswerError> {
         serde_json::from_str(arguments).map_err(|error| AnswerError::Form(error.to_string()))?;
     let decision =
         ReassessDecision::deserialize(value).map_err(|error| AnswerError::Form(error.to_string()))?;
+    // A person reads the reason later, so a decision without one is refused while its writer can still answer.
     let is_empty = |text: &String| text.trim().is_empty();
     match &decision {
         ReassessDecision::Replan { plan, .. } if is_empty(plan) => Err(AnswerError::Empty("plan")),

@@ -90,6 +90,7 @@ impl AgentCaps {
         if self.max_agents == 0 || self.by_phase.values().any(|cap| *cap == 0) {
             return Err(CapsError::Zero);
         }
+        // Without a number it is one, whatever the other phases may have.
         let merges = self.by_phase.get(&PilotPhase::Merge).copied().unwrap_or(1);
         if merges > 1 { Err(CapsError::SeveralMerges) } else { Ok(()) }
     }
@@ -144,6 +145,7 @@ pub fn choose_units(
 ) -> TickChoice {
     let mut ordered: Vec<&Candidate> = candidates.iter().take(MAX_CANDIDATES).collect();
     ordered.sort_by(|one, other| compare_candidates(one, other));
+    // Counts what this tick hands out as well: two units of one folder are never chosen together.
     let mut busy = BusyWorkers::new(running);
     let mut choice = TickChoice::default();
     for candidate in ordered {
@@ -168,6 +170,7 @@ pub fn compare_candidates(one: &Candidate, other: &Candidate) -> Ordering {
 }
 
 fn own_reason(unit: &Candidate, is_paused: bool, now: Timestamp) -> Option<WaitReason> {
+    // The reason that a person can change comes first; the reasons that pass by themselves follow.
     let is_over = matches!(unit.status, PhaseStatus::Running | PhaseStatus::Canceled);
     if is_over || !unit.phase.has_worker() {
         Some(WaitReason::NoWorker)

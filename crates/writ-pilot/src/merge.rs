@@ -153,6 +153,7 @@ impl PilotGit {
         check: &impl TreeCheck,
     ) -> Result<MergeResults, PilotGitError> {
         let _one_at_a_time = self.merging.lock().await;
+        // Within the lock: while another merge goes on, what it brings in would count as missing.
         let order = order_requests(requests, merged)?;
         let mut results: MergeResults =
             order.waiting.into_iter().map(|(unit, on)| (unit, MergeResult::Waits { on })).collect();
@@ -172,6 +173,7 @@ impl PilotGit {
         // The group to try next is the last.
         let mut groups: Vec<Vec<MergeRequest>> = ready.chunks(BATCH_MAX).rev().map(<[_]>::to_vec).collect();
         while let Some(group) = groups.pop() {
+            // Looked at for each group anew: one before it may have failed with code that this one needs.
             let group = hold_dependants(group, merged, &mut results);
             match self.merge_group(target, &group, check, &mut results).await? {
                 GroupEnd::Settled => {}
@@ -201,6 +203,7 @@ impl PilotGit {
                 let files: Vec<PathBuf> = stored.changes.iter().map(|change| change.path.clone()).collect();
                 Ok((!files.is_empty()).then_some(files))
             }
+            // Without a folder there is nothing beside the commits of the branch.
             Some(_) | None => Ok(None),
         }
     }
@@ -215,6 +218,7 @@ impl PilotGit {
     ) -> Result<GroupEnd, PilotGitError> {
         for _ in 0..BASE_MOVES_MAX {
             let chain = self.chain_group(target, group).await?;
+            // All of them conflict, wait or are in: there is no new tree that a check could judge.
             if chain.units.is_empty() {
                 self.report_conflicts(&chain.results);
                 results.extend(chain.results);
@@ -224,6 +228,7 @@ impl PilotGit {
             let all =
                 |result: MergeResult| chain.units.iter().map(move |unit| (unit.clone(), result.clone()));
             match verdict {
+                // The results of the chain are dropped: in a half of this group they may be others.
                 TreeVerdict::Fail(why) => return Ok(GroupEnd::Failed(why)),
                 TreeVerdict::Block(why) => results.extend(all(MergeResult::Blocked { why })),
                 TreeVerdict::NotRun(why) => results.extend(all(MergeResult::NotRun { why })),
@@ -264,6 +269,7 @@ impl PilotGit {
     ) -> Result<MergeChain, PilotGitError> {
         let no_commit = || GitFault::NoCommit { branch: target.to_string() };
         let base = read_ref(&self.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
+        // Nothing refers to these commits before the target does: where this ends early, git collects them.
         let mut chain =
             MergeChain { tip: base.clone(), base, units: Vec::new(), results: MergeResults::new() };
         for request in group {
@@ -324,6 +330,7 @@ impl PilotGit {
             units: units.to_vec(),
         };
         let verdict = check.check_tree(&tree).await;
+        // The folder before the record: a record without a folder is removed at the next start, the other way round nothing would name it.
         self.root.remove_folder(&folder)?;
         forget_tree(&self.project, &folder).await?;
         Ok(verdict)
@@ -341,6 +348,7 @@ fn hold_dependants(
         let is_open = |on: &&String| {
             let is_in =
                 matches!(results.get(*on), Some(MergeResult::Merged { .. } | MergeResult::AlreadyIn) | None);
+            // One without a result stands in this very group: the chain decides about it.
             !merged.contains(*on) && !is_in
         };
         let on: Vec<String> = request.code_depends_on.iter().filter(is_open).cloned().collect();
@@ -354,6 +362,7 @@ fn hold_dependants(
 }
 
 fn merge_message(request: &MergeRequest) -> String {
+    // Models write both: a line end in one could make a trailer of another unit.
     let title: String = request.title.chars().filter(|c| !c.is_control()).collect();
     let unit: String = request.unit.chars().filter(|c| !c.is_control()).collect();
     format!("Merge {}: {title}\n\n{UNIT_TRAILER}: {unit}\n", request.branch)

@@ -19,6 +19,7 @@ pub fn make_slug(title: &str) -> String {
         }
         if c.is_ascii_alphanumeric() {
             slug.push(c.to_ascii_lowercase());
+        // None at the beginning: programs take such a name for an option.
         } else if !slug.is_empty() && !slug.ends_with('-') {
             slug.push('-');
         }

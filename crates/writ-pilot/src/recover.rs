@@ -110,6 +110,7 @@ async fn finish_move(
 ) -> Result<(), PilotGitError> {
     let target = BranchName::parse_name(&note.target)?;
     let (old, new) = (CommitId::parse_id(&note.old)?, CommitId::parse_id(&note.new)?);
+    // Before anything is read: a left lock would make each change of the branch fail.
     report.locks_removed = remove_left_locks(project, &target.to_ref(), &new)?;
     let now = read_ref(project, &target.to_ref()).await?;
     // With the branch at the old commit the move had not happened: files go back. Else it had, and the index alone is locked.

@@ -55,6 +55,7 @@ pub async fn begin_resolve(
         let why = format!("{} is not committed", change.path.display());
         return Err(GitFault::Creation { path: tree.path, why }.into());
     }
+    // Written as a tree first: files in the workspace change in one step, and only where both sides are known.
     let MergeDraft { tree: draft, conflicts } = merge_draft(&service.project, &tip, &theirs).await?;
     // The reference first: a process that is killed afterwards can go on from it.
     let name = resolving_ref(&work.branch)?;
@@ -79,6 +80,7 @@ pub async fn finish_resolve(service: &PilotGit, work: &UnitWork) -> Result<Commi
     let theirs = begun.ok_or_else(|| PilotGitError::NoConflict { unit: work.unit.clone() })?;
     let (tree, tip) = service.open_workspace(work).await?;
     let stored = store_tree(&service.project, &tree, &tip).await?;
+    // Compared with both sides: what differs from one alone was brought by the other as it is.
     let from_theirs = store_tree(&service.project, &tree, &theirs).await?;
     let others: BTreeSet<&PathBuf> = from_theirs.changes.iter().map(|change| &change.path).collect();
     // A marker in a file that one side brought as it is stands there on purpose.
@@ -113,6 +115,7 @@ fn has_markers(path: &Path) -> bool {
     }
     let mut bytes = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(MARKED_BYTES_MAX).read_to_end(&mut bytes));
+    // Both marks are wanted: one of them alone stands in texts about git, too.
     let begins = |mark: &[u8]| bytes.split(|byte| *byte == b'\n').any(|line| line.starts_with(mark));
     read.is_err() || (begins(b"<<<<<<< ") && begins(b">>>>>>> "))
 }

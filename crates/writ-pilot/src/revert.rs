@@ -66,6 +66,7 @@ pub async fn plan_revert(
 ) -> Result<RevertPlan, PilotGitError> {
     let no_commit = || GitFault::NoCommit { branch: target.to_string() };
     let at = read_ref(&service.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
+    // With the colon: the id of one unit may be the beginning of another.
     let prefix = format!("{unit}: ");
     let is_of_unit =
         |commit: &CommitLine| commit.unit.as_deref() == Some(unit) || commit.subject.starts_with(&prefix);
@@ -88,6 +89,7 @@ pub async fn revert_unit(
     plan: &RevertPlan,
     check: &impl TreeCheck,
 ) -> Result<RevertResult, PilotGitError> {
+    // A merge in between would move the branch that is being looked at.
     let _one_at_a_time = service.merging.lock().await;
     let outdated = || PilotGitError::PlanOutdated { target: plan.target.clone() };
     if read_ref(&service.project, &plan.target.to_ref()).await?.as_ref() != Some(&plan.at) {
@@ -100,6 +102,7 @@ pub async fn revert_unit(
             TreeMerge::Conflict(files) => {
                 return Ok(RevertResult::Conflict { commit: commit.id.clone(), files, done });
             }
+            // The change is in the tree no more: a commit without content would claim that something was undone.
             TreeMerge::Clean(tree) if tree == tree_of(&service.project, &tip).await? => {}
             TreeMerge::Clean(tree) => {
                 let message = revert_message(&plan.unit, commit);

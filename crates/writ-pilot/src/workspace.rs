@@ -71,6 +71,7 @@ impl PilotGit {
     ) -> Result<UnitWorkspace, PilotGitError> {
         let folder = self.root.resolve_name(&workspace_name(&work.unit)?)?;
         let entry = self.find_entry(&folder).await?;
+        // The branch before the folder: a branch without a folder is filled later, a folder without a branch is of unknown origin.
         let (base, tip) = match self.read_branch(&work.branch).await? {
             Some(found) => found,
             None => self.make_branch(work, from, &folder).await?,
@@ -122,6 +123,7 @@ impl PilotGit {
         // By compare-and-swap: a commit that someone made on the branch meanwhile stays.
         let moved = RefChange::Move { name: work.branch.to_ref(), from: tip, to: commit.clone() };
         change_refs(&self.project, &[moved], "writ: commit of a workspace").await?;
+        // After the branch: an index that is behind shows changes where there are none, and no work is in danger.
         renew_index(&tree, stored)?;
         Ok(CommitResult::Committed { commit, paths })
     }
@@ -153,6 +155,7 @@ impl PilotGit {
         let archived = self.archive_commits(&work.branch, &tips, target).await?;
         if let Some(entry) = entry {
             let (unit, branch) = (work.unit.clone(), work.branch.clone());
+            // Announced before it happens, so that no watcher reads a folder that is being removed.
             self.emit_event(GitEvent::WorktreeDelete { unit, branch, folder: folder.clone() });
             self.root.remove_folder(&entry.path)?;
             forget_tree(&self.project, &entry.path).await?;
@@ -173,6 +176,7 @@ impl PilotGit {
         let mut rest = vec![head.clone()];
         if entry.is_there {
             let tree = find_tree(&self.project, &entry.path)?;
+            // In one that was cut off while it was filled, the missing files would count as deleted.
             if tree.is_filled() {
                 let stored = store_tree(&self.project, &tree, head).await?;
                 if !stored.changes.is_empty() {
@@ -205,6 +209,7 @@ impl PilotGit {
             if is_proven || archived.contains(&name) {
                 continue;
             }
+            // The name has a short id: another commit with the same one must not be taken for this one.
             match read_ref(&self.project, &name).await? {
                 Some(there) if there != *tip => return Err(PilotGitError::ArchiveExists { name }),
                 Some(_) => {}
@@ -227,6 +232,7 @@ impl PilotGit {
         let missing = || PilotGitError::BranchMissing { branch: work.branch.clone() };
         let (_, tip) = self.read_branch(&work.branch).await?.ok_or_else(missing)?;
         let tree = find_tree(&self.project, &folder)?;
+        // A person may have checked something else out there: that is no work of the unit.
         if let Some(entry) = self.find_entry(&folder).await? {
             self.check_head(&entry, &work.branch)?;
         }

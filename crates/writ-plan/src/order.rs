@@ -24,6 +24,7 @@ pub fn order_steps(steps: &[WorkStep]) -> Result<Vec<usize>, PlanError> {
         .collect();
     let (mut order, mut done) = (Vec::new(), BTreeSet::new());
     while order.len() < steps.len() {
+        // From the beginning each time: among those that are free the order of the document decides.
         let free = (0..steps.len())
             .find(|n| !done.contains(n) && needs.get(*n).is_some_and(|needs| needs.is_subset(&done)));
         let Some(free) = free else { return Err(find_cycle(steps, &needs, &done)) };

@@ -51,6 +51,7 @@ fn line_about(change: &FileChange) -> String {
 /// Returns true if a check rests on a file: a test of the project, the configuration of a runner, or the file that tells
 /// the program of the check what to do.
 fn rests_on(check: &Check, path: &str) -> bool {
+    // It looks for files alone, and those are what the step is to make.
     if check.run.is_empty() {
         return false;
     }
@@ -65,6 +66,7 @@ fn is_in_tests(folders: &str) -> bool {
 fn is_test_name(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name);
     let parts: Vec<&str> = name.split('.').collect();
+    // Between dots, as in `sums.test.mjs`: within a word it may be any word of the work.
     let has_mark = parts.iter().skip(1).any(|part| matches!(*part, "test" | "spec" | "tests"));
     let is_marked = |mark: &str| {
         stem == mark || stem.starts_with(&format!("{mark}_")) || stem.ends_with(&format!("_{mark}"))

@@ -36,10 +36,12 @@ pub fn run_steps(plan: &PlanDocument) -> Vec<WorkStep> {
             let names: Vec<String> = steps.iter().map(|step| step.id.clone()).collect();
             // Each step of a task waits for the one before it.
             for (step, before) in steps.iter_mut().skip(1).zip(names) {
+                // The plan may name it already.
                 if !step.after.contains(&before) {
                     step.after.push(before);
                 }
             }
+            // In a step of their own they would find a failure that no executor is there to mend.
             if let Some(last) = steps.last_mut() {
                 last.checks.extend(plan.checks.iter().cloned());
             }

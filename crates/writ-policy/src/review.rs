@@ -344,7 +344,7 @@ mod tests {
 
     /// Each ask is in one band, by what was answered before; no band but the two highest goes with a group.
     ///
-    /// In part: SIL-369 (the bands; a teaching card is none of its own)
+    /// Rows: SIL-369 (in part: the bands; a teaching card is none of its own)
     #[test]
     fn each_ask_is_in_the_band_that_earlier_answers_put_it_in() {
         let habit: Vec<Row> = (0..MIN_ALIKE).map(|n| row(n as u64, pay("ann", 50))).collect();

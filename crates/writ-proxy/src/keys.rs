@@ -11,6 +11,7 @@ use writ_types::unit::Timestamp;
 use crate::error::ProxyError;
 use crate::refusal::ProxyRefusal;
 use crate::trust::Trust;
+use crate::unproven::UnprovenRequests;
 
 /// The most pairs of keys that are held as verified. Expiry and revocation are looked at with each request.
 const MAX_VERIFIED: usize = 1_024;
@@ -35,11 +36,13 @@ struct VerifiedPair {
 pub(crate) struct KeyCheck {
     trust: Trust,
     verified: Mutex<VecDeque<VerifiedPair>>,
+    /// Requests whose keys have proven nothing.
+    pub(crate) unproven: UnprovenRequests,
 }
 
 impl KeyCheck {
     pub(crate) fn new(trust: Trust) -> Self {
-        Self { trust, verified: Mutex::new(VecDeque::new()) }
+        Self { trust, verified: Mutex::new(VecDeque::new()), unproven: UnprovenRequests::default() }
     }
 
     /// Verifies both keys, and that they are bound to one another, in time and not revoked. What they prove is noted in

@@ -36,3 +36,5 @@ mod refusal;
 mod search;
 
 mod settle;
+
+pub mod unproven;

@@ -22,7 +22,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::store::Store;
 use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
-use writ_types::entry::{Entry, Fact, Requester};
+use writ_types::entry::{DenyReason, Entry, Fact, Requester};
 use writ_types::id::{AttemptId, SessionId};
 
 use crate::cases::Cases;
@@ -34,6 +34,7 @@ use crate::refusal::{ProxyRefusal, status};
 use crate::secret::ProxySecret;
 use crate::settle::settle_open;
 use crate::trust::Trust;
+use crate::unproven::UnprovenCount;
 
 mod decide;
 
@@ -239,7 +240,7 @@ impl Proxy {
         let mut requester = Requester { operation: "operations".to_owned(), ..Requester::default() };
         let authority = match state.identify_agent(&request, &mut requester).await {
             Ok((authority, _)) => authority,
-            Err(stop) => return state.answer_end(requester, stop).await,
+            Err(stop) => return state.answer_end(requester, request.peer, stop).await,
         };
         let operations = state.operations();
         let granted = operations.iter().filter(|operation| is_granted(&authority, operation.name()));
@@ -268,10 +269,11 @@ impl Proxy {
         Ok(())
     }
 
-    /// Waits until no operation runs.
+    /// Waits until no operation runs, and records what was only counted.
     pub async fn drain(&self) {
         self.state.running.close();
         self.state.running.wait().await;
+        self.state.record_unproven(self.state.keys.unproven.take_all()).await;
     }
 }
 
@@ -340,6 +342,19 @@ fn answer_unwritable(error: &ProxyError) -> ProxyAnswer {
     }
 }
 
+/// Returns the entry about a refusal.
+fn refusal_fact(refusal: &ProxyRefusal, requester: Box<Requester>) -> Fact {
+    Fact::Denied {
+        prepared: None,
+        kind: ActionKind::Operate,
+        reason: refusal.reason,
+        rule: refusal.rule.clone(),
+        text: refusal.text.clone(),
+        outside: refusal.error.clone(),
+        requester: Some(requester),
+    }
+}
+
 impl ProxyState {
     fn operations(&self) -> Arc<OperationSet> {
         Arc::clone(&self.declared.set.read().unwrap_or_else(PoisonError::into_inner))
@@ -352,7 +367,7 @@ impl ProxyState {
                 self.count_events(&granted.subject, &[(EventMeasure::Requests, 1)]);
                 self.perform_granted(granted).await
             }
-            Err(stop) => self.answer_end(requester, stop).await,
+            Err(stop) => self.answer_end(requester, request.peer, stop).await,
         }
     }
 
@@ -387,8 +402,31 @@ impl ProxyState {
         Op::Append(Box::new(Entry { at: self.clock.now(), session, turn: None, turn_number: 0, fact }))
     }
 
+    /// Counts a request that does not prove who asks. Returns true if it is to have an entry of its own.
+    async fn has_entry(&self, peer: Peer) -> bool {
+        self.record_unproven(self.keys.unproven.take_ended(self.clock.now())).await;
+        self.keys.unproven.count_request(peer)
+    }
+
+    /// Records how many requests were only counted. Nothing rests on that, so nothing is refused if it cannot be written.
+    async fn record_unproven(&self, counts: Vec<UnprovenCount>) {
+        for one in counts {
+            let (rule, text) = ("key.more".to_owned(), one.text());
+            let refusal = ProxyRefusal {
+                status: status::UNPROVEN,
+                error: text.clone(),
+                reason: DenyReason::Binding,
+                rule,
+                text,
+            };
+            if let Err(error) = self.record_fact(refusal_fact(&refusal, Box::default()), None).await {
+                tracing::error!(%error, text = refusal.text, "refused requests could not be recorded");
+            }
+        }
+    }
+
     /// Records why a request is not performed, and answers it.
-    async fn answer_end(&self, requester: Requester, stop: RequestEnd) -> ProxyAnswer {
+    async fn answer_end(&self, requester: Requester, peer: Peer, stop: RequestEnd) -> ProxyAnswer {
         let counts: &[(EventMeasure, u64)] = match &stop {
             RequestEnd::Refused(_) | RequestEnd::Recorded(_) => {
                 &[(EventMeasure::Requests, 1), (EventMeasure::Refused, 1)]
@@ -417,16 +455,10 @@ impl ProxyState {
                 (fact, ProxyAnswer { status: 200, body })
             }
             RequestEnd::Refused(refusal) => {
-                let fact = Fact::Denied {
-                    prepared: None,
-                    kind: ActionKind::Operate,
-                    reason: refusal.reason,
-                    rule: refusal.rule.clone(),
-                    text: refusal.text.clone(),
-                    outside: refusal.error.clone(),
-                    requester: Some(requester),
-                };
-                (fact, answer(&refusal))
+                if refusal.status == status::UNPROVEN && !self.has_entry(peer).await {
+                    return answer(&refusal);
+                }
+                (refusal_fact(&refusal, requester), answer(&refusal))
             }
         };
         match self.record_fact(fact, None).await {

@@ -18,12 +18,13 @@ use writ_types::form::{FormError, filled_in};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AskId;
 
-use crate::asks::tell::{resolved, tell_denial};
-use crate::asks::{refusal_of, task};
+use crate::asks::tell::{end_ask, resolved, tell_denial};
+use crate::asks::{ITEM_ENDED, refusal_of, task};
 use crate::error::EngineError;
 use crate::interface::{Answer, Answered, GateSaid};
 use crate::services::Services;
 use crate::session::{APPLY, GateAnswer, is_over};
+use crate::work_calls::ended_item;
 
 use several::AnswerCheck;
 pub(crate) mod in_force;
@@ -49,7 +50,7 @@ pub(crate) async fn answer(
         note_refusal(&services, &ask, &error).await?;
         Err(error)
     };
-    if let Some(error) = closed_for(services, &ask, decision, shown).await {
+    if let Some(error) = closed_for(services, &ask, decision, shown).await? {
         return refused(Arc::clone(services), ask, error).await;
     }
     let token = match signed {
@@ -105,23 +106,31 @@ async fn closed_for(
     ask: &AskRow,
     decision: Decision,
     shown: Option<Digest>,
-) -> Option<EngineError> {
+) -> Result<Option<EngineError>, EngineError> {
     let id = &ask.card.ask_id;
     if ask.state != AskState::Open {
         let state = format!("was answered before: {}", ask.state.as_str());
-        return Some(EngineError::AskClosed { ask: id.clone(), state });
+        return Ok(Some(EngineError::AskClosed { ask: id.clone(), state }));
     }
     if decision == Decision::Deny {
         // It needs no check of the text shown: it counts for any content, and in a closed session too.
-        return None;
+        return Ok(None);
     }
     if let Some(session) = ask.prepared.session
-        && services.sessions.get(session).await.is_ok_and(|session| is_over(&session, &ask.prepared))
+        && let Ok(session) = services.sessions.get(session).await
     {
-        return Some(EngineError::SessionClosed(session));
+        if is_over(&session, &ask.prepared) {
+            return Ok(Some(EngineError::SessionClosed(session.id)));
+        }
+        // One that a crash has left open between the item's end and that of its cards.
+        if let Some(state) = ended_item(&services.journal, &session, &ask.prepared).await? {
+            end_ask(services, ask, ITEM_ENDED).await?;
+            let state = format!("belongs to a work item that is {}", state.name());
+            return Ok(Some(EngineError::AskClosed { ask: id.clone(), state }));
+        }
     }
     let is_changed = shown.is_some_and(|shown| shown != ask.card.shown_hash);
-    is_changed.then(|| EngineError::AskChanged(id.clone()))
+    Ok(is_changed.then(|| EngineError::AskChanged(id.clone())))
 }
 
 /// Returns the approval that a signature makes. A passkey must answer a challenge of this engine: claims sent

@@ -10,6 +10,7 @@ use writ_policy::door::Ask;
 use writ_policy::taint::endorsable_values;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewAsk, Op};
+use writ_store::reads::AskReads as _;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::Card;
 use writ_types::id::AskId;
@@ -18,6 +19,10 @@ use crate::error::EngineError;
 use crate::services::Services;
 use crate::session::{APPLY, Session, is_over};
 use crate::way_back::UNDO_WINDOW;
+use crate::work_calls::ended_item;
+
+/// The reason why nothing is asked or done any more for a work item that has ended.
+pub(crate) const ITEM_ENDED: &str = "Its work item has ended.";
 
 /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action. The
 /// inner error explains in words that the action cannot be shown completely, or that its session is closed.
@@ -35,8 +40,8 @@ pub(crate) async fn open_ask(
         Ok(shown) => shown,
         Err(unshowable) => return Ok(Err(unshowable.to_string())),
     };
-    if is_over(session, &ask.prepared) {
-        return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
+    if let Some(why) = refusal_to_ask(services, session, &ask).await? {
+        return Ok(Err(why));
     }
     let now = services.journal.valid_now();
     let expires_at = now.plus_duration(services.config.approval_ttl);
@@ -82,10 +87,38 @@ pub(crate) async fn open_ask(
         turn_number: ask.prepared.turn_number,
         fact,
     };
-    let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared, entry }));
+    let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared.clone(), entry }));
     let receipt = services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     let opened = receipt.asks.into_iter().next();
+    // The item may have ended while the card was written, and has not seen it then.
+    if let Some(opened) = &opened
+        && ended_item(&services.journal, session, &ask.prepared).await?.is_some()
+    {
+        end_late_card(services, &opened.ask).await?;
+        return Ok(Err(ITEM_ENDED.to_owned()));
+    }
     Ok(opened.map(|opened| opened.ask).ok_or_else(|| "the ask was not stored".to_owned()))
+}
+
+/// Returns why nothing is asked any more: the session is closed, or its work item has ended.
+async fn refusal_to_ask(
+    services: &Services,
+    session: &Session,
+    ask: &Ask,
+) -> Result<Option<String>, EngineError> {
+    if is_over(session, &ask.prepared) {
+        return Ok(Some(EngineError::SessionClosed(session.id).to_string()));
+    }
+    let ended = ended_item(&services.journal, session, &ask.prepared).await?;
+    Ok(ended.map(|_| ITEM_ENDED.to_owned()))
+}
+
+/// Ends a card that was opened after the end of its work item.
+async fn end_late_card(services: &Services, ask: &AskId) -> Result<(), EngineError> {
+    match services.journal.store.ask(ask).await? {
+        Some(card) => tell::end_ask(services, &card, ITEM_ENDED).await,
+        None => Ok(()),
+    }
 }
 
 /// The ledger's record that what was asked is not done.

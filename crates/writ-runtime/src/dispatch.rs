@@ -282,10 +282,12 @@ async fn prepare(
     }
     let profile = agent_for(services, session, &lease)?;
     let profile = step::profile_of(services, &lease, profile).await?;
-    // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
-    let _numbering = session.numbering.lock().await;
-    let (journal, now) = (&services.journal, services.journal.clock.now());
-    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
+    let journal = &services.journal;
+    let turn = journal.ids.turn(journal.clock.now());
+    let number = {
+        let mut numbers = session.numbering.lock().await;
+        numbers.take(journal.store.next_turn_number(session.id).await?)
+    };
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
     let opened = async {
@@ -294,7 +296,9 @@ async fn prepare(
         Ok(drive)
     };
     // A turn that is not to begin does not run.
-    opened.await.inspect_err(|_| session.end(turn))
+    let opened = opened.await.inspect_err(|_| session.end(turn));
+    session.numbering.lock().await.release();
+    opened
 }
 
 /// Returns the agent that answers a message of a session.
@@ -349,7 +353,7 @@ async fn open_turn(
         &mut held,
         (&mut interrupts, &mut unheard),
     );
-    let cost = compacting.await?;
+    let cost = compacting.await?.saturating_add(step::cost_before(services, &profile, &lease).await?);
     let history = history.messages;
     let opened = OpenedTurn {
         session: session.id,

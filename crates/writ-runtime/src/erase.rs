@@ -9,7 +9,7 @@ use writ_store::reads::{LedgerReads as _, SessionReads as _};
 use writ_store::sessions::{DELETED_AT, ERASED_AT, ERASING_AT, SessionRow};
 use writ_types::api::session::SessionErasure;
 use writ_types::entry::Fact;
-use writ_types::id::{EntrySeq, SessionId};
+use writ_types::id::{EntrySeq, ItemId, SessionId};
 use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
@@ -104,8 +104,20 @@ pub(crate) async fn erase_content(
             services.journal.store.commit(Batch::synced(vec![end])).await?;
         }
         let left = remains.waiting.saturating_add(remains.lasting);
-        return Ok(SessionErasure { session, entries, left });
+        let hint = hint_about(&remains.items);
+        return Ok(SessionErasure { session, entries, left, items: remains.items, hint });
     }
+}
+
+/// Returns what can be done about the work items that an erasure waits for.
+fn hint_about(items: &[ItemId]) -> String {
+    let Some(first) = items.first() else { return String::new() };
+    let names: Vec<String> = items.iter().map(ToString::to_string).collect();
+    format!(
+        "work that goes on needs the rest: {}; `writ work cancel {first}` ends it, else wait for its end. What is left is erased \
+         within the hour after that",
+        names.join(", ")
+    )
 }
 
 /// Erases the content of sessions that were deleted long ago, and goes on with erasures that have begun; returns how many it has

@@ -148,6 +148,7 @@ async fn request_plan(
     };
     let principal = place.session.state().speaker_of(place.turn).cloned().unwrap_or(Principal::Owner);
     let trace = format!("{}/{}", place.turn.map(|turn| turn.to_string()).unwrap_or_default(), call.id);
+    // A plan is no cleaner than the request and what its writer had read.
     let taint = principal.taint().join(label.taint);
     let principal = principal.to_string();
     let request = PlannerRequest { kind: PlannerMessage::PlanRequest, trace, text, taint, principal };
@@ -193,6 +194,7 @@ pub(crate) async fn request_ops(
     request: PlannerRequest,
 ) -> Result<(MessageId, [Op; 2]), EngineError> {
     let now = services.journal.clock.now();
+    // It goes to another model, and may go to another provider.
     let text = services.journal.redactor.clean_text(request.text).into_string();
     let record = InboundRecord {
         message: services.journal.ids.message(now),
@@ -224,6 +226,7 @@ pub(crate) fn judge_answer(
     };
     let read = read_plan(text).map_err(|error| error.model_message());
     let Err(why) = read.and_then(|plan| check(&plan)) else { return TextVerdict::Pass };
+    // Once: each further try costs as much, and what is no plan twice is seldom one the third time.
     if tries == 0 {
         return again(why);
     }

@@ -8,7 +8,7 @@ pub(crate) mod topics;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_inspect::prepared::Prepared;
@@ -22,7 +22,6 @@ use writ_sandbox::{Sandbox, Workspace};
 use writ_store::queue::EXECUTOR;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
-use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -33,8 +32,9 @@ use crate::profile::Answering;
 
 pub(crate) use grants::{base_grants, widest, work_kinds};
 pub(crate) use parts::{
-    SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices, SessionRecovery,
-    SessionSecrecy, SessionSubscriptions, TitleAuthor, TitleRecord,
+    GateAnswer, SessionBudget, SessionContext, SessionGates, SessionHosts, SessionKeys, SessionNotices,
+    SessionRecovery, SessionSecrecy, SessionSubscriptions, TakenNumbers, TitleAuthor, TitleRecord,
+    WaitingGate,
 };
 
 pub(crate) use terms::{Ordered, QuestionTerms, SessionTerms, UnderPlan, WorkTerms};
@@ -156,26 +156,6 @@ impl Interrupt {
     }
 }
 
-/// A person's answer to a gate that asks.
-#[derive(Debug)]
-pub(crate) struct GateAnswer {
-    pub(crate) decision: Decision,
-    /// The person who answered.
-    pub(crate) by: String,
-    /// The person's reason for the decision.
-    pub(crate) reason: String,
-    /// The values that the person filled in.
-    pub(crate) content: serde_json::Map<String, serde_json::Value>,
-}
-
-/// A gate that asks, and waits.
-#[derive(Debug)]
-pub(crate) struct WaitingGate {
-    /// The question, as clients show it.
-    pub(crate) frame: ServerFrame,
-    pub(crate) answer: oneshot::Sender<GateAnswer>,
-}
-
 /// Returns the frame that shows watching clients the end of a gate's ask.
 pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
     let (state, reason) = (state.to_owned(), String::new());
@@ -194,8 +174,10 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
-    /// Held until a turn with a new number is written: turns of several consumers begin at once.
-    pub(crate) numbering: tokio::sync::Mutex<()>,
+    /// Held while a number is taken, never while its turn is made ready.
+    pub(crate) numbering: tokio::sync::Mutex<TakenNumbers>,
+    /// Held while the history is summarised: two turns do not pay for one summary.
+    pub(crate) compacting: tokio::sync::Mutex<()>,
 }
 
 /// The part of a session that changes from turn to turn.
@@ -287,7 +269,8 @@ impl Session {
             state: Mutex::new(state),
             applying: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
-            numbering: tokio::sync::Mutex::new(()),
+            numbering: tokio::sync::Mutex::default(),
+            compacting: tokio::sync::Mutex::new(()),
         }
     }
 

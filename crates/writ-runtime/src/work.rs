@@ -100,6 +100,7 @@ async fn open_items(services: &Services) -> Vec<ItemId> {
 fn drive_soon(services: &Arc<Services>, driven: &Driven, item: ItemId) {
     {
         let mut driven = driven.lock().unwrap_or_else(PoisonError::into_inner);
+        // One task for an item: two would make the same move.
         if let Some(again) = driven.get_mut(&item) {
             *again = true;
             return;
@@ -110,6 +111,7 @@ fn drive_soon(services: &Arc<Services>, driven: &Driven, item: ItemId) {
     services.life.turns.clone().spawn(async move {
         loop {
             drive(&services, item).await;
+            // Asked and removed within one lock, so that a call in between is not missed.
             let mut driven = driven.lock().unwrap_or_else(PoisonError::into_inner);
             if driven.get(&item) == Some(&true) && !services.life.draining.is_cancelled() {
                 driven.insert(item, false);
@@ -299,6 +301,7 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
     if course.item.state.is_over() {
         return Ok(false);
     }
+    // Its owner has closed it: no step can begin there any more.
     if course.session.state().closed {
         move_on(services, &course, WorkEvent::Cancel, "its session was closed").await?;
         return Ok(false);

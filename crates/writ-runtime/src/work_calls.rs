@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, watch};
+use writ_inspect::prepared::Prepared;
 use writ_store::batch::Op;
+use writ_store::error::StoreError;
+use writ_store::reads::WorkReads as _;
 use writ_store::work::{ItemMove, WorkItem, WorkOp};
 use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
 use writ_types::id::ItemId;
 
 use crate::journal::Journal;
-use crate::session::Session;
+use crate::session::{Session, outlives};
 
 /// The beginning of the names of the jobs of goals.
 pub(crate) const GOAL_PREFIX: &str = "goal.";
@@ -136,4 +139,54 @@ pub(crate) fn change_state(journal: &Journal, item: &WorkItem, state: WorkState,
         at: journal.clock.now(),
     };
     vec![worked(journal, item, "", state.name(), why), Op::Work(WorkOp::Move(change))]
+}
+
+/// Returns the id under which the message is sent that begins an attempt.
+pub(crate) fn attempt_id(item: &WorkItem, step: usize, n: u32) -> String {
+    // Another plan has other steps under the same numbers.
+    format!("{}/{}/{step}/{n}", item.id, item.round)
+}
+
+/// The word before the number of a continuation in the id of its message.
+const HOLD: &str = "/hold";
+
+/// Returns the id under which the message is sent with which an attempt goes on after it was held so many times.
+pub(crate) fn continued_id(begun: &str, holds: u32) -> String {
+    format!("{begun}{HOLD}{holds}")
+}
+
+/// Returns the ids of the messages of an attempt that were sent before one of them.
+pub(crate) fn earlier_ids(client_id: &str) -> Vec<String> {
+    let Some((begun, holds)) = client_id.rsplit_once(HOLD) else { return Vec::new() };
+    let holds: u32 = holds.parse().unwrap_or_default();
+    std::iter::once(begun.to_owned()).chain((1..holds).map(|hold| continued_id(begun, hold))).collect()
+}
+
+/// Returns the state of the work item that an action of its session belongs to, if nothing of the item may be done any more.
+/// What the owner applies or undoes of its changes is the owner's own, and stays possible.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn ended_item(
+    journal: &Journal,
+    session: &Session,
+    prepared: &Prepared,
+) -> Result<Option<WorkState>, StoreError> {
+    let Some(work) = session.terms.work.filter(|_| !outlives(prepared)) else { return Ok(None) };
+    let item = journal.store.work_item(work.item).await?;
+    Ok(item.map(|item| item.state).filter(|state| state.is_over()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_has_all_of_its_messages_before_the_last() {
+        assert_eq!(earlier_ids("item/0/2/1"), Vec::<String>::new());
+        assert_eq!(earlier_ids(&continued_id("item/0/2/1", 1)), ["item/0/2/1"]);
+        let third = earlier_ids(&continued_id("item/0/2/1", 3));
+        assert_eq!(third, ["item/0/2/1", "item/0/2/1/hold1", "item/0/2/1/hold2"]);
+    }
 }

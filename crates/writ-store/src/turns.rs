@@ -60,26 +60,39 @@ pub struct NewTurn {
     pub at: Timestamp,
 }
 
+/// The most numbers that turns may be ahead of the last one that was stored: those that begin at once have each taken one, and are
+/// stored in the order in which they are ready. Far more than a session has agents and executors.
+pub const MAX_TURNS_AHEAD: u64 = 64;
+
 pub(crate) fn begin_turn(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> {
     let session = turn.session.to_string();
     let last = query_one(conn, "SELECT turn_number FROM session WHERE id = ?1", [&session], |row| {
         get_uint(row, "turn_number")
     })?;
-    let expected = last.ok_or_else(|| Conflict::Missing { what: "session", id: session.clone() })? + 1;
-    // The caller has named this number in entries of the same batch.
-    if turn.number != expected {
-        return Err(Conflict::TurnNumber { session: turn.session, expected }.into());
+    let last = last.ok_or_else(|| Conflict::Missing { what: "session", id: session.clone() })?;
+    let sql = "SELECT 1 FROM turn WHERE session = ?1 AND number = ?2";
+    let is_used = query_one(conn, sql, params![session, int(turn.number)], |_| Ok(()))?.is_some();
+    // The caller has named this number in entries of the same batch, so no other is taken in its place.
+    if turn.number == 0 || is_used || turn.number > last.saturating_add(MAX_TURNS_AHEAD) {
+        return Err(Conflict::TurnNumber { session: turn.session, expected: last + 1 }.into());
     }
+    let newest = last.max(turn.number);
     execute(
         conn,
         "UPDATE session SET turn_number = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1",
-        params![session, int(expected), turn.at.as_millis()],
+        params![session, int(newest), turn.at.as_millis()],
     )?;
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO turn (id, session, number, message, started_at, state)
          VALUES (?1, ?2, ?3, ?4, ?5, 'open')",
-        params![turn.id.to_string(), session, int(expected), turn.message.to_string(), turn.at.as_millis()],
+        params![
+            turn.id.to_string(),
+            session,
+            int(turn.number),
+            turn.message.to_string(),
+            turn.at.as_millis()
+        ],
     )?;
     if added == 0 {
         return Err(Conflict::Exists { what: "turn", id: turn.id.to_string() }.into());

@@ -19,7 +19,8 @@ use crate::taint::Label;
 use crate::unit::Tokens;
 
 pub use file::{
-    AttachedFile, FileError, FileRef, MAX_FILE_BYTES, MAX_FILE_NAME, MAX_FILES, MAX_FILES_BYTES, MediaType,
+    AttachedFile, FILE_LINE_START, FileError, FileRef, MAX_FILE_BYTES, MAX_FILE_NAME, MAX_FILES,
+    MAX_FILES_BYTES, MediaType,
 };
 pub use form::{AnswerForm, Effort};
 pub use reasoning::{MAX_REASONING_BYTES, Reasoning, ReasoningForm, assistant_parts};

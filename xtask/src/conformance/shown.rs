@@ -1,7 +1,8 @@
 //! Reads the rows that tests name, in the lines `Rows: SIL-001 SF-044` of their doc comments.
 //!
 //! A remark in brackets says which part of the rows before it a test shows: `Rows: SIL-001 (its first half)`.
-//! Such a row is shown in part until a test claims all of it.
+//! Such a row is shown in part until a test claims all of it. A line of its own that begins with «In part:» would be read by
+//! nothing: it is an error.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ use super::catalogue::is_id;
 use crate::workspace::Crate;
 
 pub(super) const MARK: &str = "Rows:";
+
+/// The beginning of a line that would claim rows in a form that is not counted.
+const UNCOUNTED: &str = "In part:";
 
 /// A test that names a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +40,9 @@ pub(super) struct Claims {
 /// Collects the claims of every source file, given as path and text.
 pub(super) fn collect(crates: &[Crate], sources: &[(String, String)]) -> Result<Claims> {
     let mut claims = Claims::default();
+    for (path, text) in sources.iter().filter(|(path, _)| path.ends_with(".rs")) {
+        claims.errors.extend(find_uncounted(path, text));
+    }
     for (path, text) in sources.iter().filter(|(path, text)| path.ends_with(".rs") && text.contains(MARK)) {
         let file = syn::parse_file(text).with_context(|| format!("cannot parse {path}"))?;
         let mut finder = Finder::default();
@@ -78,6 +85,18 @@ impl Claims {
             }
         }
     }
+}
+
+/// Returns an error for each line of documentation that claims rows in a form that is not counted.
+fn find_uncounted(path: &str, text: &str) -> Vec<String> {
+    let is_uncounted = |line: &str| {
+        let doc = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+        doc.is_some_and(|doc| doc.trim_start().starts_with(UNCOUNTED))
+    };
+    let found = (1..).zip(text.lines()).filter(|(_, line)| is_uncounted(line));
+    found
+        .map(|(n, _)| format!("{path}:{n}: write `{MARK} ID (in part: …)` in place of `{UNCOUNTED} ID`"))
+        .collect()
 }
 
 /// Returns true if the mark and a row's id stand anywhere in a line.
@@ -266,6 +285,15 @@ mod tests {
         let text = "/// Threat 6. Rows: SIL-001\n#[test] fn a() {}\n/// The lines `Rows:` of a comment.\n#[test] fn b() {}";
         let claims = claims("crates/a/src/a.rs", text, "");
         assert_eq!((rows(&claims).len(), claims.errors.len()), (0, 1), "{:?}", claims.errors);
+    }
+
+    #[test]
+    fn a_line_that_says_in_part_of_itself_is_an_error_with_its_place() {
+        let text = "/// Text.\n///\n/// In part: SIL-001 (the first half)\n#[test] fn a() {}\n/// Rows: SIL-002 (in part: a)\n#[test] fn b() {}";
+        let claims = claims("crates/a/src/a.rs", text, "");
+        assert_eq!(rows(&claims), ["SIL-002"]);
+        let [error] = claims.errors.as_slice() else { panic!("{:?}", claims.errors) };
+        assert!(error.starts_with("crates/a/src/a.rs:3: "), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ fn read(value: Value) -> Result<RouteDecision, String> {
     decision.check(true).map(|()| decision)
 }
 
-/// In part: SIL-047 (with the ways `clarify` and `act` beside them)
+/// Rows: SIL-047 (in part: with the ways `clarify` and `act` beside them)
 #[test]
 fn a_decision_has_a_way_and_a_reason_and_an_answer_where_the_proxy_answers() {
     let direct =

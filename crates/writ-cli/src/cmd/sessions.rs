@@ -214,7 +214,8 @@ async fn delete_session(
             0 => String::new(),
             left => format!("; {left} are still needed, such as those of approvals in force"),
         };
-        vec![format!("erased, with the content of {} entries of the ledger{left}", erased.entries)]
+        let done = format!("erased, with the content of {} entries of the ledger{left}", erased.entries);
+        std::iter::once(done).chain((!erased.hint.is_empty()).then(|| erased.hint.clone())).collect()
     })
 }
 

@@ -1,6 +1,7 @@
 //! Several agents in one engine: their turns run side by side in one session.
 
 use serde_json::json;
+use writ_agent::config::Summaries;
 use writ_policy::principal::Inbound;
 use writ_runtime::engine::{Along, Cancelled, Join, Joined};
 use writ_runtime::profile::AgentProfile;
@@ -13,6 +14,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::Taint;
 
 use crate::harness::{OWNER, TestEngine};
+use crate::work::PATIENCE;
 
 const REVIEWER: &str = "reviewer";
 
@@ -137,5 +139,52 @@ fn an_agent_has_one_turn_at_a_time_in_a_session() {
         let refused = engine.engine.receive_for(OWNER, "planner", inbound, along).await;
         assert_eq!(refused.map_err(|report| report.code), Err("agent.unknown".to_owned()));
     });
+    engine.end();
+}
+
+/// While a model summarises the history for one turn, another turn of the session begins and ends.
+#[test]
+fn no_turn_waits_for_the_summary_of_another() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let engine = TestEngine::with(
+        |parts| {
+            let reviewer =
+                AgentProfile { consumer: REVIEWER.to_owned(), ..AgentProfile::executor(&parts.config) };
+            parts.agents.push(reviewer);
+            parts.config.max_chronicle_entries = 6;
+            parts.config.agent_config.context.summaries = Summaries::Always;
+        },
+        |_| {
+            move |request: &ParsedRequest| {
+                if request.system.contains("You summarise the older part of a conversation") {
+                    let output = json!({ "summary": "They count.", "keep_groups": [], "evict_groups": [] });
+                    return Reply::text(&output.to_string())
+                        .with_fault(ReplyFault::SlowFirstByte(held.clone()));
+                }
+                Reply::text("heard")
+            }
+        },
+    );
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0_u32.. {
+            assert!(n < 20, "it is never summarised");
+            send(&engine, &joined, EXECUTOR, &format!("number {n}")).await;
+            tokio::select! {
+                _ = ended(&mut joined, 1) => {}
+                () = until_waiting(&engine, 1) => break,
+            }
+        }
+        send(&engine, &joined, REVIEWER, "and you?").await;
+        let ended_first = ended(&mut joined, 1);
+        let reviewed = tokio::time::timeout(PATIENCE, ended_first).await.expect("it does not wait");
+        assert_eq!(engine.server.connections_waiting(), 1, "the summary is not there yet");
+        gate.open();
+        let summarised = ended(&mut joined, 1).await;
+        assert_ne!(reviewed[0].0, summarised[0].0);
+        assert_eq!([reviewed[0].1, summarised[0].1], [Exit::Done; 2]);
+    });
+    assert_eq!(engine.facts("compacted").len(), 1, "one summary");
     engine.end();
 }

@@ -11,6 +11,7 @@ use writ_runtime::config::DRAIN_DEADLINE;
 use writ_runtime::engine::{Engine, Join};
 use writ_testbed::clock::Hand;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
+use writ_types::action::Action;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::taint::Taint;
@@ -123,4 +124,58 @@ fn an_image_reaches_the_model_with_every_request_of_its_session_and_of_no_other(
     let facts = format!("{:?}", bench.facts("received"));
     assert!(facts.contains("attached file: a.png") && !facts.contains(&STANDARD.encode(PNG)));
     bench.end();
+}
+
+/// Two calls in one answer are made, and both results go back under the ids of their calls; a call with arguments that are no JSON, and one
+/// of no tool, are errors that the model reads, and nothing is performed.
+///
+/// Rows: WIN-078 SCL-202
+#[test]
+fn calls_go_over_chat_completions_in_both_directions_and_wrong_ones_are_read_as_errors() {
+    let engine = TestEngine::new("", |_| {
+        |request: &ParsedRequest| match request.results().count() {
+            0 => Reply::call("memory_store", json!({ "text": "The heron is grey." }))
+                .and_call("memory_search", json!({ "query": "zebra" })),
+            2 => Reply::default().and_raw_call("memory_store", "{\"text\": "),
+            3 => Reply::call("launch_missiles", json!({ "at": "dawn" })),
+            _ => Reply::text("Done."),
+        }
+    });
+    let (exit, said) = engine.runtime.block_on(engine.say(None, "remember it"));
+    assert_eq!((exit, said.as_str()), (Exit::Done, "Done."));
+    let sent = engine.server.recorded_requests();
+    assert_eq!(sent.len(), 4);
+    assert!(sent.iter().all(|request| request.path.ends_with("/v1/chat/completions")));
+    let tools = sent[0].body["tools"].as_array().expect("tools");
+    let offered: Vec<&str> = tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    assert!(offered.len() > 2 && tools.iter().all(|tool| tool["type"] == "function"), "{tools:?}");
+    let messages = sent[3].body["messages"].as_array().expect("messages");
+    let calls: Vec<&Value> = messages
+        .iter()
+        .filter_map(|one| one["tool_calls"].as_array())
+        .flatten()
+        .map(|call| &call["id"])
+        .collect();
+    let results: Vec<&Value> = messages.iter().filter(|one| one["role"] == "tool").collect();
+    assert_eq!(
+        calls,
+        results.iter().map(|one| &one["tool_call_id"]).collect::<Vec<_>>(),
+        "each has its result"
+    );
+    let text = |n: usize| results[n]["content"].to_string();
+    assert!(
+        text(0).contains("remembered as") && text(2).contains("must be a JSON object"),
+        "{} {}",
+        text(0),
+        text(2)
+    );
+    let unknown = text(3);
+    assert!(unknown.contains("There is no tool 'launch_missiles'"), "{unknown}");
+    assert!(offered.iter().all(|name| unknown.contains(name)), "{unknown}");
+    let performed = engine
+        .facts("intent")
+        .into_iter()
+        .filter(|fact| !matches!(fact, Fact::Intent { action: Action::ModelCall(_), .. }));
+    assert_eq!(performed.count(), 2, "the two good calls");
+    engine.end();
 }

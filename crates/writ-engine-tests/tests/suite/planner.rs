@@ -98,6 +98,30 @@ fn engine(seen: &Seen, planner: impl Fn(usize) -> Reply + Send + 'static) -> Tes
     })
 }
 
+/// Work that a conversation has begun needs what it came from: the erasure of the conversation names it, says how to end it, and waits
+/// for nothing after that.
+#[test]
+fn an_erasure_names_the_work_that_it_waits_for() {
+    let engine = engine(&Seen::default(), |_| Reply::text(PLAN));
+    engine.runtime.block_on(async {
+        say(&engine).await;
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let (item, session) = (&listed["items"][0]["item"], &listed["items"][0]["origin"]);
+        engine.engine.answer(OWNER, newest_ask(&engine), approve()).await.expect("counts");
+        engine.call("work.pause", json!({ "item": item })).await.expect("paused");
+        engine.call("sessions.delete", json!({ "session": session })).await.expect("deleted");
+        let erased = engine.call("sessions.erase", json!({ "session": session })).await.expect("begun");
+        assert_eq!(erased["items"], json!([item]), "{erased}");
+        let id = item.as_str().expect("an id");
+        let hint = erased["hint"].as_str().expect("a hint");
+        assert!(hint.contains(&format!("`writ work cancel {id}` ends it")), "{hint}");
+        engine.call("work.cancel", json!({ "item": item })).await.expect("ended");
+        let erased = engine.call("sessions.erase", json!({ "session": session })).await.expect("goes on");
+        assert_eq!((&erased["items"], &erased["hint"]), (&json!(null), &json!(null)), "{erased}");
+    });
+    engine.end();
+}
+
 /// The planner tries to run something and answers with prose first. It gets no tool but those that read, is asked once more with
 /// the error, and its plan is one card. The agent's history has the plan, and nothing of how it was found.
 ///

@@ -45,7 +45,7 @@ fn asked(engine: &TestEngine) -> Vec<String> {
 /// sends on. Its calls are paid for and counted by its role.
 ///
 /// Rows: SIL-029 SIL-030 SIL-046
-/// In part: SIL-031 (the plan waits for its approval) SIL-049 (the counters report the share)
+/// Rows: SIL-031 (in part: the plan waits for its approval) SIL-049 (in part: the counters report the share)
 #[test]
 fn each_message_takes_the_way_that_the_proxy_chooses() {
     let engine = TestEngine::with_roles(PROXY, |_| {
@@ -119,7 +119,7 @@ fn each_message_takes_the_way_that_the_proxy_chooses() {
 /// proxy said is done or shown.
 ///
 /// Rows: SIL-029
-/// In part: SIL-048 (a forged call of a tool) SIL-064 (of the proxy)
+/// Rows: SIL-048 (in part: a forged call of a tool) SIL-064 (in part: of the proxy)
 #[test]
 fn a_proxy_that_decides_nothing_is_asked_twice_and_then_the_executor_answers() {
     for wrong in [0, 1, 2, 3] {

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use writ_runtime::engine::Answer;
 use writ_store::reads::{PlanReads as _, UsageReads as _};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::action::Action;
 use writ_types::api::work::{StepState, WorkDetails, WorkState};
-use writ_types::entry::Decision;
+use writ_types::entry::{Decision, Fact};
 use writ_types::error::Exit;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
@@ -397,6 +398,62 @@ fn needs_userns_each_of_two_steps_waits_for_an_answer_and_goes_on() {
     engine.end();
 }
 
+/// However an item ends, what its turns have asked ends with it: no card stays open, and a late approval performs nothing.
+#[test]
+fn needs_userns_no_card_outlives_its_item() {
+    let engine = TestEngine::new(ASK_WRITE, |_| {
+        |request: &ParsedRequest| {
+            let said = request.last_user_text().to_owned();
+            match request.results().next() {
+                // Its next call has no room left.
+                None if said.contains("is spent") => write("one.txt", "done").with_usage(49_500, 1_000),
+                None => write("one.txt", "done"),
+                Some(_) if said.contains("is cancelled") => Reply::text("I wait for the approval."),
+                // A turn that fails waits for nothing.
+                Some(_) => {
+                    let refused = ReplyFault::Status { status: 401, retry_after: None };
+                    Reply::text("never").with_fault(refused)
+                }
+            }
+        }
+    });
+    let ends = [
+        (WorkState::Failed, "{max_attempts: 1}", "cat one.txt"),
+        (WorkState::Done, "{max_attempts: 1}", "echo done"),
+        (WorkState::OverBudget, "{max_attempts: 2, max_tokens: 50000}", "cat one.txt"),
+        (WorkState::Cancelled, "{max_attempts: 1}", "cat one.txt"),
+    ];
+    engine.runtime.block_on(async {
+        for (n, (end, budget, check)) in ends.into_iter().enumerate() {
+            let way = if end == WorkState::OverBudget { "spent" } else { end.name() };
+            let plan = one_file(budget)
+                .replace("run: cat one.txt", &format!("run: {check}"))
+                .replace("Write one.txt.", &format!("Write one.txt. This one is {way}."));
+            let item = begin(&engine, &plan, None).await;
+            let asked = async || {
+                let of_write = |fact| {
+                    let Fact::Asked { ask, action: Action::WriteFile(_), .. } = fact else { return None };
+                    Some(ask)
+                };
+                engine.facts("asked").into_iter().filter_map(of_write).nth(n)
+            };
+            let ask = until("its turn asks", asked).await;
+            if end == WorkState::Cancelled {
+                engine.call("work.cancel", json!({ "item": item })).await.expect("ended");
+            }
+            let shown = until_at_rest(&engine, &item).await;
+            assert_eq!(shown.summary.state, end, "{}", shown.report);
+            let open = engine.call("approvals.list", json!({})).await.expect("a list");
+            assert_eq!(open["asks"], json!([]), "{end:?}: {open}");
+            let late = engine.engine.answer(OWNER, ask, approve()).await.expect_err("it has ended");
+            assert_eq!(late.code, "ask.closed", "{end:?}: {late:?}");
+        }
+    });
+    let is_write = |fact: &Fact| matches!(fact, Fact::Intent { action: Action::WriteFile(_), .. });
+    assert_eq!(engine.facts("intent").iter().filter(|fact| is_write(fact)).count(), 0);
+    engine.end();
+}
+
 /// The owner's pause of the session, and a limit of the day, are none of the item's: its attempt goes on afterwards.
 #[test]
 fn needs_userns_an_attempt_goes_on_after_its_owner_s_pause() {
@@ -426,6 +483,53 @@ fn needs_userns_an_attempt_goes_on_after_its_owner_s_pause() {
         let shown = until_at_rest(&engine, item).await;
         assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
         assert_eq!(verdicts(&shown), ["pass"], "one attempt");
+    });
+    engine.end();
+}
+
+/// An attempt has the money of one turn, in however many turns it is made: neither an end because of that money nor an owner's pause
+/// gives it as much again.
+#[test]
+fn needs_userns_an_attempt_has_the_money_of_one_turn() {
+    const LIMIT: MicroUsd = MicroUsd::new(200_000);
+    let (gate, calls) = (ReplyGate::new(), AtomicUsize::new(0));
+    let held = gate.clone();
+    let engine = TestEngine::priced(
+        |parts| {
+            parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+            parts.config.budget.max_cost_per_turn = Some(LIMIT);
+        },
+        |_| {
+            move |_: &ParsedRequest| {
+                // Two calls of this usage cost less than the limit, three cost more.
+                let reply = write("one.txt", "wrong").with_usage(10_000, 1_000);
+                let is_held = calls.fetch_add(1, Ordering::SeqCst) == 3;
+                if is_held { reply.with_fault(ReplyFault::SlowFirstByte(held.clone())) } else { reply }
+            }
+        },
+    );
+    engine.runtime.block_on(async {
+        let cost_of = async |shown: &WorkDetails| {
+            engine.store.session_usage(shown.summary.session).await.expect("reads").cost
+        };
+        let item = begin(&engine, &one_file("{max_attempts: 1}"), None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!((shown.summary.state, verdicts(&shown)), (WorkState::Failed, vec!["fail"]));
+        let cost = cost_of(&shown).await;
+        assert!(cost > MicroUsd::ZERO && cost <= LIMIT, "{cost}");
+
+        let item = begin(&engine, &one_file("{max_attempts: 1}"), None).await;
+        // The pause cuts off its second call, which costs nothing then.
+        until("its model is asked", async || (engine.server.connections_waiting() > 0).then_some(())).await;
+        let session = show(&engine, &item).await.summary.session;
+        engine.call("budget.pause", json!({ "session": session })).await.expect("paused");
+        gate.open();
+        let is_held = |fact: Fact| matches!(fact, Fact::Worked { state, .. } if state == "held");
+        until("it is held", async || engine.facts("worked").into_iter().any(is_held).then_some(())).await;
+        engine.call("budget.renew", json!({ "session": session })).await.expect("goes on");
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!((shown.summary.state, verdicts(&shown)), (WorkState::Failed, vec!["fail"]));
+        assert_eq!(cost_of(&shown).await, cost, "what it has spent before the pause counts after it");
     });
     engine.end();
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use writ_policy::keys::ROUTER;
-use writ_runtime::case_keys::{AgentBase, CaseKeys};
+use writ_runtime::case_keys::{AgentBase, CaseKey, CaseKeys};
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetHolder, FleetOp, HolderKeys, MAX_CASE_MESSAGE_BYTES};
 use writ_types::digest::Digest;
@@ -419,7 +419,7 @@ impl CaseRouter {
         }
     }
 
-    /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
+    /// Replaces the key of a holder by a fresh one, while its base key allows it.
     async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
         let agent = self.agents().find_agent(&name);
@@ -448,19 +448,35 @@ impl CaseRouter {
         let (key, minted) = self.0.keys.mint_case_key(&base, live.row.id, tokens, "renewed")?;
         let record =
             HolderRecord { name, key: Some(key.key), base: Some(key.base_hash), task: Some(key.hash) };
+        // The fresh key is handed over before the one before is revoked: at every moment a request carries one that is in force.
+        self.0.keys.commit(minted.into()).await?;
+        let handed = live.agent.as_mut().map(|running| running.process.replace_key(&key.token));
+        if let Some(Err(fault)) = handed {
+            self.revoke_fresh(live, &key).await?;
+            return self
+                .lose_case(live, LossCause::Crash, &format!("it cannot get a fresh key: {fault}"))
+                .await;
+        }
         let note = CaseMove {
-            minted: minted.into(),
             key_ends: Some(key.expires_at),
             ..CaseMove::new(CaseChange::Renewed, "its key was about to end".to_owned())
         };
-        self.advance_case(live, CaseEvent::Renew { key: key.key }, note, Some(record)).await?;
-        let Some(running) = &mut live.agent else { return Ok(()) };
-        match running.process.replace_key(&key.token) {
-            Ok(()) => Ok(()),
-            Err(fault) => {
-                self.lose_case(live, LossCause::Crash, &format!("it cannot get a fresh key: {fault}")).await
-            }
+        let renewed = self.advance_case(live, CaseEvent::Renew { key: key.key }, note, Some(record)).await;
+        if renewed.is_err()
+            && let Err(error) = self.revoke_fresh(live, &key).await
+        {
+            tracing::error!(%error, case = %live.row.id, "a key could not be revoked that no holder has");
         }
+        renewed
+    }
+
+    /// Revokes a key that no holder is recorded with: the end of the case would not revoke it.
+    async fn revoke_fresh(&self, live: &LiveCase, key: &CaseKey) -> Result<(), CaseError> {
+        let why = "it could not take the place of the key before";
+        let ops = self.0.keys.revocation_of(live.row.id, (key.key, key.expires_at), why);
+        self.0.keys.commit(ops.into()).await?;
+        self.0.tokens.revoke_keys(&[key.key]);
+        Ok(())
     }
 }
 

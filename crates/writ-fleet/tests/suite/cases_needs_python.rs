@@ -471,6 +471,11 @@ async fn a_key_is_renewed_before_its_end_and_a_revoked_one_is_noticed() {
     router.look_after_cases().await;
     let replaced = fleet.processes.replaced.lock().expect("no panic").clone();
     let [token] = replaced.as_slice() else { panic!("one fresh key") };
+    // The process has the fresh key before the other is refused, and the other is refused then.
+    assert_eq!(*fleet.processes.revoked_before.lock().expect("no panic"), []);
+    let first = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
+    assert_eq!(*fleet.tokens.revoked.lock().expect("no panic"), [first]);
+    assert!(fleet.keys.store().is_revoked(&first.to_string()).await.expect("reads"));
     let task = fleet.verifier().verify_task(token).expect("signed").task().clone();
     assert_eq!(task.expires_at.time_since(fleet.keys.now()), Duration::from_secs(30 * 60));
     let access = fleet.access(id).await;

@@ -127,6 +127,9 @@ impl CaseTokenSource for Tokens {
 pub(super) struct Processes {
     pub(super) handed: Mutex<Vec<(String, KeyToken)>>,
     pub(super) replaced: Mutex<Vec<KeyToken>>,
+    /// The keys that were revoked by the time at which a process was handed another.
+    pub(super) revoked_before: Mutex<Vec<KeyId>>,
+    tokens: Arc<Tokens>,
 }
 
 #[derive(Debug)]
@@ -138,6 +141,8 @@ struct OneProcess {
 impl AgentProcess for OneProcess {
     fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault> {
         self.host.replaced.lock().expect("no panic").push(task.clone());
+        let revoked = self.host.tokens.revoked.lock().expect("no panic").clone();
+        self.host.revoked_before.lock().expect("no panic").extend(revoked);
         Ok(())
     }
 }
@@ -218,7 +223,8 @@ impl Fleet {
         let journal = Arc::new(journal.expect("reads"));
         let keys = Arc::new(Keys::new(Arc::clone(&journal), held, installation, 1));
         let keys = CaseKeys::new(journal, keys);
-        let (tokens, processes) = (Arc::default(), Arc::default());
+        let tokens = Arc::new(Tokens::default());
+        let processes = Arc::new(Processes { tokens: Arc::clone(&tokens), ..Processes::default() });
         Self { folder, hand, tokens, processes, keys, root, harness, installation }
     }
 

@@ -47,6 +47,7 @@ pub(crate) async fn advance_target(
     }
     // Before the locks: a note without a lock is harmless, a lock without a note could be any git's.
     note_move(&service.project, target, old, new)?;
+    // Prepared and not committed: the lock keeps other gits out, and giving it up changes nothing.
     let changes = [RefChange::Move { name: target.to_ref(), from: old.clone(), to: new.clone() }];
     let locked = RefTransaction::prepare(&service.project, &changes, "writ: merge of checked work").await;
     let transaction = match locked {
@@ -77,6 +78,7 @@ pub(crate) async fn advance_target(
             }
         }
     }
+    // The branch decides: where it has not moved, files and index must not have either.
     if let Err(fault) = transaction.commit().await {
         move_all_back(service, moved).await?;
         return Err(fault.into());
@@ -106,6 +108,7 @@ async fn hold_commit(
     reason: CheckoutHold,
 ) -> Result<Advance, PilotGitError> {
     let at = RefName::make_own("held", &format!("{target}-{}", commit.short_form()))?;
+    // Another try with the same commit finds the reference of the first.
     if read_ref(&service.project, &at).await?.is_none() {
         let create = RefChange::Create { name: at.clone(), to: commit.clone() };
         change_refs(&service.project, &[create], "writ: held").await?;

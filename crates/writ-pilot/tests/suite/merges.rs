@@ -69,7 +69,7 @@ async fn nothing_but_a_pass_moves_the_target() {
 /// A conflict names its files, pauses by its event, and leaves everything as it was: no marker is in a commit or a file of the user.
 /// Resolved in the slice's workspace, it is merged; with markers it is refused.
 ///
-/// In part: SF-232 (the blocker and the pause are the store's and the scheduler's), SF-557.
+/// Rows: SF-232 SF-557 (in part: the blocker and the pause are the store's and the scheduler's)
 #[tokio::test]
 async fn a_conflict_changes_nothing_and_is_resolved_in_the_workspace() {
     let repo = Repo::new().await;
@@ -149,7 +149,8 @@ async fn a_batch_that_fails_is_bisected() {
 
 /// A slice is merged after the slices whose code it needs, however early it is finished, and waits while they are not there.
 ///
-/// In part: SF-236 (the plan's refusal is shown in `order`), SF-239.
+/// Rows: SF-236 (in part: the plan's refusal is shown in `order`)
+/// Rows: SF-239 (in part: a merge waits; there is no scheduler beside it)
 #[tokio::test]
 async fn a_slice_waits_for_the_code_that_it_needs() {
     let repo = Repo::new().await;

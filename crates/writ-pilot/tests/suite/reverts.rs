@@ -8,7 +8,7 @@ use super::fixture::*;
 
 /// The commits of a unit are found, listed as `git log` has them with merges apart, and undone newest first after a check.
 ///
-/// In part: SF-542 SF-543 SF-544 (the question and the pause are the caller's).
+/// Rows: SF-542 SF-543 SF-544 (in part: the question and the pause are the caller's)
 #[tokio::test]
 async fn a_merged_unit_is_undone_commit_by_commit_newest_first() {
     let repo = Repo::new().await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use writ_policy::keys::{KeyToken, TaskClaims};
 use writ_proxy::proxy::{Peer, ProxyRequest};
+use writ_proxy::unproven::MAX_UNPROVEN_ENTRIES;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::Fact;
 
@@ -12,7 +13,8 @@ use crate::bed::{Bed, error_of, refund_agent, request};
 
 /// One key is worth nothing, in either place, and each try is in the ledger with its own reason.
 ///
-/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-055 (in part: refusals) SLO-058 SLO-027 (in part: refusals)
+/// Rows: SLO-003 SLO-020 SLO-021 SLO-042 SLO-058
+/// Rows: SLO-055 SLO-027 (in part: refusals)
 #[tokio::test]
 async fn both_keys_are_needed_for_everything() {
     let bed = Bed::new().await;
@@ -241,6 +243,35 @@ async fn a_task_key_without_a_case_reaches_nothing() {
     let without = bed.pair(&pair.base_token, &pair.base_claims, without);
     let answer = bed.ask(&without, "customer", json!({})).await;
     assert_eq!((answer.status, bed.last_rule().as_str()), (403, "no case"));
+}
+
+/// A flood of requests without keys leaves few entries: those of a minute beyond the first are one, which says how many.
+#[tokio::test]
+async fn a_flood_of_requests_without_keys_is_counted_and_not_written_one_by_one() {
+    let bed = Bed::new().await;
+    let flood = async |peer, count: u64| {
+        for _ in 0..count {
+            let request = request(None, None, "customer", &json!({}));
+            assert_eq!(bed.proxy.operate(ProxyRequest { peer, ..request }).await.status, 401);
+        }
+    };
+    flood(Peer::Local(1), 300).await;
+    flood(Peer::Remote, 20).await;
+    assert_eq!(bed.facts("denied").len() as u64, 2 * MAX_UNPROVEN_ENTRIES);
+    bed.clock.0.go_on(Duration::from_secs(60));
+    flood(Peer::Local(1), 20).await;
+    bed.proxy.drain().await;
+    let counted = |fact| {
+        let Fact::Denied { rule, text, .. } = fact else { return None };
+        (rule == "key.more").then(|| text.split(" in the minute").next().unwrap_or_default().to_owned())
+    };
+    let mut counted: Vec<String> = bed.facts("denied").into_iter().filter_map(counted).collect();
+    counted.sort();
+    assert_eq!(
+        counted,
+        ["284 more requests of user 1", "4 more requests of the network", "4 more requests of user 1"]
+    );
+    assert_eq!(bed.facts("denied").len() as u64, 3 * MAX_UNPROVEN_ENTRIES + 3);
 }
 
 /// The keys of an agent with a user of its own are worth nothing to another user, or from elsewhere.

@@ -26,10 +26,13 @@ use crate::perform::{self, Performed};
 use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{APPLY, Session, UNDO, is_over, outlives};
+use crate::work_calls::ended_item;
 use crate::{closing, judging, passage, quarantine, settle, trace, way_back};
 
 /// The reason shown where the card does not reflect an attempt made since.
 const BEGUN_SINCE: &str = "Not performed: it was begun since this was asked, and its outcome is unknown.";
+/// The reason shown where the card's work item ended between the answer and the action.
+const ITEM_OVER: &str = "Not performed: its work item has ended.";
 /// The longest reason of an outcome, in characters: it stands in one line of a card.
 const MAX_REASON_CHARS: usize = 200;
 
@@ -171,16 +174,16 @@ async fn perform_now(
     };
     let refused = |text: String, reason: &str| not_done(text, reason, ToolOutcome::Denied, Exit::Denied);
     let (outcome, ops) = match pass_again(services, &session, ask, standing).await? {
-        None => refused(BEGUN_SINCE.to_owned(), "it was begun since this was asked"),
-        Some(Passage::Denied(denial)) => refused(denial.outside_text(), &denial.text),
-        Some(Passage::Ask(_)) => {
+        Err((text, reason)) => refused(text.to_owned(), reason),
+        Ok(Passage::Denied(denial)) => refused(denial.outside_text(), &denial.text),
+        Ok(Passage::Ask(_)) => {
             refused("Not performed: it must be asked again.".to_owned(), "it must be asked again")
         }
-        Some(Passage::Simulated(_)) => {
+        Ok(Passage::Simulated(_)) => {
             let text = "Not performed: this session only simulates.".to_owned();
             not_done(text, "this session only simulates", ToolOutcome::Simulated, Exit::Done)
         }
-        Some(Passage::Permit(permit)) => {
+        Ok(Passage::Permit(permit)) => {
             let place = CallPlace {
                 services: Arc::clone(services),
                 profile: Arc::clone(services.profiles.executor()),
@@ -202,7 +205,8 @@ async fn perform_now(
     Ok(outcome)
 }
 
-/// Puts what was approved before the door. `None`: it was begun since it was asked, which its card did not say.
+/// Puts what was approved before the door. The inner error is the text and the reason why it does not come there: it was begun since
+/// it was asked, which its card did not say, or its work item has ended.
 ///
 /// # Errors
 ///
@@ -212,15 +216,18 @@ async fn pass_again(
     session: &Session,
     ask: &AskRow,
     standing: RequestContext<'_>,
-) -> Result<Option<Passage>, EngineError> {
-    let passage =
-        match services.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id).await? {
-            true => None,
-            false => Some(passage::pass(services, ask.prepared.clone(), standing).await?),
-        };
+) -> Result<Result<Passage, (&'static str, &'static str)>, EngineError> {
+    let store = &services.journal.store;
+    let passage = if store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id).await? {
+        Err((BEGUN_SINCE, "it was begun since this was asked"))
+    } else if ended_item(&services.journal, session, &ask.prepared).await?.is_some() {
+        Err((ITEM_OVER, "its work item has ended"))
+    } else {
+        Ok(passage::pass(services, ask.prepared.clone(), standing).await?)
+    };
     // Session closing takes precedence: an unperformed action is reported as closed, even if it was refused
     // for another reason.
-    if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
+    if !matches!(passage, Ok(Passage::Permit(_))) && is_over(session, &ask.prepared) {
         return Err(EngineError::SessionClosed(session.id));
     }
     Ok(passage)

@@ -339,6 +339,8 @@ pub(super) async fn compact_context(
     let _running = services.life.turns.token();
     let mut last = None;
     for _ in 0..MAX_PARTS {
+        // Taken before the history is read: a turn may be summarising it.
+        let _compacting = session.compacting.lock().await;
         let (seed, history, config) = next_seed(services, &session, &profile).await?;
         let Some(plan) = compaction::plan(services, &config, &seed, &history, true) else { break };
         let done = compaction::compact(&place, (&config, plan), &history, &cancel).await?;

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, StoredEvent, TextVerdict};
 use writ_agent::turn::Turn;
-use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
 use writ_store::reads::LedgerReads as _;
-use writ_types::entry::{Entry, Fact, TurnPhase};
+use writ_types::entry::{Fact, TurnPhase};
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::MicroUsd;
 
 use super::{agent_for, step};
 use crate::access::speaker;
@@ -47,6 +45,7 @@ pub(super) async fn resume(
     let profile = step::profile_of(services, &lease, profile).await?;
     let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
     let resuming = async {
+        let before = step::cost_before(services, &profile, &lease).await?;
         let authority = Arc::new(services.keys.resume_authority(session, (turn, number)).await?);
         let resumed =
             Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
@@ -59,7 +58,7 @@ pub(super) async fn resume(
                 touched: true,
                 tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
                 judged: u64::try_from(judged).unwrap_or(u64::MAX),
-                cost: cost_so_far(services, turn).await?,
+                cost: step::cost_so_far(services, turn).await?.saturating_add(before),
             },
             ending: TurnEnding { reply, plan_tries, ..TurnEnding::default() },
             ..Drive::new(profile, places, lease, (turn, number), (machine, due), authority)
@@ -95,20 +94,6 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
         | Effect::JudgeOutput { .. }
         | Effect::Finish(_) => None,
     })
-}
-
-/// Returns the cost of the turn's model calls until now, read from the ledger.
-async fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
-    let query = LedgerQuery {
-        event: Some("model_called".to_owned()),
-        turn: Some(turn),
-        limit: writ_store::config::MAX_READ_ROWS,
-        ..LedgerQuery::default()
-    };
-    let rows = services.journal.store.ledger_search(&query).await?;
-    let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
-    let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
-    Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
 }
 
 /// Closes the intents that the crash left open. A tool's intent becomes `Unknown`, which the model sees, and

@@ -13,7 +13,8 @@ use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::UsageReads as _;
+use writ_store::compaction::Compaction;
+use writ_store::reads::{SessionReads as _, UsageReads as _};
 use writ_types::action::ActionKind;
 use writ_types::id::TurnId;
 use writ_types::taint::Label;
@@ -123,9 +124,29 @@ pub(super) async fn compact_history(
     let mut cost = MicroUsd::ZERO;
     for _ in 0..compaction::MAX_PARTS {
         let Some(plan) = compaction::plan(services, config, seed, history, false) else { break };
+        let cancel = services.life.stop_now.child_token();
+        let _compacting = match session.compacting.try_lock() {
+            Ok(compacting) => compacting,
+            // Another turn has it summarised now. This one does not wait for that model while the history fits.
+            Err(_) if plan.before <= config.context.eviction_threshold() => break,
+            Err(_) => {
+                let waiting = async {
+                    tokio::select! {
+                        compacting = session.compacting.lock() => Some(compacting),
+                        () = cancel.cancelled() => None,
+                    }
+                };
+                let Some(compacting) = while_hearing(waiting, (interrupts, heard), &cancel).await else {
+                    break;
+                };
+                compacting
+            }
+        };
+        if refresh_history(services, session, seed, history).await? {
+            continue;
+        }
         // The summary is asked for with the turn's key.
         services.journal.store.commit(held.take().into_relaxed()).await?;
-        let cancel = services.life.stop_now.child_token();
         place.spent.turn_cost = cost;
         let work = compaction::compact(&place, (config, plan), history, &cancel);
         let done = while_hearing(work, (interrupts, heard), &cancel).await?;
@@ -135,6 +156,24 @@ pub(super) async fn compact_history(
         set_history(services, session, seed, history).await?;
     }
     Ok(cost)
+}
+
+/// Reads the history again if another turn has summarised it since it was read. Returns true if it was.
+async fn refresh_history(
+    services: &Services,
+    session: &Session,
+    seed: &mut ContextSeed,
+    history: &mut TurnHistory,
+) -> Result<bool, EngineError> {
+    let newest = services.journal.store.newest_compaction(session.id).await?;
+    let number = |compaction: Option<&Compaction>| compaction.map(|compaction| compaction.number);
+    if number(newest.as_ref()) == number(history.compaction.as_ref()) {
+        return Ok(false);
+    }
+    let store = (&services.journal.store, &services.sessions.histories);
+    *history = read_history(store, session.id, None).await?;
+    set_history(services, session, seed, history).await?;
+    Ok(true)
 }
 
 /// Sets what of a seed depends on the history.

@@ -3,16 +3,22 @@
 use std::sync::Arc;
 
 use writ_plan::run::run_steps;
+use writ_store::config::MAX_READ_ROWS;
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_store::reads::WorkReads as _;
+use writ_store::reads::{LedgerReads as _, QueueReads as _, TurnReads as _, WorkReads as _};
 use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
+use writ_types::entry::{Entry, Fact};
+use writ_types::id::TurnId;
+use writ_types::unit::MicroUsd;
 
 use crate::error::{EngineError, WorkError};
 use crate::planner::PlannerMessage;
 use crate::profile::AgentProfile;
 use crate::proposals::read_document;
 use crate::services::Services;
+use crate::work_calls::earlier_ids;
 
 /// Returns the profile of a leased message: for a step with tools of its own, the lane with those alone.
 ///
@@ -42,6 +48,47 @@ pub(super) async fn profile_of(
         }
         Some(_) | None => profile,
     })
+}
+
+/// Returns the cost of the turns that an attempt had before the one of this message: however often it was held, it has the money of
+/// one turn.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) async fn cost_before(
+    services: &Services,
+    profile: &AgentProfile,
+    lease: &Leased,
+) -> Result<MicroUsd, EngineError> {
+    let (session, mut cost) = (lease.message.record.session, MicroUsd::ZERO);
+    // A person's client may name its messages alike.
+    if !profile.is_step {
+        return Ok(cost);
+    }
+    for earlier in earlier_ids(&lease.message.client_id) {
+        let Some(message) = services.journal.store.message_by_client_id(session, &earlier).await? else {
+            continue;
+        };
+        if let Some(turn) = services.journal.store.turn_opened_by(session, message.record.message).await? {
+            cost = cost.saturating_add(cost_so_far(services, turn.id).await?);
+        }
+    }
+    Ok(cost)
+}
+
+/// Returns the cost of a turn's model calls until now, read from the ledger.
+pub(super) async fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
+    let query = LedgerQuery {
+        event: Some("model_called".to_owned()),
+        turn: Some(turn),
+        limit: MAX_READ_ROWS,
+        ..LedgerQuery::default()
+    };
+    let rows = services.journal.store.ledger_search(&query).await?;
+    let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
+    let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
+    Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
 }
 
 /// Returns why the message of a step is not worked on: its item does not go on, or the attempt is another round's.

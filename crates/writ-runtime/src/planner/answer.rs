@@ -104,6 +104,7 @@ fn moved(services: &Services, item: &WorkItem, (event, why): (WorkEvent, &str), 
 
 /// Gives the failed step the guidance and one more attempt.
 fn advise(services: &Services, (item, rows, _): &WholeItem, answer: &str) -> Option<Vec<Op>> {
+    // Guidance is for the next attempt of the step that was asked about; without one the item is looked at again.
     let step = rows.iter().position(|row| row.state == StepState::Failed)?;
     let advice = answer.trim();
     if advice.is_empty() {
@@ -165,6 +166,7 @@ fn join_plans(old: &PlanDocument, rows: &[WorkStepRow], planned: PlanDocument) -
     }
     let names: Vec<String> = steps.iter().map(|step| step.id.clone()).collect();
     for step in steps.iter_mut().skip(done) {
+        // A name that no step bears would hold the step back for ever.
         step.after.retain(|name| names.contains(name));
         step.artifacts_from.retain(|name| names.contains(name));
     }

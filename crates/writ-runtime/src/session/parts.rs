@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::oneshot;
 use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::show::escape_line;
@@ -12,11 +13,13 @@ use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::keys::Authority;
 use writ_types::api::context::RecallReason;
+use writ_types::entry::Decision;
+use writ_types::frame::ServerFrame;
 use writ_types::id::AskId;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use super::TITLE;
 use super::topics::SessionTopics;
-use super::{TITLE, WaitingGate};
 use crate::subscription::Subscription;
 
 /// The authorities of a session apart from those of the turns that run.
@@ -222,5 +225,52 @@ impl SessionSecrecy {
     pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
         self.secret |= now;
         self.secret
+    }
+}
+
+/// A person's answer to a gate that asks.
+#[derive(Debug)]
+pub(crate) struct GateAnswer {
+    pub(crate) decision: Decision,
+    /// The person who answered.
+    pub(crate) by: String,
+    /// The person's reason for the decision.
+    pub(crate) reason: String,
+    /// The values that the person filled in.
+    pub(crate) content: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A gate that asks, and waits.
+#[derive(Debug)]
+pub(crate) struct WaitingGate {
+    /// The question, as clients show it.
+    pub(crate) frame: ServerFrame,
+    pub(crate) answer: oneshot::Sender<GateAnswer>,
+}
+
+/// The numbers of turns that are being opened: the store knows a turn only once that is done.
+#[derive(Debug, Default)]
+pub(crate) struct TakenNumbers {
+    /// The highest one; zero while no turn is being opened.
+    highest: u64,
+    /// The number of turns that are being opened, at most one for each consumer.
+    opening: usize,
+}
+
+impl TakenNumbers {
+    /// Takes the number of a turn; `next` is the one after the last that is stored.
+    pub(crate) fn take(&mut self, next: u64) -> u64 {
+        self.highest = next.max(self.highest.saturating_add(1));
+        self.opening = self.opening.saturating_add(1);
+        self.highest
+    }
+
+    /// Notes that a turn is stored, or is not to begin.
+    pub(crate) fn release(&mut self) {
+        self.opening = self.opening.saturating_sub(1);
+        // From here on the store alone says the next number, so that one which was not used is given out again.
+        if self.opening == 0 {
+            self.highest = 0;
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::error::EngineError;
 use crate::profile::lane_name;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::{attempt_id, worked};
 
 /// The most characters of an earlier attempt's words that the next one reads.
 pub(super) const MAX_SAID_CHARS: usize = 1_000;
@@ -46,9 +46,11 @@ pub(super) async fn begin(
     step: usize,
 ) -> Result<(), EngineError> {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else { return Ok(()) };
+    // The highest and not the count: old attempts are deleted.
     let made = course.attempts_at(step).map(|attempt| attempt.n).max().unwrap_or(0);
     let (n, now, item) = (made.saturating_add(1), services.journal.clock.now(), &course.item);
     let of = format!("attempt {n} of {}", row.max_attempts);
+    // Checks alone need no turn, and no place of an executor: they are due at once.
     if !has_executor(plan) {
         let mut steps = course.rows.clone();
         if let Some(row) = steps.get_mut(step) {
@@ -62,8 +64,7 @@ pub(super) async fn begin(
     // The plan was read and approved as a whole; what checks have printed is none of it.
     // Those of the autopilot quote the findings of gates and reviews.
     let taint = if made == 0 && !course.is_attempt() { Taint::Auth } else { Taint::External };
-    // Another plan has other steps under the same numbers.
-    let (text, client_id) = (instructions(course, step), format!("{}/{}/{step}/{n}", item.id, item.round));
+    let (text, client_id) = (instructions(course, step), attempt_id(item, step, n));
     let id = item.id;
     send(services, course, (step, taint, of), (text, client_id), |message| WorkOp::Begin {
         item: id,
@@ -110,6 +111,7 @@ pub(super) async fn send(
     let signature = principal::sign_record(&record, &services.keys.held.harness)?;
     let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
     let row = NewMessageRow { record, client_id, text };
+    // Leased in the same commit: the dispatcher need not look for it, and no other turn takes the place.
     let (place, lease) = dispatch::at_once(services, &course.session, &consumer).unzip();
     let mut ops = vec![
         Op::Work(work(message)),
@@ -134,6 +136,7 @@ pub(super) async fn send(
 ///
 /// If the store cannot be read or written.
 pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    // The store is asked only where a message can have been set aside.
     if !course.attempts.iter().any(|attempt| attempt.state == AttemptState::Running) {
         return Ok(());
     }

@@ -60,6 +60,7 @@ pub(super) async fn ask_replan(
     course: &ItemCourse,
     step: usize,
 ) -> Result<(), EngineError> {
+    // The plan of a task is a part of what was approved for its goal.
     if course.item.goal.is_some() {
         return end_stuck(services, course, step).await;
     }
@@ -83,6 +84,7 @@ async fn ask(
     (text, why): (String, &str),
 ) -> Result<(), EngineError> {
     let item = &course.item;
+    // Paused or ended in between: then the question can wait, or is of no use.
     let Some(state) = next_state(item.state, WorkEvent::Consult) else { return Ok(()) };
     let request = PlannerRequest {
         kind,
@@ -123,6 +125,7 @@ fn call_at_end(services: &Arc<Services>, course: &ItemCourse) {
         let Ok(Some(stored)) = services.journal.store.work_item(item).await else { return };
         let (_, until) = question_of(&stored);
         loop {
+            // Asked again after each wait: the clock may have been set.
             let now = services.journal.clock.now();
             if now > until {
                 return services.life.work.call_item(item);

@@ -49,6 +49,7 @@ pub(crate) fn stored_text(mut evidence: AttemptEvidence) -> Result<String, Engin
         }
     }
     let count = evidence.checks.len();
+    // The verdict is stored apart, so nothing that decides is cut here.
     evidence.checks.truncate(FEWER_CHECKS);
     evidence.checks.iter_mut().for_each(|check| {
         check.run.clear();
@@ -62,6 +63,7 @@ pub(crate) fn stored_text(mut evidence: AttemptEvidence) -> Result<String, Engin
 fn shorten(evidence: &mut AttemptEvidence, most: usize) {
     for check in &mut evidence.checks {
         let count = check.output.chars().count();
+        // The end stays: programs print what has failed last.
         check.output = check.output.chars().skip(count.saturating_sub(most)).collect();
         for text in check.findings.iter_mut().chain(&mut check.run) {
             if let Some((at, _)) = text.char_indices().nth(most) {

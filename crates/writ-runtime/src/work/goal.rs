@@ -46,6 +46,7 @@ pub(crate) fn spawned(goal: &PlanDocument) -> PlanDocument {
 /// Runs the checks of a goal if they are due. Returns true if it is to be looked at again at once.
 pub(super) async fn run_due(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
     let Some(GoalCycle { every_minutes, on_failure }) = course.document.cycle else { return Ok(false) };
+    // Before the interval: a goal without money would only find out at its next failure.
     if course.is_spent() {
         move_on(services, course, WorkEvent::SpendOut, "its budget is used up").await?;
         return Ok(false);
@@ -105,6 +106,7 @@ async fn settle_run(
             result: if verdict == Verdict::Pass { "ok".to_owned() } else { last.verdict.clone() },
             next_run,
         }),
+        // In the commit of the result: a crash in between would count the same run twice.
         Op::Work(WorkOp::Rest { item: item.id, step: 0, keep: MAX_RUNS }),
     ];
     if verdict != Verdict::Pass {
@@ -126,6 +128,7 @@ async fn settle_run(
 /// The operations that start the task of a goal. It needs no question of its own: the goal's card showed it.
 fn spawn(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
     let (goal, now) = (&course.item, services.journal.clock.now());
+    // Derived and not written by a model: exactly this was shown on the card of the goal.
     let document = spawned(&course.document);
     let item = WorkItem {
         id: services.journal.ids.item(now),

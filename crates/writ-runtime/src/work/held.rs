@@ -26,7 +26,7 @@ use super::attempt::{self, cut};
 use crate::error::EngineError;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::worked;
+use crate::work_calls::{attempt_id, continued_id, worked};
 
 /// The most times that one attempt is held: after that its end counts like any other.
 const MAX_HOLDS: u32 = 32;
@@ -48,8 +48,6 @@ enum Wait {
     Answers,
     /// The owner lets its session go on.
     Pause,
-    /// Another turn: the money of the last one was used up.
-    Turn,
     /// The next day or month, or a higher limit.
     Period(&'static str),
 }
@@ -59,7 +57,6 @@ impl Wait {
         match self {
             Self::Answers => "the answers to what it has asked",
             Self::Pause => "the end of its session's pause",
-            Self::Turn => "another turn: the money of one was used up",
             Self::Period(limit) => limit,
         }
     }
@@ -75,6 +72,7 @@ pub(super) async fn hold(
     course: &ItemCourse,
     attempt: &WorkAttempt,
 ) -> Result<bool, EngineError> {
+    // One that asks the same again and again would never be judged.
     if attempt.holds >= MAX_HOLDS {
         return Ok(false);
     }
@@ -107,6 +105,7 @@ async fn wait_of(
     if attempt.exit != Some(Exit::Budget.code()) || course.is_spent() {
         return Ok(None);
     }
+    // Without a turn nothing was refused: its message was set aside.
     let Some(turn) = turn_of(services, course, attempt).await? else { return Ok(None) };
     let query = LedgerQuery {
         event: Some("denied".to_owned()),
@@ -124,9 +123,8 @@ async fn wait_of(
     let periods = [Exhausted::DayTokens, Exhausted::DayCost, Exhausted::MonthCost];
     Ok(if is(Exhausted::Paused) {
         Some(Wait::Pause)
-    } else if is(Exhausted::TurnCost) {
-        Some(Wait::Turn)
     } else {
+        // The money of a turn is that of the whole attempt: what it goes on with counts what it has spent before.
         periods.into_iter().find(|limit| is(*limit)).map(|limit| Wait::Period(limit.setting_name()))
     })
 }
@@ -174,7 +172,6 @@ async fn can_go_on(
     Ok(match wait {
         Wait::Answers => !is_waiting(services, course, attempt).await?,
         Wait::Pause => !is_paused,
-        Wait::Turn => !is_paused,
         Wait::Period(_) => {
             let doubled = FIRST_WAIT.saturating_mul(1 << attempt.holds.saturating_sub(1).min(10));
             let is_next_day = services.journal.budget_day(now) != services.journal.budget_day(ended);
@@ -195,6 +192,7 @@ async fn is_waiting(
     if waiting.iter().any(is_of_turn) {
         return Ok(true);
     }
+    // What is being performed waits for no answer, and its outcome is not there yet.
     let performing: Vec<_> = services.life.approved.performing().iter().cloned().collect();
     for id in performing {
         if services.journal.store.ask(&id).await?.as_ref().is_some_and(is_of_turn) {
@@ -223,9 +221,9 @@ pub(super) async fn go_on(
         let _ = writeln!(text, "You ended with: {}", cut(&held.said, attempt::MAX_SAID_CHARS));
     }
     text.push_str(&outcomes(services, course, held).await?);
-    let (round, holds) = (course.item.round, held.holds);
+    let begun = attempt_id(&course.item, held.step, held.n);
     // Never the name of a message that begins an attempt: both are numbers of the same item.
-    let client_id = format!("{}/{round}/{}/{}/hold{holds}", course.item.id, held.step, held.n);
+    let client_id = continued_id(&begun, held.holds);
     let (item, step, n) = (course.item.id, held.step, held.n);
     let about = (step, Taint::External, format!("attempt {n} goes on"));
     attempt::send(services, course, about, (text, client_id), |message| WorkOp::GoOn {
@@ -258,6 +256,7 @@ async fn outcomes(
         let _ = writeln!(text, "- '{}' (tool {}) {became}{reason}.", ask.card.intent, ask.prepared.tool);
     }
     let since = held.ended_at.unwrap_or(held.began_at);
+    // Only what belongs to this turn: steps beside it have notes in the same session.
     for row in store.recent_after(course.session.id, 0, MAX_NOTES).await? {
         let is_note = row.turn == Some(turn)
             && row.at >= since

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
-use writ_store::approvals::AskState;
+use writ_store::approvals::{AskState, StoredAsk};
 use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::StoreError;
 use writ_store::jobs::JobOp;
 use writ_store::queue::QueuedMessage;
@@ -19,8 +20,9 @@ use crate::asks::tell;
 use crate::closing;
 use crate::error::{EngineError, WorkError};
 use crate::profile::PLANNER;
-use crate::proposals::{commit_news, news};
+use crate::proposals::{PROPOSE, commit_news, news};
 use crate::services::Services;
+use crate::session::Session;
 use crate::work_calls::change_state;
 
 /// The reason with which a card, a message or a child ends together with its item.
@@ -41,20 +43,24 @@ pub(crate) async fn move_on(
     let event = pilot::event_of(course, event);
     let (state, mut ops) = change(services, course, event, why).await?;
     let children = services.journal.store.children_of(course.item.id).await?;
-    let mut ended = Vec::new();
+    let mut ended = Vec::from_iter(state.is_over().then(|| Arc::clone(&course.session)));
+    let mut stopped = Vec::new();
     for id in &children {
         let Some(child) = ItemCourse::read(services, *id).await? else { continue };
         let event = with_goal(event, state);
+        // A task that has ended stays as it ended.
         if event.is_some_and(|event| next_state(child.item.state, event).is_none()) {
             continue;
         }
         if let Some(event) = event {
             let above = if child.is_attempt() { "plan" } else { "goal" };
             let text = format!("its {above} was changed: {why}");
-            ops.extend(change(services, &child, event, &text).await?.1);
+            let (child_state, changes) = change(services, &child, event, &text).await?;
+            ops.extend(changes);
+            ended.extend(child_state.is_over().then(|| Arc::clone(&child.session)));
             if child.is_attempt() && ends(state) {
                 ops.extend(end_messages(services, &child, |_| true).await?);
-                ended.push(child);
+                stopped.push(child);
             }
         }
     }
@@ -68,8 +74,14 @@ pub(crate) async fn move_on(
     if course.is_attempt() && ends(state) {
         pilot::stop(course).await;
     }
-    for child in ended {
+    for child in stopped {
         pilot::stop(&child).await;
+    }
+    // A turn that still ran may have asked while the commit was made; from now on it is refused.
+    for session in ended {
+        for ask in waiting_cards(services, &session).await? {
+            tell::end_ask(services, &ask, ENDED).await?;
+        }
     }
     pilot::tell_above(services, course);
     Ok(state)
@@ -83,6 +95,7 @@ pub(crate) const fn ends(state: WorkState) -> bool {
 /// The event of a goal's task, after one of the goal.
 const fn with_goal(event: WorkEvent, state: WorkState) -> Option<WorkEvent> {
     match (event, ends(state)) {
+        // Without its goal there is no approval under which a task could go on.
         (_, true) => Some(WorkEvent::Cancel),
         (WorkEvent::Pause, false) => Some(WorkEvent::Pause),
         (WorkEvent::Resume, false) => Some(WorkEvent::Resume),
@@ -119,10 +132,25 @@ async fn change(
         ops.extend(end_consent(services, course).await?);
     }
     if ends(state) && state != WorkState::Done {
-        ops.extend(pilot::end_rest(services, course).await?);
+        ops.extend(pilot::end_rest(services, course));
+    }
+    if state.is_over() {
+        for ask in waiting_cards(services, &course.session).await? {
+            ops.extend(tell::ending_ops(services, &ask, ENDED));
+        }
     }
     ops.push(news(services, item, &course.rows, (state, "", &text)));
     Ok((state, ops))
+}
+
+/// Returns the cards of an item's session that nothing may come of any more: its turns have asked them, or its owner has. The one
+/// about its plan is ended with its approval.
+async fn waiting_cards(services: &Services, session: &Session) -> Result<Vec<StoredAsk>, EngineError> {
+    let mut cards = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
+    cards.retain(|ask| {
+        ask.prepared.tool != PROPOSE && !services.life.approved.is_performing(&ask.card.ask_id)
+    });
+    Ok(cards)
 }
 
 /// Ends the question about an item's plan, and takes its approval and its key back.
@@ -160,6 +188,7 @@ async fn end_messages(
     let mut ops = Vec::new();
     for message in closing::waiting_messages(services, &course.session).await?.into_iter().filter(ends) {
         let (message, at) = (message.record.message, services.journal.clock.now());
+        // No turn took it up, so there is nothing that it could report.
         let said = String::new();
         ops.push(Op::EndMessage { message, fence: None, error: ENDED.to_owned() });
         ops.push(Op::Work(WorkOp::EndTurn { message, exit: Exit::Interrupted.code(), said, at }));
@@ -238,6 +267,7 @@ pub(super) async fn give_up(
 ) -> Result<(), EngineError> {
     let Some(course) = ItemCourse::read(services, id).await? else { return Ok(()) };
     let can = |event| next_state(course.item.state, event).is_some();
+    // A proposal has no state in which a person helps: it ends.
     let event = if can(WorkEvent::Stick) { WorkEvent::Stick } else { WorkEvent::Cancel };
     if can(event) {
         move_on(services, &course, event, &format!("it could not be gone on with: {why}")).await?;

@@ -108,6 +108,7 @@ pub(crate) async fn change(
     let mut tries = 0_u32;
     loop {
         let course = find_course(services, name).await?;
+        // A turn or a check may have changed the item since it was read; the order of the person stands all the more.
         match move_on(services, &course, event, why).await {
             Ok(_) => return Ok(course),
             Err(EngineError::Store(StoreError::Conflict(conflict)))
@@ -175,6 +176,7 @@ pub(crate) async fn retry_work(
         let state = item.state.name().to_owned();
         return Err(WorkError::State { item: item.id, state, wanted: "retried" }.into());
     }
+    // As many as the most patient step has: each step gets that many more.
     let attempts = course.steps.iter().map(|step| attempts_of(&course.document, step)).max();
     let attempts = attempts.unwrap_or(DEFAULT_ATTEMPTS);
     proposals::propose_again(services, item, (item.version, attempts)).await?;

@@ -8,8 +8,6 @@ use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_store::batch::Op;
-use writ_store::config::MAX_READ_ROWS;
-use writ_store::reads::AskReads as _;
 use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
@@ -17,13 +15,10 @@ use writ_types::error::Exit;
 use writ_types::work::WorkKind;
 
 use super::{ItemCourse, move_on, out_of_order};
-use crate::asks::tell;
 use crate::budget;
 use crate::error::EngineError;
 use crate::services::Services;
 
-/// The reason with which a question ends together with its attempt.
-const ENDED: &str = "its attempt does not go on";
 
 /// Looks after a plan that runs or is paused: it ends where its approval or its budget has ended.
 ///
@@ -107,22 +102,9 @@ pub(super) fn tell_above(services: &Services, course: &ItemCourse) {
     }
 }
 
-/// The operations that end the rest of an attempt: its questions, and its key, so that what still runs ends with its next request.
-///
-/// # Errors
-///
-/// If the store cannot be read.
-pub(super) async fn end_rest(services: &Services, course: &ItemCourse) -> Result<Vec<Op>, EngineError> {
-    if !course.is_attempt() {
-        return Ok(Vec::new());
-    }
-    let mut ops = revoke_keys(services, course);
-    for ask in services.journal.store.waiting_asks(course.session.id, MAX_READ_ROWS).await? {
-        if !services.life.approved.is_performing(&ask.card.ask_id) {
-            ops.extend(tell::ending_ops(services, &ask, ENDED));
-        }
-    }
-    Ok(ops)
+/// The operations that end the keys of an attempt, so that what still runs ends with its next request.
+pub(super) fn end_rest(services: &Services, course: &ItemCourse) -> Vec<Op> {
+    if course.is_attempt() { revoke_keys(services, course) } else { Vec::new() }
 }
 
 fn revoke_keys(services: &Services, course: &ItemCourse) -> Vec<Op> {

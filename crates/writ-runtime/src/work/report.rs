@@ -94,6 +94,7 @@ fn describe_attempt(attempt: &WorkAttempt, text: &mut String) {
         AttemptState::Running | AttemptState::Ended => "not checked",
     };
     let said: String = attempt.said.chars().take(MAX_SAID_CHARS).collect();
+    // Lines of its own could look like lines of the report.
     let said = said.replace('\n', " ");
     let said = if said.is_empty() { String::new() } else { format!("; its executor said: {said}") };
     let _ = writeln!(text, "  attempt {}: {verdict}{said}", attempt.n);

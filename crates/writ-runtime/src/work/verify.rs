@@ -71,6 +71,7 @@ pub(super) async fn check_step(
     if held::hold(services, course, attempt).await? {
         return Ok(true);
     }
+    // Outside the turn and its tools: an executor can neither see nor change how it is checked.
     let place = place::outside_turn(services, Arc::clone(&course.session)).await?;
     let changes = services.workspace(&course.session).await?.read_changes().await?;
     let mut judgements = Vec::new();
@@ -136,6 +137,7 @@ fn verdict_of(
 ) -> Verdict {
     let joined = Verdict::join_all(judgements.iter().map(|(_, judgement, _)| judgement.verdict));
     let is_ended_well = attempt.exit == Some(Exit::Done.code());
+    // An edited check proves nothing, however well it has passed.
     if !notices.is_empty() {
         return Verdict::Fail;
     }
@@ -161,6 +163,7 @@ fn trace_of(
         .flat_map(|(_, judgement, _)| &judgement.findings)
         .map(|finding| (finding.predicate.as_str(), verdict_name(finding.verdict)))
         .collect();
+    // With checks the end of the turn is no result: the same failure may end in different words.
     let exit = if judgements.is_empty() { attempt.exit } else { None };
     Ok(Digest::of_canonical(&(files, findings, notices, exit, cut_off))?)
 }

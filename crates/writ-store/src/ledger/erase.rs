@@ -1,7 +1,7 @@
 //! Erasing payloads that are not needed any more.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use writ_types::id::{EntrySeq, SessionId};
+use writ_types::id::{EntrySeq, ItemId, SessionId};
 use writ_types::unit::Timestamp;
 
 use super::lost;
@@ -24,7 +24,12 @@ pub struct SessionRemains {
     pub waiting: usize,
     /// The number of payloads that are needed as long as the ledger is.
     pub lasting: usize,
+    /// The work items that go on and need what they came from, at most [`MAX_NAMED_ITEMS`].
+    pub items: Vec<ItemId>,
 }
+
+/// The most work items that are named as needing a session: an owner ends those, and sees the others then.
+pub const MAX_NAMED_ITEMS: usize = 20;
 
 /// The reason why a payload is still needed.
 struct Rest {

@@ -37,18 +37,23 @@ fn words_are_found_by_stem_and_ranked() {
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
-/// Rows: SIL-091 (in part: the rows of one session)
+/// Rows: SIL-091
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {
-    let home = TestHome::new().with_session(1).with_session(2);
+    let home = TestHome::new().with_session(1).with_session(2).with_session(3);
     home.commit(vec![
         remember(1, "secret plan of one", Some(session(1))),
         remember(2, "secret plan of two", Some(session(2))),
         remember(3, "secret plan of all", None),
     ]);
-    let mut own = found(&home, "secret plan", Some(session(1)));
-    own.sort();
-    assert_eq!(own, ["secret plan of all", "secret plan of one"]);
+    let seen_by = |n| {
+        let mut seen = found(&home, "secret plan", Some(session(n)));
+        seen.sort();
+        seen
+    };
+    assert_eq!(seen_by(1), ["secret plan of all", "secret plan of one"]);
+    assert_eq!(seen_by(2), ["secret plan of all", "secret plan of two"]);
+    assert_eq!(seen_by(3), ["secret plan of all"]);
     assert_eq!(found(&home, "secret plan", None), ["secret plan of all"]);
 }
 

@@ -11,7 +11,7 @@ use writ_types::unit::Timestamp;
 use super::{CLOSED_AT, DELETED_AT, ERASED_AT, ERASING_AT, missing_session, read_session, write_metadata};
 use crate::codec::{self, execute, query};
 use crate::error::{Conflict, StoreError};
-use crate::ledger::erase::{self, SessionRemains};
+use crate::ledger::erase::{self, MAX_NAMED_ITEMS, SessionRemains};
 
 /// The asks of a session that nothing waits for and no approval in force rests on.
 const ENDED_ASKS: &str = "SELECT id FROM ask WHERE session = ?1 AND state NOT IN ('open', 'approved') AND NOT EXISTS (
@@ -70,7 +70,7 @@ pub(super) fn erase_session(conn: &Connection, session: SessionId, at: Timestamp
 /// Notes that nothing of a session's content is left that can go.
 pub(super) fn end_erasure(conn: &Connection, session: SessionId, at: Timestamp) -> Result<(), StoreError> {
     erase_session(conn, session, at)?;
-    let SessionRemains { erasable, waiting, lasting: _ } = session_remains(conn, session, at)?;
+    let SessionRemains { erasable, waiting, lasting: _, items: _ } = session_remains(conn, session, at)?;
     if !erasable.is_empty() || waiting > 0 {
         return Err(Conflict::ContentLeft(session).into());
     }
@@ -100,6 +100,11 @@ pub(crate) fn session_remains(
     for sql in others {
         remains.waiting = remains.waiting.saturating_add(count(sql)?);
     }
+    let sql =
+        "SELECT id FROM work_item WHERE is_active = 1 AND (session = ?1 OR origin = ?1) ORDER BY id LIMIT ?2";
+    remains.items = query(conn, sql, params![id, codec::limit(MAX_NAMED_ITEMS)], |row| {
+        codec::parse("item id", &row.get::<_, String>("id")?)
+    })?;
     Ok(remains)
 }
 

@@ -1,7 +1,10 @@
 //! Copies of sessions.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, params};
 use serde_json::Value;
+use writ_types::chat::{ChatMessage, FILE_LINE_START, FileRef, Part};
 use writ_types::id::SessionId;
 
 use super::{CONTEXT_PINS, NewSessionRow, create_session, write_metadata};
@@ -37,12 +40,7 @@ pub(super) fn fork_session(
          WHERE session = ?1 AND turn_number <= ?3 ORDER BY n",
         copy,
     )?;
-    execute(
-        conn,
-        "INSERT INTO message_file (session, digest, at, name, media, content)
-         SELECT ?2, digest, at, name, media, content FROM message_file WHERE session = ?1 ORDER BY rowid",
-        params![rows.from, to.id.to_string()],
-    )?;
+    copy_files(conn, &rows, to.id)?;
     copy_compaction(conn, &rows, from, to.id)?;
     copy_pins(conn, &rows, to)?;
     execute(
@@ -73,6 +71,32 @@ impl CopiedRows {
         }
         Ok(copies)
     }
+}
+
+/// Copies the files that the copied messages name. What came with a later turn, or with no message yet, stays with its session.
+fn copy_files(conn: &Connection, rows: &CopiedRows, to: SessionId) -> Result<(), StoreError> {
+    let mut named = BTreeSet::new();
+    // Most messages name no file, and need not be read.
+    let sql = "SELECT message FROM chronicle WHERE session = ?1 AND instr(message, ?2) > 0";
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut found = statement.query(params![to.to_string(), FILE_LINE_START])?;
+    while let Some(row) = found.next()? {
+        let message: ChatMessage = codec::from_json("message", &row.get::<_, String>(0)?)?;
+        for part in &message.parts {
+            if let Part::Text { text } = part {
+                named.extend(FileRef::files_in(text).into_iter().map(|file| file.digest));
+            }
+        }
+    }
+    for digest in named {
+        execute(
+            conn,
+            "INSERT INTO message_file (session, digest, at, name, media, content)
+             SELECT ?2, digest, at, name, media, content FROM message_file WHERE session = ?1 AND digest = ?3",
+            params![rows.from, to.to_string(), digest.to_string()],
+        )?;
+    }
+    Ok(())
 }
 
 /// The most compactions that are searched for the one that a copy begins with.

@@ -304,7 +304,11 @@ fn summary(session_number: u128, upto: u64, kept: Vec<u64>) -> Compaction {
 }
 
 fn picture(session_number: u128) -> MessageFile {
-    let content = b"GIF89a....;".to_vec();
+    picture_of(session_number, b'.')
+}
+
+fn picture_of(session_number: u128, byte: u8) -> MessageFile {
+    let content = [b"GIF89a...".as_slice(), &[byte], b";"].concat();
     let file = FileRef::describe_file("quagga.gif", &content).expect("an image");
     MessageFile { session: session(session_number), at: at(1), file, content }
 }
@@ -317,7 +321,20 @@ fn a_copy_has_the_summary_the_files_and_the_pins_of_its_messages() {
         let Op::Chronicle(row) = said(1, n) else { panic!("a message") };
         Op::Chronicle(Box::new(NewChronicle { turn_number, ..*row }))
     };
-    home.commit(vec![said(2, 0), said_in(1, 1), said_in(1, 2), said_in(2, 3), said(2, 4), said_in(3, 5)]);
+    let shows = |turn_number: u64, n: i64, file: &MessageFile| {
+        let Op::Chronicle(mut row) = said_in(turn_number, n) else { panic!("a message") };
+        row.message.parts = vec![Part::Text { text: format!("Look:\n{}", file.file.to_line()) }];
+        Op::Chronicle(row)
+    };
+    let (second, third) = (picture_of(1, b'2'), picture_of(1, b'3'));
+    home.commit(vec![
+        said(2, 0),
+        shows(1, 1, &picture(1)),
+        said_in(1, 2),
+        said_in(2, 3),
+        said(2, 4),
+        shows(3, 5, &second),
+    ]);
     let rows: Vec<u64> = home
         .store
         .blocking()
@@ -334,6 +351,8 @@ fn a_copy_has_the_summary_the_files_and_the_pins_of_its_messages() {
             ..summary(1, rows[3], vec![])
         })),
         Op::StoreFile(Box::new(picture(1))),
+        Op::StoreFile(Box::new(second.clone())),
+        Op::StoreFile(Box::new(third.clone())),
     ]);
     let pins = BTreeMap::from([(CONTEXT_PINS.to_owned(), json!([rows[1], rows[2], rows[3]]))]);
     let to = NewSessionRow { id: session(3), created_at: at(9), project: None, metadata: pins };
@@ -344,7 +363,12 @@ fn a_copy_has_the_summary_the_files_and_the_pins_of_its_messages() {
     assert_eq!(copied.len(), 3);
     let expected = Compaction { session: session(3), ..summary(1, copied[1], vec![copied[0]]) };
     assert_eq!(read.newest_compaction(session(3)), Ok(Some(expected)), "the later one covers a later turn");
-    assert!(read.message_file(session(3), picture(3).file.digest).expect("reads").is_some());
+    let has = |file: &MessageFile| read.message_file(session(3), file.file.digest).expect("reads").is_some();
+    assert_eq!(
+        [has(&picture(3)), has(&second), has(&third)],
+        [true, false, false],
+        "of a later turn, and of none"
+    );
     let row = read.session(session(3)).expect("reads").expect("is there");
     assert_eq!(row.metadata[CONTEXT_PINS], json!([copied[1], copied[2]]), "the third was not copied");
 }

@@ -24,6 +24,22 @@ fn turn_numbers_go_on_after_a_restart() {
     home.commit(vec![open_turn(1, 6, 6)]);
 }
 
+/// Turns that begin at once are stored in the order in which they are ready; the next number stays above all of them.
+#[test]
+fn a_turn_is_stored_after_one_with_a_higher_number_and_never_twice() {
+    let home = TestHome::new().with_session(1);
+    home.commit(vec![open_turn(1, 1, 1)]);
+    home.commit(vec![open_turn(1, 3, 3)]);
+    assert_eq!(home.store.blocking().next_turn_number(session(1)), Ok(4));
+    home.commit(vec![open_turn(1, 2, 2)]);
+    assert_eq!(home.store.blocking().next_turn_number(session(1)), Ok(4));
+    for number in [0, 2, 3, 3 + MAX_TURNS_AHEAD + 1] {
+        let refused = home.try_commit(vec![open_turn(1, 9, number)]);
+        let conflict = Conflict::TurnNumber { session: session(1), expected: 4 };
+        assert_eq!(refused, Err(conflict.into()), "{number}");
+    }
+}
+
 #[test]
 fn events_are_numbered_without_gaps_and_survive() {
     let home = TestHome::new().with_session(1);

@@ -126,7 +126,7 @@ fn is_missing(done: Result<crate::batch::Receipt, StoreError>) -> bool {
 /// What was planned is read as it was written, after the store was opened again; the id says the kind and the parent.
 ///
 /// Rows: SF-035
-/// In part: SF-019 SF-034 (columns and their bounds; the planner is not here)
+/// Rows: SF-019 SF-034 (in part: columns and their bounds; the planner is not here)
 #[test]
 fn a_plan_is_read_as_it_was_written() {
     let home = planned_home().reopened();
@@ -312,7 +312,7 @@ fn a_worker_without_its_claim_writes_nothing() {
 /// Claims that have run out end at the sweep, with their runs; one that has a moment left does not.
 ///
 /// Rows: SF-132
-/// In part: SF-131 (expiry and release)
+/// Rows: SF-131 (in part: expiry and release)
 #[test]
 fn claims_that_have_run_out_are_swept() {
     let home = planned_home();
@@ -430,7 +430,7 @@ fn results_of_gates_are_stored_and_cut() {
 /// What holds a session up is open until it is resolved, with the name of who did it.
 ///
 /// Rows: SF-033
-/// In part: SF-041 (the four events are stored; who raises them is not here)
+/// Rows: SF-041 (in part: the four events are stored; who raises them is not here)
 #[test]
 fn what_holds_a_session_up_is_resolved_by_name() {
     let home = planned_home();
@@ -467,7 +467,7 @@ fn what_holds_a_session_up_is_resolved_by_name() {
 /// The text of a workflow is pinned by its SHA-256, once, and a unit that was dispatched stays with its own.
 ///
 /// Rows: SF-057
-/// In part: SF-097 SF-098 (the store's part)
+/// Rows: SF-097 SF-098 (in part: the store's part)
 #[test]
 fn a_workflow_is_pinned_until_the_unit_was_dispatched() {
     let home = planned_home();
@@ -492,7 +492,7 @@ fn a_workflow_is_pinned_until_the_unit_was_dispatched() {
 /// Money is whole micro-dollars, and no statement of the program deletes a unit.
 ///
 /// Rows: SF-053
-/// In part: SF-054 (units; there are no agents yet)
+/// Rows: SF-054 (in part: units; there are no agents yet)
 #[test]
 fn money_is_whole_and_units_are_never_deleted() {
     let home = planned_home();
@@ -511,7 +511,7 @@ fn money_is_whole_and_units_are_never_deleted() {
 
 /// The scheduler's candidates of a hundred thousand units are found by the index, without a sort.
 ///
-/// In part: SF-128 (the store's part: what waits is not read)
+/// Rows: SF-128 (in part: the store's part: what waits is not read)
 #[test]
 fn the_ready_set_is_read_by_its_index() {
     let home = planned_home();

@@ -258,6 +258,8 @@ fn an_unknown_tool_is_an_error_result() {
 }
 
 /// Part of SIL-005: arguments.
+///
+/// Rows: WIN-090 (in part: a method or a body is rejected)
 #[test]
 fn no_argument_reaches_a_field_of_the_harness() {
     for (tool, arguments, field) in [
@@ -265,6 +267,8 @@ fn no_argument_reaches_a_field_of_the_harness() {
         ("shell_exec", json!({"command": "id", "env": {"LD_PRELOAD": "x"}}), "env"),
         ("shell_exec", json!({"command": "id", "profile": "verification"}), "profile"),
         ("python_exec", json!({"script": "1", "stdin": "x"}), "stdin"),
+        ("web_fetch", json!({"url": "https://a.example/", "method": "POST"}), "method"),
+        ("web_fetch", json!({"url": "https://a.example/", "body": "x"}), "body"),
         ("memory_store", json!({"text": "x", "taint": "owner"}), "taint"),
         ("memory_store", json!({"text": "x", "trust": "verified"}), "trust"),
         ("memory_store", json!({"text": "x", "session": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}), "session"),

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::{Role, Usage};
-use crate::id::{EntrySeq, KeyId, SessionId, TurnId};
+use crate::id::{EntrySeq, ItemId, KeyId, SessionId, TurnId};
 use crate::taint::Taint;
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
@@ -227,6 +227,12 @@ pub struct SessionErasure {
     pub entries: usize,
     /// The number of ledger entries with content that is still needed, such as that of approvals in force.
     pub left: usize,
+    /// The work items that go on and need the content until they end, at most twenty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<ItemId>,
+    /// What can be done about the rest; empty: nothing, or nothing is left.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
 }
 
 /// The named agent that is to answer in a session, and its model.

@@ -33,7 +33,7 @@ const IMAGE_TOKENS: u64 = 1_600;
 const PAGE_TOKENS: u64 = 3_000 + IMAGE_TOKENS;
 
 /// The text before the name in a line that stands for a file.
-const OPENING: &str = "[attached file: ";
+pub const FILE_LINE_START: &str = "[attached file: ";
 
 /// The type of a file that models read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -193,12 +193,15 @@ impl FileRef {
     /// Returns the line that stands for the file in the text of its message.
     pub fn to_line(&self) -> String {
         let pages = self.pages.map(|pages| format!("{pages} pages, ")).unwrap_or_default();
-        format!("{OPENING}{}, {}, {pages}{} bytes, {}]", self.name, self.media, self.bytes, self.digest)
+        format!(
+            "{FILE_LINE_START}{}, {}, {pages}{} bytes, {}]",
+            self.name, self.media, self.bytes, self.digest
+        )
     }
 
     /// Returns the tokens that the files of a text are counted as at most.
     pub fn tokens_of_files(text: &str) -> u64 {
-        if !text.contains(OPENING) {
+        if !text.contains(FILE_LINE_START) {
             return 0;
         }
         Self::files_in(text).iter().map(Self::estimated_tokens).fold(0, u64::saturating_add)
@@ -217,7 +220,7 @@ impl FileRef {
     }
 
     fn read_line(line: &str) -> Option<Self> {
-        let inner = line.trim().strip_prefix(OPENING)?.strip_suffix(']')?;
+        let inner = line.trim().strip_prefix(FILE_LINE_START)?.strip_suffix(']')?;
         // From the end, since the name may hold commas.
         let (rest, digest) = inner.rsplit_once(", ")?;
         let (rest, bytes) = rest.rsplit_once(", ")?;
