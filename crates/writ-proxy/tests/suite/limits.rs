@@ -28,7 +28,8 @@ async fn the_bound_of_one_use_is_inclusive() {
 
 /// Of free text there is nothing to choose: a listed template passes, and nothing else does.
 ///
-/// Rows: SLO-007 SLO-063 (in part: the choice of a template)
+/// Rows: SLO-007
+/// Rows: SLO-063 (in part: the choice of a template)
 #[tokio::test]
 async fn listed_templates_pass_alone() {
     let bed = Bed::new().await;
