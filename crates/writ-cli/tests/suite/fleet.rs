@@ -28,6 +28,9 @@ mod kills;
 #[path = "fleet/story.rs"]
 mod story;
 
+#[path = "fleet/guide.rs"]
+mod guide;
+
 use super::verifier::harness;
 use super::{Home, code, text};
 
