@@ -31,6 +31,9 @@ mod story;
 #[path = "fleet/guide.rs"]
 mod guide;
 
+#[path = "fleet/walls.rs"]
+mod walls;
+
 use super::verifier::harness;
 use super::{Home, code, text};
 

@@ -21,7 +21,8 @@ use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
 use super::ports::StartFault;
 use super::router::{CaseRouter, MAX_NAME_BYTES, check_text, encode_state};
 use super::state::StoredState;
-use crate::anomalies::{Anomaly, Reaction};
+use super::ways::{note_last_ways, note_ways_out};
+use crate::anomalies::{Anomaly, Measure, Reaction};
 
 /// A change of a case, as the ledger records it.
 #[derive(Clone, Debug)]
@@ -115,6 +116,7 @@ impl CaseRouter {
             (Some(CaseHolder::Agent { agent: before, .. }), Some(CaseHolder::Agent { agent: after, .. })) if before == after
         );
         if step.ended.is_some() && !same_agent {
+            note_last_ways(keys, live).await;
             // Its key is dead already; this ends the process.
             live.agent = None;
             if let Some(holder) = &live.holder {
@@ -401,9 +403,10 @@ impl CaseRouter {
                 .await;
         }
         if ends.time_since(now) < RENEW_BEFORE {
-            return self.renew_key(&mut live).await;
+            self.renew_key(&mut live).await?;
         }
-        Ok(())
+        let tried = note_ways_out(&self.0.keys, &mut live).await?;
+        if tried > 0 { self.count_amount(&mut live, Measure::WaysOut, tried).await } else { Ok(()) }
     }
 
     /// Takes a case from an agent whose key was revoked. Where its base key is in force, the revocation was about this work.

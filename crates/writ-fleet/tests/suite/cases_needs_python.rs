@@ -5,6 +5,7 @@ use std::time::Duration;
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE, UNKNOWN_WAIT};
 use writ_fleet::cases::front_end::FrontEndToken;
+use writ_fleet::cases::ports::WaysOut;
 use writ_fleet::cases::protocol::MAX_HANDOVER_BYTES;
 use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
 use writ_fleet::cases::status::live_status;
@@ -441,6 +442,51 @@ async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence()
     }
     fleet.until_held(id, Some("two")).await;
     assert!(!changes(&fleet).await.contains(&CaseChange::Alerted));
+}
+
+/// What an agent tries past its two servers is in the ledger, under its keys and its case, and meets rules; what it has tried
+/// last is there as well when it has left its case.
+#[tokio::test]
+async fn ways_out_that_an_agent_tries_are_recorded_and_counted() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &["ways_out > 5 in 1 min then revoke"]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    let row = fleet.keys.store().fleet_case(id).await.expect("reads").expect("open");
+    let tries = |unreached| {
+        *fleet.processes.tried.lock().expect("no panic") = WaysOut {
+            refused: [("other_name".to_owned(), 1)].into(),
+            names: ["example.com".to_owned()].into(),
+            unreached,
+        };
+    };
+    router.look_after_cases().await;
+    assert!(fleet.facts("denied").await.is_empty(), "twin: an agent that tries nothing");
+    tries(4);
+    router.look_after_cases().await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    let [Fact::Denied { reason, rule, text, requester: Some(by), .. }] = &fleet.facts("denied").await[..]
+    else {
+        panic!("one entry")
+    };
+    assert_eq!((*reason, rule.as_str(), by.operation.as_str()), (DenyReason::Scope, "way_out", "way_out"));
+    assert!(
+        text.ends_with("1 other name, 4 at what its network does not have; names: example.com"),
+        "{text}"
+    );
+    let held = fleet.access(id).await.intervals[0].holder.clone();
+    assert_eq!((by.agent.as_str(), by.base, by.task), ("one", held.base, held.task));
+    assert_eq!(by.data, [row.customer_token.clone(), row.case_token.clone()]);
+    tries(0);
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    let reason = fleet.access(id).await.intervals[0].reason.clone();
+    assert_eq!(reason, "anomaly: rule 'ways_out > 5 in 60 s then revoke': agent one has 6 ways_out");
+    tries(1);
+    router.close_case(id, "done").await.expect("closes");
+    assert_eq!(fleet.facts("denied").await.len(), 3);
 }
 
 /// A process may escalate where its own key says, also after other agents were deployed.

@@ -19,6 +19,7 @@ use writ_fleet::cases::access::{CaseAccess, read_access};
 use writ_fleet::cases::config::{CasesConfig, FleetAgent, ProcessLimits};
 use writ_fleet::cases::ports::{
     AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
+    WaysOut,
 };
 use writ_fleet::cases::router::{CaseRouter, NewCase};
 use writ_inspect::redact::Redactor;
@@ -127,6 +128,8 @@ impl CaseTokenSource for Tokens {
 pub(super) struct Processes {
     pub(super) handed: Mutex<Vec<(String, KeyToken)>>,
     pub(super) replaced: Mutex<Vec<KeyToken>>,
+    /// What the next agent that is looked at has tried past its servers.
+    pub(super) tried: Mutex<WaysOut>,
 }
 
 #[derive(Debug)]
@@ -139,6 +142,10 @@ impl AgentProcess for OneProcess {
     fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault> {
         self.host.replaced.lock().expect("no panic").push(task.clone());
         Ok(())
+    }
+
+    fn take_ways_out(&mut self) -> WaysOut {
+        std::mem::take(&mut self.host.tried.lock().expect("no panic"))
     }
 }
 

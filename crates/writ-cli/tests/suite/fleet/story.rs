@@ -175,8 +175,8 @@ fn needs_userns_a_machine_without_python_is_told_what_the_demo_of_a_fleet_needs(
 
 /// Each wall, by what it has left in the ledgers, in the database and at the mail server's end.
 ///
-/// Rows: SLO-001 SLO-067 (in part: attempts that never reach the proxy are counted by the launcher, and leave no entry)
-/// Rows: SLO-002 SLO-019 SLO-022 SLO-046 SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-066
+/// Rows: SLO-002 SLO-019 SLO-022 SLO-046 SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-066 SLO-067
+/// Rows: SLO-001 (in part: a file that is not there for an agent leaves no entry)
 #[test]
 fn needs_userns_needs_python_every_wall_of_the_demo_stands() {
     let demo = PlayedDemo::run(&["--keep"]);
@@ -192,6 +192,7 @@ fn needs_userns_needs_python_every_wall_of_the_demo_stands() {
     check_limits(&proxy);
     check_escalation(&engine);
     check_ways_out(&demo, &proxy);
+    check_bypasses(&engine);
     check_catching(&engine, &proxy);
     check_records(&demo, &engine, &proxy);
 }
@@ -273,6 +274,24 @@ fn check_ways_out(demo: &PlayedDemo, proxy: &[Value]) {
         std::fs::read_to_string(program).expect("reads").starts_with("\"\"\"A hostile agent"),
         "it has not changed its own program"
     );
+}
+
+/// What it tried past the proxy, and the headers with which it named another agent, are in the ledger that it found no way to;
+/// the other agents have tried nothing.
+fn check_bypasses(engine: &[Value]) {
+    let tried: Vec<&Value> =
+        of(engine, "denied").filter(|entry| text_of(entry, "/rule") == "way_out").collect();
+    let words: Vec<&str> = tried.iter().map(|entry| text_of(entry, "/text")).collect();
+    let words = words.join("\n");
+    for way in ["1 forged header", "at what its network does not have"] {
+        assert!(words.contains(way), "{way} in {words}");
+    }
+    for entry in tried {
+        assert_eq!(text_of(entry, "/requester/agent"), ADDRESS_AGENT);
+        for field in ["/requester/base", "/requester/task", "/requester/data/1"] {
+            assert_ne!(text_of(entry, field), "", "{field}");
+        }
+    }
 }
 
 /// The rule took the case, the key died with it, and a person got the case.
