@@ -16,7 +16,7 @@ use writ_egress::identity::ServerIdentity;
 use writ_egress::local::{LocalError, LocalServer};
 use writ_sandbox::agent::{
     AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams, SandboxProfile,
-    run_agent,
+    run_agent, trim_memory,
 };
 use writ_sandbox::container::ContainerOrder;
 use writ_sandbox::exec::Listener;
@@ -168,6 +168,8 @@ pub async fn launch_agent(
         // If there is none, the agent's end says why.
         if let Ok(first) = began.await {
             refusals.begin_report(first);
+            // From here on it waits: what was read and made for the start is not needed again.
+            trim_memory();
         }
     };
     let (agent, ()) = tokio::join!(run_agent(run), begin);

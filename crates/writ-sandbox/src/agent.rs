@@ -322,6 +322,12 @@ pub async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
     result
 }
 
+/// Gives memory that is not used any more back to the system: one process of ours waits beside each agent, for as long as it runs.
+pub fn trim_memory() {
+    #[cfg(all(target_os = "linux", not(writ_other_system)))]
+    crate::linux::trim_heap();
+}
+
 /// Checks what the person has written.
 fn check_order(order: &AgentOrder) -> Result<(), AgentError> {
     let bad = |why| Err(AgentError::Command(why));

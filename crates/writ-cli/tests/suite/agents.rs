@@ -307,6 +307,7 @@ fn what_a_person_approved_is_what_the_keys_grant() {
 }
 
 /// Rows: SLO-033 (a wider mode makes the start fail; a changed folder does not start)
+/// Rows: SIL-006 (in part: of the folders of agents, which are bound to the digest that a person has approved)
 #[test]
 fn a_deployed_agent_that_was_changed_or_whose_key_is_open_to_others_is_not_started() {
     let fleet = Fleet::new().with_refunds();

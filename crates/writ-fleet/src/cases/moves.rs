@@ -389,9 +389,12 @@ impl CaseRouter {
         let (Some(key), Some(ends)) = (live.machine.key(), live.key_ends) else {
             return self.place_case(&mut live).await;
         };
-        // Read from the store, since `writ keys revoke` goes past this router.
-        if self.0.keys.is_revoked(key).await? {
-            return self.lose_revoked(&mut live).await;
+        // Read from the store, since `writ keys revoke` goes past this router. Under a revoked base key nothing is done any more.
+        let base_key = live.agent.as_ref().map(|agent| agent.base_key);
+        for key in [Some(key), base_key].into_iter().flatten() {
+            if self.0.keys.is_revoked(key).await? {
+                return self.lose_revoked(&mut live).await;
+            }
         }
         // The clock may have jumped past the time of renewal.
         if now >= ends {

@@ -16,6 +16,8 @@ use writ_types::action::ActionKind;
 use writ_types::entry::{CaseChange, CaseRecord, DenyReason, Fact};
 use writ_types::id::{KeyId, SessionId};
 
+use writ_fleet::cases::router::NewCase;
+
 use super::support::{Fleet, refund_case};
 
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/agent.py");
@@ -42,7 +44,7 @@ async fn changes(fleet: &Fleet) -> Vec<CaseChange> {
 }
 
 /// Revokes keys as commands do, past the router.
-async fn revoke(fleet: &Fleet, case: SessionId, keys: [KeyId; 2]) {
+async fn revoke(fleet: &Fleet, case: SessionId, keys: &[KeyId]) {
     let ends = fleet.keys.now().plus_duration(Duration::from_secs(60 * 60));
     let ops = keys.iter().flat_map(|key| fleet.keys.revocation_of(case, (*key, ends), "by the owner"));
     fleet.keys.commit(ops.collect()).await.expect("commits");
@@ -256,7 +258,7 @@ async fn a_deployment_bars_no_agent_from_its_cases() {
     let reason = fleet.access(started).await.intervals[0].reason.clone();
     assert!(reason.starts_with("deployed: it did not start"), "{reason}");
     let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
-    revoke(&fleet, id, [key, first.claims.key]).await;
+    revoke(&fleet, id, &[key, first.claims.key]).await;
     router.look_after_cases().await;
     assert_eq!(fleet.access(id).await.intervals[0].reason, "ended: its base key is no longer in force");
     assert!(!changes(&fleet).await.contains(&CaseChange::Queued), "they wait for the next version");
@@ -277,7 +279,7 @@ async fn a_case_whose_agent_has_no_base_key_any_more_goes_to_people_after_a_whil
     router.replace_deployed(vec![only.clone()]).expect("replaced");
     let id = router.open_case(refund_case("hello")).await.expect("opens");
     let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
-    revoke(&fleet, id, [key, only.claims.key]).await;
+    revoke(&fleet, id, &[key, only.claims.key]).await;
     router.look_after_cases().await;
     fleet.hand.go_on(DEPLOY_WAIT - Duration::from_secs(1));
     router.look_after_cases().await;
@@ -442,6 +444,44 @@ async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence()
     }
     fleet.until_held(id, Some("two")).await;
     assert!(!changes(&fleet).await.contains(&CaseChange::Alerted));
+}
+
+/// A base key that is revoked alone takes its agent's cases with the next look: the next holder need not wait for a renewal.
+#[tokio::test]
+async fn a_revoked_base_key_takes_its_cases_at_once() {
+    let fleet = Fleet::new().await;
+    let (one, two) = (python(&fleet, "one", 500), python(&fleet, "two", 501));
+    let base = fleet.keys.check_base(&one.base).await.expect("in force").key();
+    let router = fleet.start(vec![one, two], &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    revoke(&fleet, id, &[base]).await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    assert_eq!(fleet.access(id).await.intervals[0].reason, "ended: its base key is no longer in force");
+}
+
+/// A case reaches only agents whose keys cover its work; one that no key covers stays in the queue, with the reason.
+///
+/// Rows: SF-489 (in part: of the cases of a fleet)
+#[tokio::test]
+async fn a_case_beyond_every_key_is_given_to_no_agent() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let beyond = NewCase { capability: "change_address".into(), ..refund_case("hello") };
+    let id = router.open_case(beyond).await.expect("opens");
+    fleet.hand.go_on(UNKNOWN_WAIT * 2);
+    router.look_after_cases().await;
+    let status = live_status(&router).await.expect("reads");
+    let reason = "no agent is free for change_address";
+    assert_eq!((status[0].case, status[0].state.as_str(), status[0].reason.as_str()), (id, "queued", reason));
+    assert!(fleet.handed().is_empty(), "no agent was started");
+    let mut within = refund_case("hello");
+    within.names.case = "order 18".into();
+    let within = router.open_case(within).await.expect("opens");
+    fleet.until_held(within, Some("refund-agent")).await;
 }
 
 /// What an agent tries past its two servers is in the ledger, under its keys and its case, and meets rules; what it has tried
