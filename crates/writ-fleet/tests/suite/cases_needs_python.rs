@@ -81,7 +81,8 @@ async fn a_case_is_assigned_with_a_fresh_key_that_names_no_one() {
     assert!(!ledger.contains(&text) && !ledger.contains("Ada Real"), "{ledger}");
 }
 
-/// Rows: SLO-008 (in part: refused) SLO-049 SLO-057 (in part: refused)
+/// Rows: SLO-008 SLO-049
+/// Rows: SLO-057 (in part: refused)
 #[tokio::test]
 async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_recorded() {
     let fleet = Fleet::new().await;
@@ -102,6 +103,8 @@ async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_record
     assert_eq!(denied, [(escalate, DenyReason::Scope), (escalate, DenyReason::Shape)]);
     fleet.until_held(id, Some("refund-agent")).await;
     assert_eq!(changes(&fleet).await, [CaseChange::Opened, CaseChange::Assigned]);
+    router.add_message(id, "escalate manager over the limit").await.expect("takes it");
+    fleet.until_held(id, Some("chief")).await;
 }
 
 /// Rows: SLO-048 SLO-051 SLO-053 SLO-057

@@ -304,42 +304,59 @@ async fn another_customer_and_another_case_of_the_same_one_are_refused() {
     }
 }
 
-/// Who proves nothing gets 401, and who is proven and not allowed 403; of neither is anything performed.
+/// Who proves nothing gets 401, and who is proven and not allowed 403, each with its reason; of neither is anything performed.
 ///
-/// Rows: SLO-045
+/// Rows: SLO-043 SLO-044 SLO-045
 #[tokio::test]
 async fn what_is_not_proven_gets_401_and_what_is_not_allowed_403() {
     let bed = Bed::new().await;
     let good = bed.keys(refund_agent(), &bed.ann);
     let (stale, revoked) = (bed.keys(refund_agent(), &bed.ann), bed.keys(refund_agent(), &bed.ann));
+    let mut short = refund_agent();
+    short["expires"] = json!(bed.clock.0.now().plus_duration(Duration::from_secs(60)).to_string());
+    let short = bed.keys(short, &bed.ann);
     bed.clock.0.go_on(TASK_KEY_TTL + Duration::from_secs(1));
     let fresh = bed.task_key(&good.base_token, &good.base_claims, &bed.ann);
+    let short = bed.task_key(&short.base_token, &short.base_claims, &bed.ann);
     bed.proxy.revoke_keys(std::slice::from_ref(&revoked.base_id), None).await.expect("revokes");
     let revoked = bed.task_key(&revoked.base_token, &revoked.base_claims, &bed.ann);
     let mut small = refund_agent();
     small["capabilities"] = json!({ "refund": { "max_amount": 5 } });
     let small = bed.keys(small, &bed.ann);
+    let foreign = ed25519_dalek::SigningKey::from_bytes(&[9; 32]);
+    let foreign = String::from(writ_policy::keys::mint_base(&good.base_claims, &foreign).expect("mints"));
     let forged = format!("{}AAAA", &fresh.task[..fresh.task.len() - 4]);
     let refund = || json!({ "order": "A-1", "amount": 10 });
-    let foreign = json!({ "order": "A-1", "amount": 10, "customer_token": bed.bob.0 });
-    for (base, task, operation, body, status) in [
-        (None, None, "refund", refund(), 401),
-        (Some(&fresh.base), None, "refund", refund(), 401),
-        (None, Some(&fresh.task), "refund", refund(), 401),
-        (Some(&fresh.base), Some(&forged), "refund", refund(), 401),
-        (Some(&stale.base), Some(&stale.task), "refund", refund(), 401),
-        (Some(&revoked.base), Some(&revoked.task), "refund", refund(), 401),
-        (Some(&small.base), Some(&fresh.task), "refund", refund(), 401),
-        (Some(&small.base), Some(&small.task), "refund", refund(), 403),
-        (Some(&small.base), Some(&small.task), "credit", refund(), 403),
-        (Some(&fresh.base), Some(&fresh.task), "drop_tables", refund(), 403),
-        (Some(&fresh.base), Some(&fresh.task), "refund", foreign, 403),
-        (Some(&fresh.base), Some(&fresh.task), "refund", json!({ "order": "A-1", "amount": 501 }), 403),
+    let other = json!({ "order": "A-1", "amount": 10, "customer_token": bed.bob.0 });
+    for (base, task, operation, body, (status, rule)) in [
+        (None, None, "refund", refund(), (401, "key.none")),
+        (Some(&fresh.base), None, "refund", refund(), (401, "key.no_task")),
+        (None, Some(&fresh.task), "refund", refund(), (401, "key.no_base")),
+        // The base key: its signature, its end, a capability that it lacks.
+        (Some(&foreign), Some(&fresh.task), "refund", refund(), (401, "key.base_signature")),
+        (Some(&short.base), Some(&short.task), "refund", refund(), (401, "key.base_expired")),
+        (Some(&small.base), Some(&small.task), "credit", refund(), (403, "operation")),
+        // The task key: its signature, its end, another customer.
+        (Some(&fresh.base), Some(&forged), "refund", refund(), (401, "key.task_signature")),
+        (Some(&stale.base), Some(&stale.task), "refund", refund(), (401, "key.task_expired")),
+        (Some(&fresh.base), Some(&fresh.task), "refund", other, (403, "customer_token")),
+        (Some(&revoked.base), Some(&revoked.task), "refund", refund(), (401, "key.revoked")),
+        (Some(&small.base), Some(&fresh.task), "refund", refund(), (401, "key.mixed")),
+        (Some(&fresh.base), Some(&fresh.task), "drop_tables", refund(), (403, "operation")),
     ] {
         let (base, task) = (base.map(String::as_str), task.map(String::as_str));
         let answer = bed.proxy.operate(request(base, task, operation, &body)).await;
-        assert_eq!(answer.status, status, "{operation} {body}: {answer:?}");
+        assert_eq!(
+            (answer.status, bed.last_rule().as_str()),
+            (status, rule),
+            "{operation} {body}: {answer:?}"
+        );
         error_of(&answer);
+    }
+    // An amount above the bound of either key.
+    for (pair, amount) in [(&small, 6), (&fresh, 501)] {
+        let answer = bed.ask(pair, "refund", json!({ "order": "A-1", "amount": amount })).await;
+        assert_eq!((answer.status, error_of(&answer)), (403, "a value is outside the limits of the key"));
     }
     assert_eq!((bed.refunded("A-1"), bed.facts("intent").len()), (0, 0), "nothing was performed");
     let passed = bed.ask(&fresh, "refund", refund()).await;
