@@ -1,5 +1,6 @@
 //! `writ demo --fleet`, and what its walls have left behind: looked at from outside, since a demo could say anything.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -87,6 +88,42 @@ fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_and_leaves_nothing() 
     assert!(demo.said.contains("VERIFIED") && demo.said.contains("CAUGHT"), "{}", demo.said);
     let folder = demo.home.dir.path().to_str().expect("text");
     assert!(!runs(folder));
+}
+
+/// A user without rights gets the same: agents are then in user namespaces of that user, in place of users of their own.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_for_a_user_without_rights() {
+    /// The user that owns nothing.
+    const WITHOUT_RIGHTS: u32 = 65_534;
+    let home = Home::new().in_processes();
+    let (folder, programs) = (home.dir.path(), tempfile::tempdir().expect("a folder"));
+    // Where the binary was built, others may not look.
+    let program = programs.path().join("writ");
+    std::fs::copy(env!("CARGO_BIN_EXE_writ"), &program).expect("copied");
+    std::fs::set_permissions(programs.path(), std::fs::Permissions::from_mode(0o755)).expect("opened");
+    let mut demo = match nix::unistd::geteuid().is_root() {
+        true => {
+            std::os::unix::fs::chown(folder, Some(WITHOUT_RIGHTS), Some(WITHOUT_RIGHTS)).expect("given away");
+            let mut demo = std::process::Command::new("setpriv");
+            let user = WITHOUT_RIGHTS.to_string();
+            demo.args(["--reuid", &user, "--regid", &user, "--clear-groups"]).arg(&program);
+            demo
+        }
+        false => std::process::Command::new(&program),
+    };
+    let done = demo
+        .args(["demo", "--fleet"])
+        .env_clear()
+        .envs(home.variables(&[("TMPDIR", folder.to_str().expect("text"))]))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let said = text(&done);
+    assert!(said.contains("VERIFIED") && said.contains("CAUGHT"), "{said}");
+    assert_eq!(std::fs::read_dir(folder).expect("reads").count(), 0, "{said}");
 }
 
 /// A demo that is killed leaves neither its proxy nor its engine running.
