@@ -1,7 +1,8 @@
 //! The case router: one holder for each case at every moment, and a record of who held it when.
 //!
 //! - [`machine`] decides, as a pure machine, what may happen to a case.
-//! - [`router`] opens and closes cases and brings people in; `moves` commits each change, `running` speaks with processes.
+//! - [`router`] opens and closes cases and brings people in; `moves` commits each change, `running` speaks with processes,
+//!   `ways` records what they try past their two servers.
 //! - [`ports`] are the security proxy and the launcher, as the router needs them.
 //! - [`desk`] is the router as people ask it through the engine's methods, [`routes`] as a front end asks it.
 //! - [`access`] reads from the ledger who held a case when, [`status`] shows what is open now.
@@ -32,3 +33,4 @@ mod running;
 mod socket;
 mod state;
 mod texts;
+mod ways;

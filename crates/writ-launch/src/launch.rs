@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use writ_egress::authority::AuthorityError;
@@ -16,7 +16,7 @@ use writ_egress::identity::ServerIdentity;
 use writ_egress::local::{LocalError, LocalServer};
 use writ_sandbox::agent::{
     AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams, SandboxProfile,
-    run_agent,
+    run_agent, trim_memory,
 };
 use writ_sandbox::container::ContainerOrder;
 use writ_sandbox::exec::Listener;
@@ -162,8 +162,17 @@ pub async fn launch_agent(
     // If this future is dropped, the agent's connections end with it.
     let _over = over.clone().drop_guard();
     let serving = tokio::spawn(serve_listeners(forwarder, given, over.clone()));
-    let run = AgentRun { order: agent, streams, listeners, stop, exe: order.exe };
-    let agent = run_agent(run).await;
+    let (first, began) = oneshot::channel();
+    let run = AgentRun { order: agent, streams, listeners, first, stop, exe: order.exe };
+    let begin = async {
+        // If there is none, the agent's end says why.
+        if let Ok(first) = began.await {
+            refusals.begin_report(first);
+            // From here on it waits: what was read and made for the start is not needed again.
+            trim_memory();
+        }
+    };
+    let (agent, ()) = tokio::join!(run_agent(run), begin);
     over.cancel();
     // It ends when the last connection has ended.
     let _served = serving.await;

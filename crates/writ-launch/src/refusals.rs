@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use writ_sandbox::agent::FirstProcess;
 
 /// The most lines of single refusals in a report; what follows is in the counts alone.
 pub const LINES_MAX: u64 = 10_000;
@@ -112,6 +113,13 @@ impl Refusals {
     /// Returns the counts by reason.
     pub fn counts(&self) -> BTreeMap<RefusalReason, u64> {
         self.state().counts.clone()
+    }
+
+    /// Writes the agent's first process, by which a reader of the report can look at its network: a launcher that is killed
+    /// writes no last line.
+    pub fn begin_report(&self, first: FirstProcess) {
+        let FirstProcess { process, since } = first;
+        self.state().write_line(&json!({ "event": "began", "process": process, "since": since }));
     }
 
     /// Writes the last line of the report.

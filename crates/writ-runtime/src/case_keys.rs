@@ -60,6 +60,11 @@ impl AgentBase {
         &self.claims.agent
     }
 
+    /// Returns its number, by which it is revoked.
+    pub const fn key(&self) -> KeyId {
+        self.claims.key
+    }
+
     /// Returns the base key itself.
     pub const fn token(&self) -> &KeyToken {
         &self.token
@@ -131,7 +136,7 @@ impl CaseKeys {
         Ok(AgentBase { claims, token: token.clone() })
     }
 
-    /// Returns true if a task key was revoked.
+    /// Returns true if a key was revoked.
     ///
     /// # Errors
     ///

@@ -12,7 +12,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -131,10 +132,32 @@ pub struct AgentRun {
     pub streams: AgentStreams,
     /// Takes a listener for each port of the order, before the program begins.
     pub listeners: mpsc::Sender<Listener>,
+    /// Takes the first process of the agent, as soon as there is one.
+    pub first: oneshot::Sender<FirstProcess>,
     /// Asks the agent to end.
     pub stop: CancellationToken,
     /// The executable that is started again as helper; `None`: the running one.
     pub exe: Option<PathBuf>,
+}
+
+/// The first process of an agent, which lives as long as the agent does, and by which its network is looked at from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstProcess {
+    /// Its number.
+    pub process: i32,
+    /// Its start, in ticks since that of the machine: a later process may have the same number.
+    pub since: u64,
+}
+
+impl FirstProcess {
+    /// Returns the number of [unreached](AgentResult::unreached) attempts so far. `None`: the agent has ended.
+    pub fn count_unreached(&self) -> Option<u64> {
+        #[cfg(all(target_os = "linux", not(writ_other_system)))]
+        let count = crate::linux::count_unreached(*self);
+        #[cfg(any(not(target_os = "linux"), writ_other_system))]
+        let count = None;
+        count
+    }
 }
 
 /// The bound at which an agent was ended.
@@ -297,6 +320,12 @@ pub async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
     })))
     .await;
     result
+}
+
+/// Gives memory that is not used any more back to the system: one process of ours waits beside each agent, for as long as it runs.
+pub fn trim_memory() {
+    #[cfg(all(target_os = "linux", not(writ_other_system)))]
+    crate::linux::trim_heap();
 }
 
 /// Checks what the person has written.

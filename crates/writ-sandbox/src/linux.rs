@@ -74,7 +74,8 @@ mod tests;
 
 pub(crate) use agent::run_agent;
 pub(crate) use container::run_agent as run_contained;
-pub(crate) use sys::{detach_command, has_mark, inherit_descriptor};
+pub(crate) use network::count_unreached;
+pub(crate) use sys::{detach_command, has_mark, inherit_descriptor, trim_heap};
 
 use cgroup::Cgroups;
 use places::Places;

@@ -134,7 +134,8 @@ fn token_of(path: &str) -> String {
     fs::read_to_string(path).expect("reads").trim().to_owned()
 }
 
-/// Rows: SLO-005 SLO-009 SLO-010 SLO-033 (in part: mode and owner)
+/// Rows: SLO-005 SLO-009 SLO-010
+/// Rows: SLO-033 (in part: mode and owner)
 #[test]
 fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     let fleet = Fleet::new();
@@ -193,7 +194,8 @@ fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     assert_eq!(code(&fleet.home.run(&["audit", "verify"])), 0);
 }
 
-/// Rows: SLO-010 SLO-011 (in part: a changed folder)
+/// Rows: SLO-010
+/// Rows: SLO-011 (in part: a changed folder)
 #[test]
 fn a_version_keeps_its_key_and_a_changed_folder_needs_another_version() {
     let fleet = Fleet::new().with_refunds();
@@ -268,7 +270,8 @@ fn a_key_that_no_person_has_approved_deploys_nothing() {
     assert_eq!(fleet.state("refund-agent"), "absent");
 }
 
-/// Rows: SLO-006 SLO-007 SLO-008 (in part: the key) SLO-012
+/// Rows: SLO-006 SLO-007 SLO-012
+/// Rows: SLO-008 (in part: the key)
 #[test]
 fn what_a_person_approved_is_what_the_keys_grant() {
     let fleet = Fleet::new().with_refunds();
@@ -304,6 +307,7 @@ fn what_a_person_approved_is_what_the_keys_grant() {
 }
 
 /// Rows: SLO-033 (a wider mode makes the start fail; a changed folder does not start)
+/// Rows: SIL-006 (in part: of the folders of agents, which are bound to the digest that a person has approved)
 #[test]
 fn a_deployed_agent_that_was_changed_or_whose_key_is_open_to_others_is_not_started() {
     let fleet = Fleet::new().with_refunds();
@@ -355,6 +359,52 @@ fn a_retired_agent_is_gone_and_its_keys_are_dead() {
     let dir = fleet.source("refunds").to_str().expect("text").to_owned();
     failed(&fleet.bless(&dir), "agent.revoked");
     failed(&fleet.home.run(&["agent", "deploy", &dir, "--json"]), "key.refused");
+}
+
+/// The key of a deployed agent is its owner's alone: another agent that runs finds it nowhere, and one that others may read
+/// starts no agent.
+///
+/// Rows: SLO-033
+#[test]
+fn needs_userns_the_key_of_an_agent_is_closed_to_every_other_one() {
+    let mut fleet = Fleet::new().with_refunds();
+    let other = fleet.write("support", &REFUND.replace("refund-agent", "support-agent"));
+    done(&fleet.bless(&other));
+    done(&fleet.home.run(&["agent", "deploy", &other, "--json"]));
+    let (_, task) = fleet.task(&fleet.base("support-agent"), "task");
+    super::engine::stop_engine_of(&fleet.home);
+    fleet.home = fleet.home.in_processes();
+    let owner = fleet.home.root().metadata().expect("there").uid();
+    for name in ["refund-agent", "support-agent"] {
+        let key = PathBuf::from(fleet.base(name));
+        assert_eq!((mode(&key), key.metadata().expect("there").uid()), (0o600, owner), "{name}");
+    }
+    let socket = fleet.source("proxy.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    let work = program_of(&fleet.deployed("support-agent"));
+    let (key, base) = (fleet.base("refund-agent"), fleet.base("support-agent"));
+    let folder = fleet.deployed("refund-agent").to_str().expect("text").to_owned();
+    // Its twin: what it does see, so that a shell that fails at everything shows nothing.
+    let script =
+        format!("cat policy.md; cat '{key}' '/work/../{key}' '{base}'; ls -a '{folder}'; echo reached");
+    let path = |path: &PathBuf| path.to_str().expect("text").to_owned();
+    let run = |base: &str| {
+        let (socket, work) = (path(&socket), path(&work));
+        let keys = ["run", "--base", base, "--task", &task];
+        let places = ["--proxy-socket", &socket, "--folder", &work, "--", "sh", "-c", &script];
+        fleet.home.run(&[&keys[..], &places].concat())
+    };
+    let said = text(&run(&base));
+    assert!(said.contains("Look first whether") && said.contains("reached"), "{said}");
+    assert_eq!(said.matches(".keys/base.jwt").count(), 3, "each of the three is refused: {said}");
+    for name in ["refund-agent", "support-agent"] {
+        assert!(!said.contains(&token_of(&fleet.base(name))), "no key is shown");
+    }
+    assert!(!said.contains("agent.py"), "nor what lies in the other's folder: {said}");
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o640)).expect("opened");
+    let refused = run(&base);
+    assert_eq!(code(&refused), 3, "{}", text(&refused));
+    assert!(text(&refused).contains("mode 640") && !text(&refused).contains("reached"), "{}", text(&refused));
 }
 
 /// Rows: SLO-029 (the policy is in the folder, and reaches the agent, which cannot change it)

@@ -1,5 +1,6 @@
 """An agent: performs operations at the security proxy, and escalates what is asked of it."""
 import json
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -22,6 +23,24 @@ def perform(operation, parameters):
         return refused.code
 
 
+def ask(address):
+    request = urllib.request.Request(address, data=b"{}", headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def connect(path):
+    try:
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(path)
+        return "open"
+    except OSError as refused:
+        return type(refused).__name__
+
+
 def hear(text):
     word, _, rest = text.partition(" ")
     if word == "refund":
@@ -30,6 +49,10 @@ def hear(text):
     elif word == "escalate":
         target, _, reason = rest.partition(" ")
         say({"escalate": target, "reason": reason})
+    elif word == "ask":
+        say({"reply": "%s asks %s: %d" % (NAME, rest, ask(rest))})
+    elif word == "connect":
+        say({"reply": "%s connects to %s: %s" % (NAME, rest, connect(rest))})
     elif word == "spell":
         # Letter by letter: what the agent itself has read, whatever is put back on the way to the guest.
         say({"reply": "%s spells: %s" % (NAME, "-".join(rest))})

@@ -6,9 +6,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use ed25519_dalek::SigningKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use writ_policy::keys::{KeyToken, Verifier, mint_task};
+use writ_store::store::Store;
 
 use super::engine::{Engine, Link, PATIENCE, stop_engine_of};
 use super::proxy::{RunningProxy, Shop, send};
@@ -136,6 +139,34 @@ impl Desk {
     fn refunded(&self) -> i64 {
         let sql = "SELECT refunded FROM orders WHERE id = 'A-1'";
         self.shop.database().query_row(sql, [], |row| row.get(0)).expect("is there")
+    }
+
+    /// The task keys that were made for cases, by the ledger.
+    fn minted(&self) -> usize {
+        let export = self.home().run(&["audit", "export"]);
+        assert_eq!(code(&export), 0, "{}", text(&export));
+        let export = String::from_utf8(export.stdout).expect("UTF-8");
+        let entries = export.lines().map(|line| serde_json::from_str::<Value>(line).expect("a row"));
+        entries.filter(|entry| entry["event"] == "keyed" && entry["payload"]["change"] == "minted").count()
+    }
+
+    /// The claims of a task key, signed again with the key that the proxy signs its ledger with.
+    fn sign_as_proxy(&self, (base, task): &(String, String)) -> String {
+        let token = |text: &str| KeyToken::try_from(text.trim().to_owned()).expect("a token");
+        let signer = |path: PathBuf, name: &str| {
+            let document: Value = serde_json::from_slice(&fs::read(path).expect("reads")).expect("JSON");
+            let seed = hex::decode(document["keys"][name].as_str().expect("a key")).expect("hexadecimal");
+            SigningKey::from_bytes(&seed.try_into().expect("32 bytes"))
+        };
+        let own = self.home().root().join("keys/secrets.json");
+        let (root, router) =
+            (signer(own.clone(), "root").verifying_key(), signer(own, "harness").verifying_key());
+        let store = Store::open_read_only(&self.home().database(), [0; 32]).expect("opens");
+        let (installation, epoch) = (store.installation(), store.blocking().epoch().expect("reads"));
+        let verifier = Verifier { root, router, installation, epoch };
+        let authority = verifier.verify_task(&token(task)).expect("the router's");
+        let proxy = signer(self.shop.proxy("keys/secrets.json"), "harness");
+        String::from(mint_task(&token(base), authority.task(), &root, &proxy).expect("signs"))
     }
 
     /// The holders of a case, from the ledger, and whether one had it at every moment.
@@ -276,6 +307,44 @@ fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_wo
         assert!(!recorded.contains(word), "{word} in the ledger");
         assert!(!stored.windows(word.len()).any(|part| part == word.as_bytes()), "{word} in the database");
     }
+}
+
+/// Each assignment makes one key, and the router alone makes it: an agent finds no way to ask for one, and what the proxy signs
+/// with the key that it has is none.
+///
+/// Rows: SLO-015
+#[test]
+fn needs_userns_the_router_alone_makes_keys_one_for_each_assignment() {
+    let mut desk = Desk::new("");
+    let proxy = RunningProxy::start(desk.home());
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    let before = desk.minted();
+    let case = desk.open("101", "refund 1");
+    desk.until_said(&case, "refund-agent refund 1: 200");
+    assert_eq!(desk.minted() - before, 1, "one case, one key");
+    for path in ["/v1/cases", "/cases", "/v1/revocations", "/v1/keys", "/keys/mint"] {
+        let address = format!("https://security-proxy.silo.internal{path}");
+        desk.say(&case, &format!("ask {address}"));
+        desk.until_said(&case, &format!("refund-agent asks {address}: 404"));
+    }
+    let control = desk.home().root().join("runtime/control.sock");
+    let control = control.to_str().expect("text").to_owned();
+    desk.say(&case, &format!("connect {control}"));
+    desk.until_said(&case, &format!("refund-agent connects to {control}: PermissionError"));
+    assert!(Link::open(desk.home()).is_some(), "twin: its owner does");
+    let keys = desk.keys();
+    let [own] = keys.as_slice() else { panic!("one agent runs: {}", keys.len()) };
+    let forged = (own.0.clone(), desk.sign_as_proxy(own));
+    let refused = desk.refund_with(&forged, 1);
+    assert_eq!(refused.0, 401, "{}", refused.1);
+    assert_eq!(desk.refund_with(own, 1).0, 200, "twin: the router's");
+    assert_eq!(desk.minted() - before, 1, "nothing of all that made a key");
+    desk.say(&case, "escalate manager over the limit");
+    desk.until_said(&case, "senior has");
+    assert_eq!(desk.minted() - before, 2, "the next holder has one of its own");
+    assert_eq!(desk.refunded(), 2);
+    assert_eq!(engine.stop().code, Some(0));
+    proxy.end(Signal::SIGTERM);
 }
 
 /// What agents do at the proxy reaches the rules of the router.

@@ -28,6 +28,12 @@ mod kills;
 #[path = "fleet/story.rs"]
 mod story;
 
+#[path = "fleet/guide.rs"]
+mod guide;
+
+#[path = "fleet/walls.rs"]
+mod walls;
+
 use super::verifier::harness;
 use super::{Home, code, text};
 

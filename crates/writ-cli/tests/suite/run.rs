@@ -267,8 +267,9 @@ fn needs_userns_an_agent_in_shell_reaches_both_names_and_what_it_is_refused_is_r
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    assert_eq!(lines.len(), 6, "{lines:?}");
-    assert_eq!(lines[0].get("name").and_then(Value::as_str), Some("example.com"));
+    let refused: Vec<&Value> = lines.iter().filter(|line| line["event"] == "refused").collect();
+    assert_eq!(refused.len(), 5, "{lines:?}");
+    assert_eq!(refused[0].get("name").and_then(Value::as_str), Some("example.com"));
     let end = lines.last().expect("an end");
     assert_eq!(end.get("exit_code").and_then(Value::as_i64), Some(7));
     assert_eq!(end.pointer("/refused/other_name").and_then(Value::as_u64), Some(4));

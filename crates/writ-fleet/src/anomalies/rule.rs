@@ -24,11 +24,13 @@ pub enum Measure {
     Tokens,
     /// Escalations.
     Escalations,
+    /// Attempts at ways out past the two servers.
+    WaysOut,
 }
 
 impl Measure {
-    const ALL: [Self; 5] =
-        [Self::Requests, Self::Refused, Self::RecordsRead, Self::Tokens, Self::Escalations];
+    const ALL: [Self; 6] =
+        [Self::Requests, Self::Refused, Self::RecordsRead, Self::Tokens, Self::Escalations, Self::WaysOut];
 
     /// Finds a measure by its name in rules and events.
     pub fn find(name: &str) -> Option<Self> {
@@ -43,6 +45,7 @@ impl Measure {
             Self::RecordsRead => "records_read",
             Self::Tokens => "tokens",
             Self::Escalations => "escalations",
+            Self::WaysOut => "ways_out",
         }
     }
 }

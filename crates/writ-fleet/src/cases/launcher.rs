@@ -2,22 +2,32 @@
 //! files that only this user can read, anew with each request, and which are removed with the process.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use serde::Deserialize;
 use writ_policy::keys::KeyToken;
+use writ_sandbox::agent::FirstProcess;
 use writ_sandbox::host::{OwnChild, OwnProcess, spawn_piped};
 use writ_types::digest::Digest;
 
 use super::config::ProcessLimits;
-use super::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+use super::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent, WaysOut};
 
-/// The ends of the names of key files.
-const KEY_ENDS: [&str; 3] = ["-base.jwt", "-task.jwt", "-task.fresh"];
+/// The ends of the names of key files and reports.
+const FILE_ENDS: [&str; 4] = ["-base.jwt", "-task.jwt", "-task.fresh", "-report.jsonl"];
+/// The most of a report that is read at once, in bytes; the rest is read with the next look.
+const MAX_REPORT_BYTES: u64 = 256 * 1024;
+/// The most names of one look that are recorded.
+const MAX_NAMES: usize = 8;
+/// The reason in reports of requests that have reached their server without the headers of another agent.
+const FORGED: &str = "forged_header";
+/// The reasons in reports that are no attempts of the agent: a server or its key is missing.
+const NOT_ITS_OWN: [&str; 3] = ["unreachable", "long_answer", "no_key"];
 
 /// The launcher of agents as processes of this machine.
 #[derive(Clone, Debug)]
@@ -32,17 +42,99 @@ pub struct LaunchedAgents {
 struct LaunchedProcess {
     base: PathBuf,
     task: PathBuf,
+    report: ReadReport,
     /// Ends before the files are removed.
     process: Option<OwnProcess>,
+}
+
+/// A launcher's report, and how far it was read.
+#[derive(Debug)]
+struct ReadReport {
+    path: PathBuf,
+    /// The bytes that were read.
+    read: u64,
+    /// The first process of the agent, once it has begun.
+    first: Option<FirstProcess>,
+    /// The count of unreached attempts that was read last.
+    unreached: u64,
+}
+
+/// A line of a report.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum ReportLine {
+    Began(FirstProcess),
+    Refused { reason: String, name: Option<String> },
+    Ended { unreached: u64 },
+}
+
+impl ReadReport {
+    const fn at(path: PathBuf) -> Self {
+        Self { path, read: 0, first: None, unreached: 0 }
+    }
+
+    /// Reads the whole lines that were added since the last look.
+    fn read_fresh(&mut self) -> io::Result<WaysOut> {
+        let mut file = match File::open(&self.path) {
+            // The launcher makes it when it has read the keys.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WaysOut::default()),
+            opened => opened?,
+        };
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.take(MAX_REPORT_BYTES).read_to_end(&mut bytes)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end.saturating_add(1));
+        self.read = self.read.saturating_add(u64::try_from(whole).unwrap_or(u64::MAX));
+        let mut tried = WaysOut::default();
+        let lines = bytes.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+        for line in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
+            self.add_line(line, &mut tried);
+        }
+        // One that is about to be killed says no last word.
+        if let Some(count) = self.first.and_then(|first| first.count_unreached()) {
+            self.add_unreached(count, &mut tried);
+        }
+        Ok(tried)
+    }
+
+    fn add_line(&mut self, line: ReportLine, tried: &mut WaysOut) {
+        match line {
+            ReportLine::Refused { reason, name } => {
+                if NOT_ITS_OWN.contains(&reason.as_str()) {
+                    return;
+                }
+                let is_own = reason == FORGED;
+                let count = tried.refused.entry(reason).or_default();
+                *count = count.saturating_add(1);
+                // A request with forged headers was for one of the two names.
+                let name = name.filter(|_| !is_own && tried.names.len() < MAX_NAMES);
+                tried.names.extend(name.as_deref().map(plain_name));
+            }
+            ReportLine::Began(first) => self.first = Some(first),
+            ReportLine::Ended { unreached } => self.add_unreached(unreached, tried),
+        }
+    }
+
+    /// Adds what a sum over the whole run has grown by.
+    fn add_unreached(&mut self, sum: u64, tried: &mut WaysOut) {
+        tried.unreached = tried.unreached.saturating_add(sum.saturating_sub(self.unreached));
+        self.unreached = self.unreached.max(sum);
+    }
+}
+
+/// Returns a name as it may stand in the ledger: what no host can be called is an agent's own text.
+fn plain_name(name: &str) -> String {
+    let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
+    if is_host && !name.is_empty() { name.to_ascii_lowercase() } else { "?".to_owned() }
 }
 
 impl Drop for LaunchedProcess {
     fn drop(&mut self) {
         // The launcher may still be about to read the files.
         self.process = None;
-        for path in [&self.base, &self.task] {
+        for path in [&self.base, &self.task, &self.report.path] {
             if let Err(error) = remove_if_there(path) {
-                tracing::warn!(%error, "a key file of an agent could not be removed");
+                tracing::warn!(%error, "a file of an agent's launcher could not be removed");
             }
         }
     }
@@ -56,6 +148,13 @@ impl AgentProcess for LaunchedProcess {
             .and_then(|()| write_key(&fresh, task))
             .and_then(|()| fs::rename(&fresh, &self.task));
         written.map_err(|error| key_fault(&error))
+    }
+
+    fn take_ways_out(&mut self) -> WaysOut {
+        self.report.read_fresh().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the report of an agent's launcher cannot be read");
+            WaysOut::default()
+        })
     }
 }
 
@@ -105,13 +204,15 @@ impl LaunchedAgents {
             let _ = remove_if_there(&base);
             return Err(key_fault(&error));
         }
-        Ok(LaunchedProcess { base, task, process: None })
+        let report = ReadReport::at(self.folder.join(format!("{}-{key}-report.jsonl", order.case)));
+        Ok(LaunchedProcess { base, task, report, process: None })
     }
 
     fn run_args(&self, order: &StartOrder, keys: &LaunchedProcess) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
         let mut args = vec!["run".to_owned(), "--base".to_owned(), path(&keys.base)];
         args.extend(["--task".to_owned(), path(&keys.task)]);
+        args.extend(["--report".to_owned(), path(&keys.report.path)]);
         // Also if this process is killed, no agent goes on without its router.
         args.extend(["--parent".to_owned(), std::process::id().to_string()]);
         args.extend(self.flags.iter().cloned());
@@ -150,12 +251,12 @@ fn write_key(path: &Path, key: &KeyToken) -> io::Result<()> {
     file.write_all(String::from(key.clone()).as_bytes())
 }
 
-/// Removes the key files in a folder.
+/// Removes the key files and reports in a folder.
 fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if KEY_ENDS.iter().any(|end| name.ends_with(end)) {
+        if FILE_ENDS.iter().any(|end| name.ends_with(end)) {
             remove_if_there(&path)?;
         }
     }
@@ -257,6 +358,37 @@ mod tests {
         fs::write(process.task.with_extension("fresh"), "half").expect("written");
         process.replace_key(&key("renewed")).expect("replaced");
         assert_eq!(read(&process.task), String::from(key("renewed")));
+    }
+
+    /// What the launcher has written is read once, as far as its lines are whole; what is not the agent's doing is left out.
+    #[test]
+    fn what_an_agent_tried_past_its_servers_is_read_once() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let mut process = agents(temp.path()).write_keys(&order("first")).expect("written");
+        assert_eq!(process.take_ways_out(), WaysOut::default(), "nothing is there yet");
+        let mut report =
+            OpenOptions::new().append(true).create(true).open(&process.report.path).expect("opens");
+        let mut write = |text: &str| report.write_all(text.as_bytes()).expect("written");
+        write(
+            "{\"event\":\"refused\",\"reason\":\"other_name\",\"port\":80,\"name\":\"Example.com\"}\n\
+             {\"event\":\"refused\",\"reason\":\"other_name\",\"port\":80,\"name\":\"to Ann Example\"}\n\
+             {\"event\":\"refused\",\"reason\":\"unreachable\",\"port\":80,\"name\":null}\n\
+             no line of a report\n\
+             {\"event\":\"began\",\"process\":1,\"since\":1}\n\
+             {\"event\":\"refused\",\"rea",
+        );
+        let tried = process.take_ways_out();
+        assert_eq!((tried.to_string().as_str(), tried.count()), ("2 other name; names: ? example.com", 2));
+        assert_eq!(process.take_ways_out(), WaysOut::default(), "half a line waits for its end");
+        write("son\":\"forged_header\",\"port\":443,\"name\":\"llm-router.silo.internal\"}\n");
+        write("{\"event\":\"ended\",\"end\":\"exited\",\"unreached\":4,\"refused\":{\"other_name\":2}}\n");
+        assert_eq!(
+            process.take_ways_out().to_string(),
+            "1 forged header, 4 at what its network does not have"
+        );
+        let path = process.report.path.clone();
+        drop(process);
+        assert!(!path.exists(), "it goes with the process");
     }
 
     #[test]

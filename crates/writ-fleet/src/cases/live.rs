@@ -23,6 +23,8 @@ pub(crate) const MAX_BAD_LINES: u32 = 8;
 pub(crate) struct LiveAgent {
     /// The key with which it began; renewed ones follow it.
     pub(crate) first_key: KeyId,
+    /// The number of its base key.
+    pub(crate) base_key: KeyId,
     /// Its base key, which says where it may escalate to: another version of its agent may be deployed by then.
     pub(crate) base: KeyToken,
     /// Lines for its standard input.

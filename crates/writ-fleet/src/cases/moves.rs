@@ -21,7 +21,8 @@ use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
 use super::ports::StartFault;
 use super::router::{CaseRouter, MAX_NAME_BYTES, check_text, encode_state};
 use super::state::StoredState;
-use crate::anomalies::{Anomaly, Reaction};
+use super::ways::{note_last_ways, note_ways_out};
+use crate::anomalies::{Anomaly, Measure, Reaction};
 
 /// A change of a case, as the ledger records it.
 #[derive(Clone, Debug)]
@@ -115,6 +116,7 @@ impl CaseRouter {
             (Some(CaseHolder::Agent { agent: before, .. }), Some(CaseHolder::Agent { agent: after, .. })) if before == after
         );
         if step.ended.is_some() && !same_agent {
+            note_last_ways(keys, live).await;
             // Its key is dead already; this ends the process.
             live.agent = None;
             if let Some(holder) = &live.holder {
@@ -387,9 +389,12 @@ impl CaseRouter {
         let (Some(key), Some(ends)) = (live.machine.key(), live.key_ends) else {
             return self.place_case(&mut live).await;
         };
-        // Read from the store, since `writ keys revoke` goes past this router.
-        if self.0.keys.is_revoked(key).await? {
-            return self.lose_revoked(&mut live).await;
+        // Read from the store, since `writ keys revoke` goes past this router. Under a revoked base key nothing is done any more.
+        let base_key = live.agent.as_ref().map(|agent| agent.base_key);
+        for key in [Some(key), base_key].into_iter().flatten() {
+            if self.0.keys.is_revoked(key).await? {
+                return self.lose_revoked(&mut live).await;
+            }
         }
         // The clock may have jumped past the time of renewal.
         if now >= ends {
@@ -401,9 +406,10 @@ impl CaseRouter {
                 .await;
         }
         if ends.time_since(now) < RENEW_BEFORE {
-            return self.renew_key(&mut live).await;
+            self.renew_key(&mut live).await?;
         }
-        Ok(())
+        let tried = note_ways_out(&self.0.keys, &mut live).await?;
+        if tried > 0 { self.count_amount(&mut live, Measure::WaysOut, tried).await } else { Ok(()) }
     }
 
     /// Takes a case from an agent whose key was revoked. Where its base key is in force, the revocation was about this work.

@@ -1,5 +1,6 @@
 //! What the router needs of others: tokens from the security proxy, and processes from the launcher.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -109,6 +110,48 @@ pub trait AgentProcess: fmt::Debug + Send + Sync {
     ///
     /// If the launcher cannot be given another key.
     fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault>;
+
+    /// Returns what the agent has tried past its two servers since the last call.
+    fn take_ways_out(&mut self) -> WaysOut {
+        WaysOut::default()
+    }
+}
+
+/// The ways out that an agent has tried, all of them in vain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaysOut {
+    /// Requests that its launcher has refused, by the reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Some of the names that it asked for.
+    pub names: BTreeSet<String>,
+    /// Attempts at what its network does not have.
+    pub unreached: u64,
+}
+
+impl WaysOut {
+    /// Returns the number of attempts.
+    pub fn count(&self) -> u64 {
+        self.refused.values().fold(self.unreached, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+impl fmt::Display for WaysOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused =
+            self.refused.iter().map(|(reason, count)| format!("{count} {}", reason.replace('_', " ")));
+        let unreached = match self.unreached {
+            0 => None,
+            count => Some(format!("{count} at what its network does not have")),
+        };
+        let counts: Vec<String> = refused.chain(unreached).collect();
+        f.write_str(&counts.join(", "))?;
+        match self.names.is_empty() {
+            true => Ok(()),
+            false => {
+                write!(f, "; names: {}", self.names.iter().map(String::as_str).collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
 }
 
 /// A started agent.

@@ -26,6 +26,7 @@ use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
 use super::texts;
+use super::ways::note_last_ways;
 use crate::agents::DeployedAgent;
 use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure};
 
@@ -374,6 +375,16 @@ impl CaseRouter {
 
     /// Counts what the router itself sees of an agent. The caller holds the case, so rules are applied at once.
     pub(crate) async fn count_measure(&self, live: &mut LiveCase, measure: Measure) -> Result<(), CaseError> {
+        self.count_amount(live, measure, 1).await
+    }
+
+    /// The same for more than one.
+    pub(crate) async fn count_amount(
+        &self,
+        live: &mut LiveCase,
+        measure: Measure,
+        amount: u64,
+    ) -> Result<(), CaseError> {
         let Some(holder) = &live.holder else { return Ok(()) };
         let event = FleetEvent {
             at: self.0.keys.now(),
@@ -381,7 +392,7 @@ impl CaseRouter {
             case: live.row.case_token.clone(),
             customer: live.row.fingerprint.clone(),
             measure,
-            amount: 1,
+            amount,
         };
         let found = self.watch().observe_event(&event);
         for anomaly in found {
@@ -436,6 +447,7 @@ impl CaseRouter {
     pub(crate) async fn end_agents(&self) {
         for id in self.open_ids() {
             if let Ok(mut live) = self.locked(id).await {
+                note_last_ways(&self.0.keys, &mut live).await;
                 live.agent = None;
             }
         }

@@ -66,6 +66,7 @@ impl CaseRouter {
         tokio::spawn(self.clone().read_lines((id, key.key), output, over.clone()));
         live.agent = Some(LiveAgent {
             first_key: key.key,
+            base_key: base.key(),
             base: agent.base.clone(),
             lines,
             process,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE, UNKNOWN_WAIT};
 use writ_fleet::cases::front_end::FrontEndToken;
+use writ_fleet::cases::ports::WaysOut;
 use writ_fleet::cases::protocol::MAX_HANDOVER_BYTES;
 use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
 use writ_fleet::cases::status::live_status;
@@ -14,6 +15,8 @@ use writ_store::reads::{FleetReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
 use writ_types::entry::{CaseChange, CaseRecord, DenyReason, Fact};
 use writ_types::id::{KeyId, SessionId};
+
+use writ_fleet::cases::router::NewCase;
 
 use super::support::{Fleet, refund_case};
 
@@ -41,7 +44,7 @@ async fn changes(fleet: &Fleet) -> Vec<CaseChange> {
 }
 
 /// Revokes keys as commands do, past the router.
-async fn revoke(fleet: &Fleet, case: SessionId, keys: [KeyId; 2]) {
+async fn revoke(fleet: &Fleet, case: SessionId, keys: &[KeyId]) {
     let ends = fleet.keys.now().plus_duration(Duration::from_secs(60 * 60));
     let ops = keys.iter().flat_map(|key| fleet.keys.revocation_of(case, (*key, ends), "by the owner"));
     fleet.keys.commit(ops.collect()).await.expect("commits");
@@ -78,7 +81,8 @@ async fn a_case_is_assigned_with_a_fresh_key_that_names_no_one() {
     assert!(!ledger.contains(&text) && !ledger.contains("Ada Real"), "{ledger}");
 }
 
-/// Rows: SLO-008 (in part: refused) SLO-049 SLO-057 (in part: refused)
+/// Rows: SLO-008 SLO-049
+/// Rows: SLO-057 (in part: refused)
 #[tokio::test]
 async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_recorded() {
     let fleet = Fleet::new().await;
@@ -99,6 +103,8 @@ async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_record
     assert_eq!(denied, [(escalate, DenyReason::Scope), (escalate, DenyReason::Shape)]);
     fleet.until_held(id, Some("refund-agent")).await;
     assert_eq!(changes(&fleet).await, [CaseChange::Opened, CaseChange::Assigned]);
+    router.add_message(id, "escalate manager over the limit").await.expect("takes it");
+    fleet.until_held(id, Some("chief")).await;
 }
 
 /// Rows: SLO-048 SLO-051 SLO-053 SLO-057
@@ -255,7 +261,7 @@ async fn a_deployment_bars_no_agent_from_its_cases() {
     let reason = fleet.access(started).await.intervals[0].reason.clone();
     assert!(reason.starts_with("deployed: it did not start"), "{reason}");
     let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
-    revoke(&fleet, id, [key, first.claims.key]).await;
+    revoke(&fleet, id, &[key, first.claims.key]).await;
     router.look_after_cases().await;
     assert_eq!(fleet.access(id).await.intervals[0].reason, "ended: its base key is no longer in force");
     assert!(!changes(&fleet).await.contains(&CaseChange::Queued), "they wait for the next version");
@@ -276,7 +282,7 @@ async fn a_case_whose_agent_has_no_base_key_any_more_goes_to_people_after_a_whil
     router.replace_deployed(vec![only.clone()]).expect("replaced");
     let id = router.open_case(refund_case("hello")).await.expect("opens");
     let key = fleet.access(id).await.intervals[0].holder.key.expect("an agent");
-    revoke(&fleet, id, [key, only.claims.key]).await;
+    revoke(&fleet, id, &[key, only.claims.key]).await;
     router.look_after_cases().await;
     fleet.hand.go_on(DEPLOY_WAIT - Duration::from_secs(1));
     router.look_after_cases().await;
@@ -441,6 +447,89 @@ async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence()
     }
     fleet.until_held(id, Some("two")).await;
     assert!(!changes(&fleet).await.contains(&CaseChange::Alerted));
+}
+
+/// A base key that is revoked alone takes its agent's cases with the next look: the next holder need not wait for a renewal.
+#[tokio::test]
+async fn a_revoked_base_key_takes_its_cases_at_once() {
+    let fleet = Fleet::new().await;
+    let (one, two) = (python(&fleet, "one", 500), python(&fleet, "two", 501));
+    let base = fleet.keys.check_base(&one.base).await.expect("in force").key();
+    let router = fleet.start(vec![one, two], &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    revoke(&fleet, id, &[base]).await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    assert_eq!(fleet.access(id).await.intervals[0].reason, "ended: its base key is no longer in force");
+}
+
+/// A case reaches only agents whose keys cover its work; one that no key covers stays in the queue, with the reason.
+///
+/// Rows: SF-489 (in part: of the cases of a fleet)
+#[tokio::test]
+async fn a_case_beyond_every_key_is_given_to_no_agent() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let beyond = NewCase { capability: "change_address".into(), ..refund_case("hello") };
+    let id = router.open_case(beyond).await.expect("opens");
+    fleet.hand.go_on(UNKNOWN_WAIT * 2);
+    router.look_after_cases().await;
+    let status = live_status(&router).await.expect("reads");
+    let reason = "no agent is free for change_address";
+    assert_eq!((status[0].case, status[0].state.as_str(), status[0].reason.as_str()), (id, "queued", reason));
+    assert!(fleet.handed().is_empty(), "no agent was started");
+    let mut within = refund_case("hello");
+    within.names.case = "order 18".into();
+    let within = router.open_case(within).await.expect("opens");
+    fleet.until_held(within, Some("refund-agent")).await;
+}
+
+/// What an agent tries past its two servers is in the ledger, under its keys and its case, and meets rules; what it has tried
+/// last is there as well when it has left its case.
+#[tokio::test]
+async fn ways_out_that_an_agent_tries_are_recorded_and_counted() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &["ways_out > 5 in 1 min then revoke"]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    let row = fleet.keys.store().fleet_case(id).await.expect("reads").expect("open");
+    let tries = |unreached| {
+        *fleet.processes.tried.lock().expect("no panic") = WaysOut {
+            refused: [("other_name".to_owned(), 1)].into(),
+            names: ["example.com".to_owned()].into(),
+            unreached,
+        };
+    };
+    router.look_after_cases().await;
+    assert!(fleet.facts("denied").await.is_empty(), "twin: an agent that tries nothing");
+    tries(4);
+    router.look_after_cases().await;
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    let [Fact::Denied { reason, rule, text, requester: Some(by), .. }] = &fleet.facts("denied").await[..]
+    else {
+        panic!("one entry")
+    };
+    assert_eq!((*reason, rule.as_str(), by.operation.as_str()), (DenyReason::Scope, "way_out", "way_out"));
+    assert!(
+        text.ends_with("1 other name, 4 at what its network does not have; names: example.com"),
+        "{text}"
+    );
+    let held = fleet.access(id).await.intervals[0].holder.clone();
+    assert_eq!((by.agent.as_str(), by.base, by.task), ("one", held.base, held.task));
+    assert_eq!(by.data, [row.customer_token.clone(), row.case_token.clone()]);
+    tries(0);
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    let reason = fleet.access(id).await.intervals[0].reason.clone();
+    assert_eq!(reason, "anomaly: rule 'ways_out > 5 in 60 s then revoke': agent one has 6 ways_out");
+    tries(1);
+    router.close_case(id, "done").await.expect("closes");
+    assert_eq!(fleet.facts("denied").await.len(), 3);
 }
 
 /// A process may escalate where its own key says, also after other agents were deployed.

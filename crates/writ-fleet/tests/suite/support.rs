@@ -19,6 +19,7 @@ use writ_fleet::cases::access::{CaseAccess, read_access};
 use writ_fleet::cases::config::{CasesConfig, FleetAgent, ProcessLimits};
 use writ_fleet::cases::ports::{
     AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
+    WaysOut,
 };
 use writ_fleet::cases::router::{CaseRouter, NewCase};
 use writ_inspect::redact::Redactor;
@@ -130,6 +131,8 @@ pub(super) struct Processes {
     /// The keys that were revoked by the time at which a process was handed another.
     pub(super) revoked_before: Mutex<Vec<KeyId>>,
     tokens: Arc<Tokens>,
+    /// What the next agent that is looked at has tried past its servers.
+    pub(super) tried: Mutex<WaysOut>,
 }
 
 #[derive(Debug)]
@@ -144,6 +147,10 @@ impl AgentProcess for OneProcess {
         let revoked = self.host.tokens.revoked.lock().expect("no panic").clone();
         self.host.revoked_before.lock().expect("no panic").extend(revoked);
         Ok(())
+    }
+
+    fn take_ways_out(&mut self) -> WaysOut {
+        std::mem::take(&mut self.host.tried.lock().expect("no panic"))
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) fn refund_agent() -> Value {
         "capabilities": {
             "refund": { "max_amount": 500, "daily_amount": 1000 },
             "credit": { "max_amount": 500 },
-            "customer": {}, "notes": {}, "hold": {}, "profile": {}, "owners": {},
+            "customer": {}, "notes": {}, "hold": {}, "profile": {}, "owners": {}, "history": {},
             "send_email": { "templates": ["confirmation", "apology"] }
         },
         "expires": "2026-12-31T00:00:00Z"
@@ -298,6 +298,14 @@ impl Bed {
         }
     }
 
+    /// The operation of the newest refusal.
+    pub(crate) fn last_operation(&self) -> String {
+        match self.facts("denied").pop() {
+            Some(Fact::Denied { requester: Some(by), .. }) => by.operation,
+            other => panic!("no refusal of a request: {other:?}"),
+        }
+    }
+
     /// How much of each order was refunded.
     pub(crate) fn refunded(&self, order: &str) -> i64 {
         let shop = Connection::open(self.folder.path().join("shop.db")).expect("opens");
@@ -370,7 +378,12 @@ fn make_shop(path: &std::path::Path) {
          INSERT INTO orders VALUES
              ('A-1', '101', 0, 'Mrs Example (ANN@example.com) paid with 4111111111111111, call 020 7946 0958'),
              ('A-2', '101', 0, NULL),
-             ('B-1', '102', 0, 'Bob lives near Ann Example');",
+             ('B-1', '102', 0, 'Bob lives near Ann Example');
+         CREATE TABLE history (customer_id TEXT, case_id TEXT, line TEXT);
+         INSERT INTO history VALUES
+             ('101', 'C-1', 'the kettle leaks'),
+             ('101', 'C-9', 'the lamp flickers'),
+             ('102', 'C-2', 'the mug broke');",
     )
     .expect("makes a shop");
 }
@@ -404,6 +417,8 @@ fn write_operations(folder: &std::path::Path) {
     let profile = "name = \"profile\"\n[target.http]\napi = \"desk\"\nmethod = \"POST\"\npath = \"/profile\"\n\
                    body = { customer = \"{customer}\" }\nresult = { data = \"/data\", address = \"/address\" }\n\
                    [personal]\ndata = \"address\"\naddress = \"address\"\n";
+    let history = "name = \"history\"\n[target.sql]\ndatabase = \"shop\"\nstatement = \"SELECT line FROM history\"\n\
+                   [target.sql.tables.history]\ncustomer = \"customer_id\"\ncase = \"case_id\"\n";
     let all = "SELECT customer_id, name, email, phone, card FROM customers";
     let kinds = "customer_id = \"customer\"\nname = \"name\"\nemail = \"email\"\nphone = \"phone\"\ncard = \"card\"\n";
     for (file, text) in [
@@ -413,6 +428,7 @@ fn write_operations(folder: &std::path::Path) {
         ("notes", read("notes", "SELECT id, note FROM orders", "orders", "note = \"text\"\n")),
         ("owners", read("owners", "SELECT customer_id AS owner, id FROM orders", "orders", "")),
         ("profile", profile.to_owned()),
+        ("history", history.to_owned()),
         ("hold", call("hold", "amount", "role = \"amount\"")),
         ("send_email", call("send_email", "template", "role = \"template\"")),
     ] {

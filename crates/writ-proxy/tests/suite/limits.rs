@@ -28,7 +28,8 @@ async fn the_bound_of_one_use_is_inclusive() {
 
 /// Of free text there is nothing to choose: a listed template passes, and nothing else does.
 ///
-/// Rows: SLO-007 SLO-063 (in part: the choice of a template)
+/// Rows: SLO-007
+/// Rows: SLO-063 (in part: the choice of a template)
 #[tokio::test]
 async fn listed_templates_pass_alone() {
     let bed = Bed::new().await;
@@ -123,6 +124,92 @@ async fn a_target_that_is_down_uses_up_nothing() {
         assert_eq!(bed.ask_once(&pair, "refund", body(), name).await.status, 200, "{name}");
     }
     assert_eq!(bed.refunded("A-1"), 1_000);
+}
+
+/// What fails after midnight was counted the day before, and is given back to that day: the next one has its limit and no more.
+#[tokio::test]
+async fn what_fails_over_midnight_is_given_back_to_its_own_day() {
+    let bed = Bed::new().await;
+    let targets = bed.folder.path().join("targets.toml");
+    let configured = std::fs::read_to_string(&targets).expect("is there");
+    let hasty = ["time_limit_secs = 1", &configured].join("\n");
+    std::fs::write(&targets, hasty).expect("written");
+    let bed = bed.restarted().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let refund = |amount: i64| json!({ "order": "A-1", "amount": amount });
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch("BEGIN EXCLUSIVE").expect("locks");
+    let midnight = async {
+        while bed.facts("intent").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        bed.clock.0.go_on(Duration::from_secs(24 * 60 * 60));
+    };
+    let (failed, ()) = tokio::join!(bed.ask(&pair, "refund", refund(500)), midnight);
+    assert_eq!(failed.status, 503, "{failed:?}");
+    shop.execute_batch("ROLLBACK").expect("unlocks");
+    let today = bed.task_key(&pair.base_token, &pair.base_claims, &bed.ann);
+    for (amount, status) in [(500, 200), (500, 200), (1, 409)] {
+        assert_eq!(bed.ask(&today, "refund", refund(amount)).await.status, status, "{amount}");
+    }
+    let ledger = rusqlite::Connection::open(bed.folder.path().join("proxy/proxy.db")).expect("opens");
+    let mut days =
+        ledger.prepare("SELECT max(used) FROM used_limit GROUP BY day ORDER BY day").expect("is a statement");
+    let used: Vec<i64> =
+        days.query_map([], |row| row.get(0)).expect("reads").map(|used| used.expect("a number")).collect();
+    assert_eq!(used, [0, 1_000], "yesterday and today");
+}
+
+/// One agent that floods is refused beyond its share, each time with an entry; the others are served meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_agent_that_floods_holds_up_no_other() {
+    const FLOOD: usize = 10_000;
+    const CLIENTS: usize = 20;
+    let bed = Bed::new().await;
+    let hostile = bed.keys(refund_agent(), &bed.ann);
+    let mut document = refund_agent();
+    document["agent"] = json!("other-agent");
+    let other = bed.keys(document, &bed.bob);
+    // Its share is taken by requests that never end.
+    let mut held = tokio::task::JoinSet::new();
+    for n in 0..writ_proxy::proxy::MAX_AT_ONCE {
+        let body = json!({ "order": "A-1", "amount": n + 1 });
+        let request = crate::bed::request(Some(&hostile.base), Some(&hostile.task), "hold", &body);
+        let proxy = bed.proxy.clone();
+        held.spawn(async move { proxy.operate(request).await });
+    }
+    while bed.facts("intent").len() < writ_proxy::proxy::MAX_AT_ONCE {
+        tokio::task::yield_now().await;
+    }
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let request = crate::bed::request(Some(&hostile.base), Some(&hostile.task), "customer", &json!({}));
+        let proxy = bed.proxy.clone();
+        flood.spawn(async move {
+            for _ in 0..FLOOD / CLIENTS {
+                let answer = proxy.operate(request.clone()).await;
+                assert_eq!(
+                    (answer.status, error_of(&answer)),
+                    (503, "this agent has too many requests under way")
+                );
+            }
+        });
+    }
+    // As often as the flood lasts, and once at least.
+    let mut served = 0;
+    while served == 0 || !flood.is_empty() {
+        assert_eq!(bed.ask(&other, "customer", json!({})).await.status, 200);
+        served += 1;
+        while let Some(client) = flood.try_join_next() {
+            client.expect("each of its requests was refused");
+        }
+    }
+    let denied: i64 = rusqlite::Connection::open(bed.folder.path().join("proxy/proxy.db"))
+        .and_then(|ledger| {
+            ledger.query_row("SELECT count(*) FROM ledger WHERE event = 'denied'", [], |row| row.get(0))
+        })
+        .expect("reads");
+    assert_eq!(usize::try_from(denied).expect("a number"), FLOOD, "one entry each");
 }
 
 /// A name is good for one performance: the same request gets the same answer, another one is refused.

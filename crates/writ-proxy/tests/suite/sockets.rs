@@ -107,7 +107,8 @@ async fn refund<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, pair: &Pair) 
 
 /// Each request of a connection shows its keys, and a key that is revoked between two of them fails the second.
 ///
-/// Rows: SLO-023 SLO-042 SLO-046 (in part: the proxy's list) SLO-047
+/// Rows: SLO-023 SLO-042 SLO-047
+/// Rows: SLO-046 (in part: the proxy's list)
 #[tokio::test]
 async fn every_request_of_a_connection_is_checked() {
     let served = Served::new(None).await;

@@ -19,7 +19,6 @@ use crate::budget;
 use crate::error::EngineError;
 use crate::services::Services;
 
-
 /// Looks after a plan that runs or is paused: it ends where its approval or its budget has ended.
 ///
 /// # Errors

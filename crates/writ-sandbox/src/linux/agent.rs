@@ -82,7 +82,7 @@ impl WatchedAgent for LiveSandbox {
 /// Runs an agent to its end.
 pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
     let began = Instant::now();
-    let AgentRun { order, streams, listeners, stop, exe } = run;
+    let AgentRun { order, streams, listeners, first, stop, exe } = run;
     let profile = order
         .profile
         .as_ref()
@@ -102,6 +102,10 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let (memory, processes) = (order.limits.memory, order.limits.processes);
     let slots = Arc::new(Slots::start_slots(&exe, cgroups, memory, processes, Some(own))?);
     let alive = LiveSandbox::start_sandbox(&slots, &spec.base).await?;
+    if let Some(process) = network::first_process(alive.computed_time().0) {
+        // The caller need not want to know.
+        let _taken = first.send(process);
+    }
     alive.control_socket().send_job(frames, streams.into()).await;
     let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
     // The kernel kills one process for want of memory; the program may then end with any code.

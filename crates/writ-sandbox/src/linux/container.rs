@@ -110,7 +110,7 @@ impl WatchedAgent for LiveContainer {
 /// Runs an agent in a container to its end.
 pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> {
     let began = Instant::now();
-    let AgentRun { mut order, streams, listeners, stop, exe } = run;
+    let AgentRun { mut order, streams, listeners, first, stop, exe } = run;
     let Some(wanted) = order.container.take() else {
         return Err(AgentError::Command("it names no container"));
     };
@@ -145,6 +145,10 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
         let _left = end_container(&client, alive, &mut running, &name).await;
         return Err(ContainerError::Wall { why }.into());
     };
+    if let Some(process) = network::first_process(alive.pid) {
+        // The caller need not want to know.
+        let _taken = first.send(process);
+    }
     alive.control.write_all(&encode_frame(&spec.base)?).await;
     alive.control.send_job(frames, streams.into()).await;
     let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;

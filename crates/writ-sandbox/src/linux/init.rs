@@ -95,6 +95,8 @@ fn serve_control(
         network::offer_listener(control.as_fd(), *port)?;
     }
     job.begin()?;
+    // From here on it waits: what the walls were made of is not needed again.
+    sys::trim_heap();
     let event = wait_for(walls, &job, control);
     if !setup.names.is_empty() {
         // If the host has ended, the count is not needed.

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use super::mounts::TRUST_MORE;
 use super::spec::{self, InitMessage, SetupFault, Stage};
-use super::zygote;
+use super::{tree, zygote};
+use crate::agent::FirstProcess;
 use crate::exec::{Listener, PROXY_PORT};
 
 /// Connections that may wait to be accepted: a package manager opens dozens at once.
@@ -33,13 +34,31 @@ pub(crate) fn offer_listener(control: BorrowedFd<'_>, port: u16) -> Result<(), S
 }
 
 /// Returns the number of attempts to reach what is not there, as the kernel has counted them for this network:
-/// connections that were refused, and packets without a way.
+/// connections that were refused, and packets without a receiver or a way.
 pub(crate) fn unreached_count() -> u64 {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let (old, new) = (read("/proc/self/net/snmp"), read("/proc/self/net/snmp6"));
+    unreached_count_in("self")
+}
+
+/// The same for the network of an agent, from outside. `None`: it has ended.
+pub(crate) fn count_unreached(first: FirstProcess) -> Option<u64> {
+    let count = unreached_count_in(&first.process.to_string());
+    // Looked at afterwards: until here the number was not given to another process.
+    (first_process(first.process)? == first).then_some(count)
+}
+
+/// Returns a process with its start.
+pub(crate) fn first_process(process: i32) -> Option<FirstProcess> {
+    let since = tree::start_of(u32::try_from(process).ok()?)?;
+    Some(FirstProcess { process, since })
+}
+
+fn unreached_count_in(process: &str) -> u64 {
+    let read = |name| std::fs::read_to_string(format!("/proc/{process}/net/{name}")).unwrap_or_default();
+    let (old, new) = (read("snmp"), read("snmp6"));
     let new = new.lines().find_map(|line| line.strip_prefix("Ip6OutNoRoutes")?.trim().parse::<u64>().ok());
-    let counts = [read_column(&old, "Tcp:", "AttemptFails"), read_column(&old, "Ip:", "OutNoRoutes"), new];
-    counts.into_iter().flatten().fold(0, u64::saturating_add)
+    let old = [("Tcp:", "AttemptFails"), ("Udp:", "NoPorts"), ("Ip:", "OutNoRoutes")]
+        .map(|(group, name)| read_column(&old, group, name));
+    old.into_iter().chain([new]).flatten().fold(0, u64::saturating_add)
 }
 
 /// Reads one number of `/proc/net/snmp`, where a line of names stands above a line of numbers.

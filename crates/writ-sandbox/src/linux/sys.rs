@@ -235,6 +235,15 @@ pub(crate) fn landlock_abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
+/// Gives free memory of the heap back to the system.
+pub(crate) fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes a number alone, and what is in use stays where it is.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Makes this process a possible target of debuggers and of readers of `/proc`, or stops that.
 pub(crate) fn set_dumpable(dumpable: bool) {
     // SAFETY: plain numbers.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// The most processes that are looked at in one go; a tree with more is over every limit anyway.
 const TREE_MAX: usize = 20_000;
+/// The place of a process's start in the line of its numbers, counted from behind its name.
+const START_FIELD: usize = 19;
 
 /// Every process below this one.
 pub(crate) fn descendant_pids(root: i32) -> Vec<i32> {
@@ -58,6 +60,14 @@ fn ticks_of(pid: i32) -> Option<u64> {
     // The name before may hold anything.
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_ascii_whitespace().skip(11).take(4).filter_map(|part| part.parse::<u64>().ok()).sum())
+}
+
+/// Returns the time at which a process has started, in ticks since the machine has; `None`: there is no such process.
+pub(crate) fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name may hold blanks and brackets; the last bracket ends it.
+    let (_, numbers) = stat.rsplit_once(')')?;
+    numbers.split_whitespace().nth(START_FIELD)?.parse().ok()
 }
 
 /// Pages of memory that a process has for itself: what is shared would be counted once for each.

@@ -1,5 +1,6 @@
 //! `writ demo --fleet`, and what its walls have left behind: looked at from outside, since a demo could say anything.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -89,6 +90,42 @@ fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_and_leaves_nothing() 
     assert!(!runs(folder));
 }
 
+/// A user without rights gets the same: agents are then in user namespaces of that user, in place of users of their own.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_for_a_user_without_rights() {
+    /// The user that owns nothing.
+    const WITHOUT_RIGHTS: u32 = 65_534;
+    let home = Home::new().in_processes();
+    let (folder, programs) = (home.dir.path(), tempfile::tempdir().expect("a folder"));
+    // Where the binary was built, others may not look.
+    let program = programs.path().join("writ");
+    std::fs::copy(env!("CARGO_BIN_EXE_writ"), &program).expect("copied");
+    std::fs::set_permissions(programs.path(), std::fs::Permissions::from_mode(0o755)).expect("opened");
+    let mut demo = match nix::unistd::geteuid().is_root() {
+        true => {
+            std::os::unix::fs::chown(folder, Some(WITHOUT_RIGHTS), Some(WITHOUT_RIGHTS)).expect("given away");
+            let mut demo = std::process::Command::new("setpriv");
+            let user = WITHOUT_RIGHTS.to_string();
+            demo.args(["--reuid", &user, "--regid", &user, "--clear-groups"]).arg(&program);
+            demo
+        }
+        false => std::process::Command::new(&program),
+    };
+    let done = demo
+        .args(["demo", "--fleet"])
+        .env_clear()
+        .envs(home.variables(&[("TMPDIR", folder.to_str().expect("text"))]))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let said = text(&done);
+    assert!(said.contains("VERIFIED") && said.contains("CAUGHT"), "{said}");
+    assert_eq!(std::fs::read_dir(folder).expect("reads").count(), 0, "{said}");
+}
+
 /// A demo that is killed leaves neither its proxy nor its engine running.
 #[test]
 #[expect(clippy::disallowed_types, reason = "the test kills the binary that it tests")]
@@ -175,8 +212,8 @@ fn needs_userns_a_machine_without_python_is_told_what_the_demo_of_a_fleet_needs(
 
 /// Each wall, by what it has left in the ledgers, in the database and at the mail server's end.
 ///
-/// Rows: SLO-001 SLO-067 (in part: attempts that never reach the proxy are counted by the launcher, and leave no entry)
-/// Rows: SLO-002 SLO-019 SLO-022 SLO-046 SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-066
+/// Rows: SLO-002 SLO-019 SLO-022 SLO-046 SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-066 SLO-067
+/// Rows: SLO-001 (in part: a file that is not there for an agent leaves no entry)
 #[test]
 fn needs_userns_needs_python_every_wall_of_the_demo_stands() {
     let demo = PlayedDemo::run(&["--keep"]);
@@ -192,6 +229,7 @@ fn needs_userns_needs_python_every_wall_of_the_demo_stands() {
     check_limits(&proxy);
     check_escalation(&engine);
     check_ways_out(&demo, &proxy);
+    check_bypasses(&engine);
     check_catching(&engine, &proxy);
     check_records(&demo, &engine, &proxy);
 }
@@ -273,6 +311,24 @@ fn check_ways_out(demo: &PlayedDemo, proxy: &[Value]) {
         std::fs::read_to_string(program).expect("reads").starts_with("\"\"\"A hostile agent"),
         "it has not changed its own program"
     );
+}
+
+/// What it tried past the proxy, and the headers with which it named another agent, are in the ledger that it found no way to;
+/// the other agents have tried nothing.
+fn check_bypasses(engine: &[Value]) {
+    let tried: Vec<&Value> =
+        of(engine, "denied").filter(|entry| text_of(entry, "/rule") == "way_out").collect();
+    let words: Vec<&str> = tried.iter().map(|entry| text_of(entry, "/text")).collect();
+    let words = words.join("\n");
+    for way in ["1 forged header", "at what its network does not have"] {
+        assert!(words.contains(way), "{way} in {words}");
+    }
+    for entry in tried {
+        assert_eq!(text_of(entry, "/requester/agent"), ADDRESS_AGENT);
+        for field in ["/requester/base", "/requester/task", "/requester/data/1"] {
+            assert_ne!(text_of(entry, field), "", "{field}");
+        }
+    }
 }
 
 /// The rule took the case, the key died with it, and a person got the case.

@@ -6,14 +6,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use super::super::tree::start_of;
 use super::engine::ContainerClient;
 
 /// The beginning of all names; the launcher's pid namespace, its id, its start and a number follow.
 const PREFIX: &str = "writ-agent-";
 /// The most that is removed at one start.
 const REMOVED_MAX: usize = 64;
-/// The place of a process's start in the line of its numbers, counted from behind its name.
-const START_FIELD: usize = 19;
 
 /// Returns the name of a container of this process, and of its folder.
 pub(crate) fn fresh_name(number: u64) -> io::Result<String> {
@@ -49,14 +48,6 @@ fn owner_of(name: &str, namespace: u64) -> Option<(u32, u64)> {
 
 fn namespace() -> io::Result<u64> {
     fs::metadata("/proc/self/ns/pid").map(|found| found.ino())
-}
-
-/// Returns the time at which a process has started, in ticks since the machine has; `None`: there is no such process.
-fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name may hold blanks and brackets; the last bracket ends it.
-    let (_, numbers) = stat.rsplit_once(')')?;
-    numbers.split_whitespace().nth(START_FIELD)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::super::sys;
@@ -15,7 +15,7 @@ use super::super::users::USERS;
 use super::*;
 use crate::agent::{
     AgentBound, AgentEnd, AgentError, AgentLimits, AgentOrder, AgentResult, AgentRun, AgentStreams,
-    SandboxProfile, run_agent,
+    FirstProcess, SandboxProfile, run_agent,
 };
 
 /// What a hostile agent tries.
@@ -51,7 +51,11 @@ fn run_of(order: AgentOrder, input: &str) -> (AgentRun, fs::File, CancellationTo
     // Nobody serves: what is accepted by the kernel is not answered.
     let (listeners, _) = mpsc::channel(2);
     let streams = AgentStreams::of_descriptors(streams);
-    (AgentRun { order, streams, listeners, stop: stop.clone(), exe: None }, output, stop)
+    (
+        AgentRun { order, streams, listeners, first: oneshot::channel().0, stop: stop.clone(), exe: None },
+        output,
+        stop,
+    )
 }
 
 fn text_of(mut output: fs::File) -> String {
@@ -113,7 +117,8 @@ async fn the_streams_are_passed_through_and_the_end_is_passed_on() {
     }
 }
 
-/// Rows: SLO-001 SLO-002 SLO-035 SLO-037 SLO-038 SLO-065
+/// Rows: SLO-001 (in part: the ways out of the sandbox, which its kernel counts)
+/// Rows: SLO-002 SLO-035 SLO-037 SLO-038 SLO-065
 /// Rows: SLO-039 (in part: what the kernel refuses is counted, without its destination)
 #[tokio::test]
 async fn needs_python_no_attempt_of_a_hostile_agent_leads_out() {
@@ -127,6 +132,39 @@ async fn needs_python_no_attempt_of_a_hostile_agent_leads_out() {
     assert!(result.unreached >= 20, "{result:?}");
     let (result, _) = run(shell("true"), "").await;
     assert_eq!((result.end, result.unreached), (AgentEnd::Exited(0), 0));
+}
+
+/// What an agent does not reach is counted while it runs: one whose launcher is killed says no last word.
+#[tokio::test]
+async fn needs_python_attempts_are_counted_while_the_agent_runs() {
+    let script = "import socket, sys\n\
+                  for port in (25, 5432):\n  \
+                  try: socket.create_connection(('127.0.0.1', port))\n  \
+                  except OSError: pass\n\
+                  sys.stdin.read()";
+    let (mut run, _output, stop) = run_of(order(&["python3", "-c", script]), "");
+    // Its input stays open until it has been looked at.
+    let (input, held) = std::os::unix::net::UnixStream::pair().unwrap();
+    let streams = [input.into(), tempfile::tempfile().unwrap().into(), tempfile::tempfile().unwrap().into()];
+    run.streams = AgentStreams::of_descriptors(streams);
+    let (first, began) = oneshot::channel();
+    run.first = first;
+    let looking = async {
+        let first = began.await.unwrap();
+        while first.count_unreached().unwrap() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        first
+    };
+    let (result, first) = tokio::join!(run_agent(run), looking);
+    let result = result.unwrap();
+    assert_eq!((result.end, result.unreached), (AgentEnd::Exited(0), 2));
+    assert_eq!(first.count_unreached(), None, "it has ended");
+    // Another process by that number has another start.
+    let own = FirstProcess { process: i32::try_from(std::process::id()).unwrap(), since: first.since };
+    assert_eq!(own.count_unreached(), None);
+    drop(stop);
 }
 
 /// A program folder is seen, and stays as it is.

@@ -417,33 +417,33 @@ fn marked(word: &str) -> BTreeSet<u32> {
     .collect()
 }
 
-/// The key files of agents.
-fn key_files(home: &Home) -> Vec<String> {
+/// The files of agents' launchers: keys and reports.
+fn launch_files(home: &Home) -> Vec<String> {
     let files = std::fs::read_dir(home.root().join("runtime/agents")).expect("reads");
     files.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect()
 }
 
-/// Whoever holds a case has one process and two key files; no other agent has any, and after the last case none is left.
+/// Whoever holds a case has one process, two key files and a report; no other agent has any, and after the last case none is left.
 fn check_leftovers(front: &FrontEnd<'_>, engine: &Engine, mark: &str) {
     let fits = || {
-        let (cases, files, running) = (front.cases(), key_files(front.home), launchers(engine));
+        let (cases, files, running) = (front.cases(), launch_files(front.home), launchers(engine));
         let held: Vec<&str> =
             cases.iter().filter(|(_, state)| state == "held").map(|(case, _)| case.as_str()).collect();
         let of = |case: &str| files.iter().filter(|file| file.starts_with(&format!("{case}-"))).count();
         let own: BTreeSet<u32> =
             running.iter().flat_map(|pid| std::iter::once(*pid).chain(below(*pid))).collect();
-        held.iter().all(|case| of(case) == 2)
-            && (files.len(), running.len()) == (2 * held.len(), held.len())
+        held.iter().all(|case| of(case) == 3)
+            && (files.len(), running.len()) == (3 * held.len(), held.len())
             && marked(mark).is_subset(&own)
     };
-    let shown = || format!("{:?} {:?} {:?}", front.cases(), key_files(front.home), marked(mark));
+    let shown = || format!("{:?} {:?} {:?}", front.cases(), launch_files(front.home), marked(mark));
     wait_for(fits, shown);
     for (case, _) in front.cases() {
         let closed = front.home.run(&["fleet", "close", &case]);
         assert_eq!(code(&closed), 0, "{}", text(&closed));
     }
     wait_for(
-        || key_files(front.home).is_empty() && marked(mark).is_empty() && launchers(engine).is_empty(),
+        || launch_files(front.home).is_empty() && marked(mark).is_empty() && launchers(engine).is_empty(),
         shown,
     );
     assert!(front.cases().is_empty());
