@@ -248,7 +248,8 @@ async fn measure_recall(model: Option<&LocalModel>) -> String {
         }
     }
     let mut table =
-        "| ranking | time | questions | recall@5 | recall@10 |\n| --- | --- | --- | ---: | ---: |\n".to_owned();
+        "| ranking | time | questions | recall@5 | recall@10 |\n| --- | --- | --- | ---: | ---: |\n"
+            .to_owned();
     for with_time in [false, true] {
         for ranking in ["words", "vectors", "fused"] {
             // Without a model only the words can be ranked.
@@ -266,7 +267,8 @@ async fn measure_recall(model: Option<&LocalModel>) -> String {
             }
             let time = if with_time { "named" } else { "not named" };
             table += &recall_row(&format!("{ranking} | {time} | all"), &places, |_| true);
-            table += &recall_row(&format!("{ranking} | {time} | in other words"), &places, |case| !case.literal);
+            table +=
+                &recall_row(&format!("{ranking} | {time} | in other words"), &places, |case| !case.literal);
             table += &recall_row(&format!("{ranking} | {time} | about last week"), &places, |case| {
                 case.window.is_some()
             });
@@ -276,11 +278,7 @@ async fn measure_recall(model: Option<&LocalModel>) -> String {
 }
 
 /// Returns the row with the share of questions of which the memory is among the first five, and the first ten.
-fn recall_row(
-    title: &str,
-    places: &[(&Case, Option<usize>)],
-    counts: impl Fn(&Case) -> bool,
-) -> String {
+fn recall_row(title: &str, places: &[(&Case, Option<usize>)], counts: impl Fn(&Case) -> bool) -> String {
     let places: Vec<Option<usize>> =
         places.iter().filter(|(case, _)| counts(case)).map(|(_, place)| *place).collect();
     let share = |most: usize| {
