@@ -244,6 +244,42 @@ fn own_prices_count_first() {
     assert_eq!((own.cache_read, own.cache_write), (1, 10));
 }
 
+/// A name is read when the routes are made, and every use of a provider is of the one instance that was made then.
+///
+/// Rows: WIN-075
+#[test]
+fn a_models_name_is_read_at_the_start_and_its_provider_is_made_once() {
+    let text = "[models]\ndefault = \"ollama/qwen3:8b\"\n[models.roles]\nplanner = \"ollama/vendor/other:1\"\n\
+                [models.skills]\ndeploy_check = \"ollama/third\"\n";
+    let config = parsed(text).expect("reads");
+    let (models, _runtime) = super::bench::models(&config);
+    let first = models.routes().route(ModelRole::Executor);
+    assert_eq!((first.provider.name.as_str(), first.model.as_str()), ("ollama", "qwen3:8b"));
+    let planner = models.routes().route(ModelRole::Planner);
+    assert_eq!((planner.provider.name.as_str(), planner.model.as_str()), ("ollama", "vendor/other:1"));
+    for route in models.routes().all().map(|(_, route)| route.clone()).chain([
+        models.routes().chain_for(Some("deploy_check"), ModelRole::Executor).first().clone(),
+        models.routes().find("ollama/any").expect("a known provider"),
+    ]) {
+        assert!(Arc::ptr_eq(&route.provider, &first.provider), "{} has an instance of its own", route.model);
+    }
+    let plan = || models.plan(ModelRole::Executor, Arc::new(request(vec![user("hi")])), NOW).expect("a plan");
+    let (one, two) = (plan(), plan());
+    assert!(std::ptr::eq(one.provider(), two.provider()), "two calls share it");
+    for (wrong, is_known) in [("qwen3", true), ("", true), ("olama/qwen3:8b", false), ("zzz/y", false)] {
+        for text in [
+            format!("[models]\ndefault = \"{wrong}\"\n"),
+            format!("[models]\ndefault = \"ollama/x\"\n[models.roles]\nobserver = \"{wrong}\"\n"),
+        ] {
+            match routes(&text).expect_err("fails at the start") {
+                ModelsConfigError::BadModel { .. } => assert!(is_known, "{wrong}"),
+                ModelsConfigError::UnknownProvider { .. } => assert!(!is_known, "{wrong}"),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
 /// Rows: SIL-012
 /// Rows: WIN-075 (in part: an unknown provider) SCL-145 (in part: an unknown provider)
 #[test]

@@ -37,7 +37,7 @@ fn words_are_found_by_stem_and_ranked() {
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
-/// Rows: SIL-091 (in part: the rows of one session)
+/// Rows: SIL-091
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {
     let home = TestHome::new().with_session(1).with_session(2);
@@ -49,6 +49,9 @@ fn a_session_sees_its_own_and_the_common_ones() {
     let mut own = found(&home, "secret plan", Some(session(1)));
     own.sort();
     assert_eq!(own, ["secret plan of all", "secret plan of one"]);
+    let mut other = found(&home, "secret plan", Some(session(2)));
+    other.sort();
+    assert_eq!(other, ["secret plan of all", "secret plan of two"]);
     assert_eq!(found(&home, "secret plan", None), ["secret plan of all"]);
 }
 
