@@ -280,6 +280,65 @@ fn a_models_name_is_read_at_the_start_and_its_provider_is_made_once() {
     }
 }
 
+/// The provider of the default model is the one that is named, and a name that is none is answered with those that there are.
+///
+/// Rows: SCL-145
+#[test]
+fn a_provider_is_chosen_by_its_name_and_an_unknown_one_is_answered_with_the_known() {
+    let chosen = |name: &str| {
+        let routes = routes(&format!("[models]\ndefault = \"{name}/some-model\"\n")).expect("resolves");
+        let provider = &routes.route(ModelRole::Executor).provider;
+        (provider.kind, provider.host.clone())
+    };
+    assert_eq!(chosen("anthropic"), (ProviderKind::Anthropic, "api.anthropic.com:443".to_owned()));
+    assert_eq!(chosen("openai"), (ProviderKind::OpenAi, "api.openai.com:443".to_owned()));
+    for unknown in ["zzz", "antropic"] {
+        let error = routes(&format!("[models]\ndefault = \"{unknown}/some-model\"\n")).expect_err("unknown");
+        let hint = error.report().hint;
+        for known in ["anthropic", "openai", "openai_responses", "openrouter", "gemini", "mistral", "ollama"]
+        {
+            assert!(hint.contains(&format!(" {known},")), "{known}: {hint}");
+        }
+    }
+}
+
+/// A role whose provider is away is served by the default model; the log says so, and the one that is away is not asked again.
+///
+/// Rows: WIN-081
+#[tokio::test]
+async fn a_provider_that_is_away_gives_way_to_the_default_model_and_the_log_says_so() {
+    for is_down in [true, false] {
+        let log = super::log::Captured::default();
+        let _guard = tracing::subscriber::set_default(log.subscriber());
+        let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("Seen.")]), |config| {
+            // A port that nobody listens on, or a key that is not set.
+            let mut away = table(ProviderKind::Ollama, "http://127.0.0.1:9/".to_owned());
+            away.api_key = (!is_down).then(|| "env:MISSING_KEY".parse().expect("a reference"));
+            config.providers.insert("away".into(), away);
+            config.models.roles.insert(ModelRole::Observer, "away/qwen3:8b".into());
+        })
+        .await;
+        let mut course = bench.models.start_course(ModelRole::Observer);
+        let mut asked = Vec::new();
+        let reply = loop {
+            let step = bench.models.next(&course, NOW).expect("the default model is left");
+            asked.push(step.route.model_name());
+            assert!(asked.len() < 10, "{asked:?}");
+            let request = Arc::new(request(vec![user("what was said?")]));
+            let planned = bench.models.plan_over(&step.route, request, NOW).expect("a plan");
+            match bench.attempt(&planned, Default::default()).await.0 {
+                Ok(reply) => break reply,
+                Err(error) => bench.models.failed(&mut course, &step.route, &error, NOW),
+            }
+        };
+        assert_eq!(reply.text, "Seen.");
+        assert_eq!(asked, ["away/qwen3:8b", "scripted/some-model-high"]);
+        let lines = log.text();
+        let line = lines.lines().find(|line| line.contains("another model is asked")).expect("a line");
+        assert!(line.contains("away/qwen3:8b") && line.contains("scripted/some-model-high"), "{line}");
+    }
+}
+
 /// Rows: SIL-012
 /// Rows: WIN-075 (in part: an unknown provider) SCL-145 (in part: an unknown provider)
 #[test]
