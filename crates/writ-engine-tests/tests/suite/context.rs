@@ -375,6 +375,57 @@ fn needs_userns_the_scorer_is_called_only_where_masking_old_results_is_not_enoug
     handed.end();
 }
 
+/// The scorer is asked to keep what a summary is for, within a bound; one that writes more has its summary cut there.
+///
+/// Rows: WIN-352
+#[test]
+fn the_prompt_of_a_summary_names_its_contents_and_its_bound_and_a_longer_one_is_cut() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            if !is_summary(request) {
+                return Reply::text("Heard.");
+            }
+            noted.lock().expect("no panic").push(request.clone());
+            let summary = format!("They count. {}", "And so on. ".repeat(2_000));
+            let output = json!({ "summary": summary, "keep_groups": [], "evict_groups": [] });
+            Reply::text(&output.to_string())
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 1)).await;
+        let mut n = 1;
+        while seen.lock().expect("no panic").is_empty() {
+            assert!(n < 80, "it is never compacted");
+            talk(&handed, Some(session), (n, 1)).await;
+            n += 1;
+        }
+        let request = seen.lock().expect("no panic")[0].clone();
+        let prompt = format!("{} {}", request.system, request.raw);
+        for wanted in ["decisions", "action items", "the state of", "key facts"] {
+            assert!(prompt.contains(wanted), "{wanted}: {prompt}");
+        }
+        let bound = prompt.split("in at most ").nth(1).and_then(|rest| rest.split(' ').next());
+        let bound: usize = bound.expect("a bound").parse().unwrap_or_else(|_| panic!("{prompt}"));
+        assert!(prompt.contains(&format!("in at most {bound} tokens")), "{prompt}");
+        let all = handed.store.blocking().compactions(session, 10).expect("reads");
+        assert_eq!((all.len(), all[0].written_by.as_str()), (1, "scripted"), "{all:?}");
+        let summary = &all[0].summary;
+        // Four characters are counted as a token.
+        assert!(summary.starts_with("They count.") && summary.chars().count() <= 4 * bound, "{summary}");
+        talk(&handed, Some(session), (n, 1)).await;
+        let sent = handed.server.recorded_requests().pop().expect("a request").body.to_string();
+        assert!(
+            sent.contains("They count.") && sent.matches("And so on.").count() <= bound,
+            "{}",
+            sent.len()
+        );
+    });
+    handed.end();
+}
+
 /// A summary that fails leaves the history as it was; one that is written stands in place of the old messages, so that a later
 /// question is answered from it.
 ///
