@@ -46,6 +46,15 @@ impl EmbeddingEngine {
         script: impl FnMut(&str) -> TextAnswer + Send + 'static,
         chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
     ) -> Self {
+        Self::start_with(EmbedderKind::Model, script, chat)
+    }
+
+    /// The same with another embedder than the server, which is there all the same.
+    fn start_with(
+        embedder_kind: EmbedderKind,
+        script: impl FnMut(&str) -> TextAnswer + Send + 'static,
+        chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    ) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let embedder = runtime.block_on(EmbeddingServer::start(script)).expect("serves");
         let chat = runtime.block_on(ModelServer::start(chat)).expect("serves");
@@ -58,7 +67,7 @@ impl EmbeddingEngine {
             |parts| {
                 let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
                 parts.models = Some(models.expect("models"));
-                parts.config.memory.config.embedder = EmbedderKind::Model;
+                parts.config.memory.config.embedder = embedder_kind;
             },
             |_| |_: &ParsedRequest| Reply::text("It is not asked."),
         );
@@ -292,6 +301,38 @@ fn working(n: u128, text: &str, taint: Taint) -> (MemoryId, Op) {
     };
     let traits = MemoryTraits { uses: 9, source: MemorySource::Agent, ..MemoryTraits::default() };
     (id, Op::Remember(Box::new(NewMemory { id, item, at: BEGIN, traits })))
+}
+
+/// Without an embedder no text has a vector, no server is asked for one, and everything else is as it is with one.
+///
+/// Rows: WIN-205
+#[test]
+fn without_an_embedder_memories_are_found_by_their_words_and_no_server_is_asked() {
+    let engine = EmbeddingEngine::start_with(EmbedderKind::None, |_| TextAnswer::Vector(32), silent);
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        let cat = add(handed, "Tom has a cat").await;
+        let door = add(handed, "The door is green").await;
+        handed.clock.go_on(MINUTE);
+        assert_eq!(found(handed, "cat").await, ["Tom has a cat"]);
+        assert_eq!(found(handed, "kitten").await, Vec::<String>::new(), "no word is the same");
+        handed.call("memory.edit", json!({ "id": cat, "text": "Tom has a dog" })).await.expect("edited");
+        assert_eq!(found(handed, "cat").await, Vec::<String>::new());
+        assert_eq!(found(handed, "dog").await, ["Tom has a dog"]);
+        handed.call("memory.undo", json!({})).await.expect("undone");
+        assert_eq!(found(handed, "cat").await, ["Tom has a cat"]);
+        handed.clock.go_on(MINUTE);
+        let (_, exit, _) = handed.send(None, "one", "Where is the cat?").await;
+        assert_eq!(exit, Exit::Done);
+        let sent = format!("{:?}", engine.chat.recorded_requests());
+        assert!(sent.contains("Tom has a cat"), "{sent}");
+        handed.call("memory.forget", json!({ "id": door })).await.expect("forgotten");
+        assert_eq!(found(handed, "door").await, Vec::<String>::new());
+        let stats = handed.call("memory.stats", json!({})).await.expect("counts");
+        assert_eq!(stats["vectors"], json!([]), "{stats}");
+    });
+    assert_eq!(engine.embedder.requests(), Vec::<Vec<String>>::new());
+    engine.handed.end();
 }
 
 /// What nobody has used for two months is put aside, what is newer stays, and what was changed has the vector of its new text.

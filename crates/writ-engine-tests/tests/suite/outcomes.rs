@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use writ_store::reads::UsageReads as _;
-use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::harness::TestEngine;
-use crate::work::{PATIENCE, begin, show, until_at_rest};
+use crate::work::{PATIENCE, begin, failed_before, show, until_at_rest};
 
 /// The period of the goals here.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -270,6 +270,65 @@ fn needs_userns_a_failing_check_starts_a_task_only_where_the_plan_says_so_and_is
     engine.end();
 }
 
+/// The task that a goal has started runs on the goal's approval, like any other; where that is taken back, its first step does
+/// nothing any more.
+///
+/// Rows: SIL-155
+#[test]
+fn needs_userns_a_goals_task_runs_on_the_goals_approval_and_not_without_it() {
+    for is_revoked in [false, true] {
+        let gate = ReplyGate::new();
+        let held = gate.clone();
+        let engine = TestEngine::new("", |_| {
+            move |request: &ParsedRequest| {
+                let reply = writer(request, &[]);
+                match request.results().next() {
+                    None => reply.with_fault(ReplyFault::SlowFirstByte(held.clone())),
+                    Some(_) => reply,
+                }
+            }
+        });
+        engine.runtime.block_on(async {
+            let goal_text = goal("kept", "spawn_task", "    expect: { file_exists: kept.txt }\n");
+            let item = begin(&engine, &goal_text, None).await;
+            let begun = async {
+                while engine.server.connections_waiting() < 1 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, begun).await.expect("its task is begun");
+            if is_revoked {
+                let ask = show(&engine, &item).await.summary.ask.expect("its approval");
+                engine.call("approvals.revoke", json!({ "ask": ask })).await.expect("taken back");
+            }
+            gate.open();
+            let child =
+                items(&engine).await.into_iter().find(|other| other["goal"] == *item).expect("a task");
+            let child = child["item"].as_str().expect("an id").to_owned();
+            let ended = async {
+                loop {
+                    let shown = show(&engine, &child).await;
+                    if shown.summary.state.is_at_rest() {
+                        return shown;
+                    }
+                    engine.clock.go_on(Duration::from_secs(1));
+                    tokio::task::yield_now().await;
+                }
+            };
+            let shown = tokio::time::timeout(PATIENCE, ended).await.expect("it comes to rest");
+            let done = usize::from(!is_revoked);
+            assert_eq!(shown.summary.steps_done, done, "{is_revoked}: {}", shown.report);
+            assert_eq!(shown.summary.state == WorkState::Done, !is_revoked, "{}", shown.report);
+            let wrote = engine
+                .facts("outcome")
+                .into_iter()
+                .filter(|fact| matches!(fact, Fact::Outcome { summary, .. } if summary.contains("kept.txt")));
+            assert_eq!(wrote.count(), done, "{is_revoked}: {:?}", engine.facts("outcome"));
+        });
+        engine.end();
+    }
+}
+
 /// Tokens and money of every attempt add up, and each of the two limits ends the attempts.
 ///
 /// Rows: SIL-174
@@ -328,4 +387,40 @@ fn needs_userns_either_limit_of_an_items_budget_ends_its_attempts() {
         });
         engine.end();
     }
+}
+
+/// An attempt is a run of the executor whose calls are in the ledger, and a verification outside it; one that fails begins
+/// another.
+///
+/// Rows: SIL-175 (in part: without a gate that is checked in between)
+#[test]
+fn needs_userns_an_attempt_is_run_recorded_and_verified_and_a_failed_one_is_followed() {
+    let engine = TestEngine::new("", |_| {
+        |request: &ParsedRequest| match request.results().next() {
+            None => {
+                let content = if failed_before(request) == 0 { "swan" } else { "heron" };
+                Reply::call("file_write", json!({ "path": "one.txt", "content": content }))
+            }
+            Some(_) => Reply::text("I have written it."),
+        }
+    });
+    let plan = "---\nid: one\ntype: task\ntitle: One file\non_stuck: stop\nverify:\n  - name: bird\n    run: cat one.txt\n    expect: { equals: heron }\n---\n\n# What to do\n\nWrite one.txt now.\n";
+    let turns = engine.runtime.block_on(async {
+        let item = begin(&engine, plan, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        let attempts = &shown.steps[0].attempts;
+        let verdicts: Vec<(u32, &str, &str)> = attempts
+            .iter()
+            .map(|attempt| (attempt.attempt, &*attempt.verdict, &*attempt.checks[0].verdict))
+            .collect();
+        assert_eq!(verdicts, [(1, "fail", "fail"), (2, "pass", "pass")]);
+        attempts.len()
+    });
+    let wrote = engine
+        .facts("intent")
+        .into_iter()
+        .filter(|fact| matches!(fact, Fact::Intent { action, .. } if action.kind().as_str() == "write_file"));
+    assert_eq!(wrote.count(), turns, "the calls of both attempts");
+    engine.end();
 }

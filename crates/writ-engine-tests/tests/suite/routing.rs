@@ -15,7 +15,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::taint::Taint;
 
 use crate::harness::{OWNER, TestEngine};
-use crate::work::{approve, until_at_rest};
+use crate::work::{approve, begin, until_at_rest};
 
 const PROXY: &[(ModelRole, &str)] = &[(ModelRole::Proxy, "small"), (ModelRole::Planner, "deep")];
 
@@ -176,6 +176,34 @@ fn needs_userns_work_is_routed_planned_approved_and_run_by_a_model_each() {
         let listed = engine.call("work.list", json!({})).await.expect("a list");
         let waiting = listed["items"].as_array().expect("items").iter();
         assert_eq!(waiting.filter(|item| item["state"] == "proposed").count(), 2, "the others still wait");
+    });
+    engine.end();
+}
+
+/// Steps are the work of the executor's own model: one call for an attempt that uses no tool, and none for a direct answer.
+///
+/// Rows: SIL-057
+#[test]
+fn needs_userns_each_attempt_at_a_step_is_a_call_of_the_executors_model() {
+    const STEPS: &str = "---\nid: steps\ntype: task\ntitle: Two steps\non_stuck: stop\nbudget: {max_attempts: 2}\nsteps:\n  - id: one\n    title: First\n    do: Say so.\n  - id: two\n    title: Second\n    do: Say it.\n    verify:\n      - name: never\n        expect: { file_exists: never }\n---\n\n# What to do\n\nSay it.\n";
+    let roles = [(ModelRole::Proxy, "small"), (ModelRole::Planner, "deep"), (ModelRole::Executor, "cheap")];
+    let engine = TestEngine::with_roles(&roles, |_| {
+        |request: &ParsedRequest| match request.model.as_str() {
+            "small" => proxy(request),
+            "cheap" => Reply::text("It is said."),
+            other => panic!("{other} has nothing to do here"),
+        }
+    });
+    engine.runtime.block_on(async {
+        let (exit, text) = engine.say(None, "hello there").await;
+        assert_eq!((exit, text.as_str()), (Exit::Done, "Hello yourself."));
+        assert_eq!(asked(&engine), ["small"], "a direct turn asks no executor");
+        let item = begin(&engine, STEPS, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_ne!(shown.summary.state, WorkState::Done);
+        let attempts: Vec<usize> = shown.steps.iter().map(|step| step.attempts.len()).collect();
+        assert_eq!(attempts, [1, 2], "{}", shown.report);
+        assert_eq!(asked(&engine)[1..], ["cheap", "cheap", "cheap"], "one for each attempt");
     });
     engine.end();
 }
