@@ -366,9 +366,9 @@ fn needs_userns_either_limit_of_an_items_budget_ends_its_attempts() {
             let costs: Vec<MicroUsd> = engine
                 .facts("model_called")
                 .into_iter()
-                .map(|fact| match fact {
-                    Fact::ModelCalled { cost: Some(cost), .. } => cost,
-                    other => panic!("{other:?}"),
+                .map(|fact| {
+                    let Fact::ModelCalled { cost: Some(cost), .. } = fact else { panic!("without a cost") };
+                    cost
                 })
                 .collect();
             let calls = u64::try_from(costs.len()).expect("few");
