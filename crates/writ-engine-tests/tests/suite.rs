@@ -9,6 +9,9 @@ mod agents;
 #[path = "suite/blessed.rs"]
 mod blessed;
 
+#[path = "suite/calls.rs"]
+mod calls;
+
 #[path = "suite/context.rs"]
 mod context;
 
@@ -32,6 +35,9 @@ mod models;
 
 #[path = "suite/outbox.rs"]
 mod outbox;
+
+#[path = "suite/outcomes.rs"]
+mod outcomes;
 
 #[path = "suite/parts.rs"]
 mod parts;

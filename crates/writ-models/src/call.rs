@@ -163,6 +163,10 @@ impl Models {
         }
         course.record_failure(route, error, now);
         self.route_health().record_failure(route, error, now);
+        if let Some(next) = self.next(course, now).filter(|next| next.route != *route) {
+            let (failed, next) = (route.model_name(), next.route.model_name());
+            tracing::warn!(failed, next, code = error.failure.code(), "another model is asked");
+        }
     }
 
     /// Returns the experience with a route: failures, waits, limits.

@@ -202,6 +202,9 @@ pub struct ModelError {
     pub limits: Option<Box<RateLimits>>,
 }
 
+/// Statuses that say that this request is not accepted; others, such as 404 for a model that is not there, are true of all.
+const NOT_ACCEPTED: [u16; 4] = [400, 413, 414, 422];
+
 impl Failure {
     /// Returns true if the same call may succeed a little later.
     pub const fn is_transient(&self) -> bool {
@@ -265,6 +268,12 @@ impl Failure {
     /// still unknown.
     pub const fn is_of_the_request(&self) -> bool {
         matches!(self, Self::ContextLength { .. } | Self::Unsupported { .. } | Self::Filtered { .. })
+    }
+
+    /// Returns true if the provider took exception to the content that was sent, so that it may take other content.
+    pub fn is_about_content(&self) -> bool {
+        matches!(self, Self::Filtered { .. } | Self::ContextLength { .. })
+            || matches!(self, Self::Rejected { status, .. } if NOT_ACCEPTED.contains(status))
     }
 
     /// Returns the wait that the provider asked for.

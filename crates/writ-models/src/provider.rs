@@ -95,11 +95,13 @@ impl ToReport for ModelsConfigError {
             Self::BadModel { .. } => {
                 ("models.bad_model", "A model is written as provider/name: \"openai/gpt-5\".".to_owned())
             }
-            Self::UnknownProvider { provider, nearest: Some(nearest), .. } => {
-                ("models.unknown_provider", format!("Did you mean '{nearest}' instead of '{provider}'?"))
-            }
-            Self::UnknownProvider { provider, nearest: None, .. } => {
-                ("models.unknown_provider", format!("Add a table [providers.{provider}] with kind and base_url."))
+            Self::UnknownProvider { provider, nearest, .. } => {
+                let meant = match nearest {
+                    Some(nearest) => format!("Did you mean '{nearest}' instead of '{provider}'?"),
+                    None => format!("Add a table [providers.{provider}] with kind and base_url."),
+                };
+                let known = known::WELL_KNOWN.map(|known| known.name).join(", ");
+                ("models.unknown_provider", format!("{meant} Known without a table: {known}."))
             }
             Self::NotOffered(_) => (
                 "models.not_offered",

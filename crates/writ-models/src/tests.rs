@@ -24,6 +24,8 @@ mod forms;
 
 mod resilience;
 
+mod unstreamed;
+
 mod routing;
 
 mod compat;

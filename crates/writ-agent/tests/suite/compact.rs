@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use writ_agent::config::{AgentConfig, ContextConfig, Profile, Share};
+use writ_agent::config::{AgentConfig, BUILT_IN_PROFILES, ContextConfig, Profile, Share};
 use writ_agent::context::compact::{
     CompactionReason, describe_groups, describe_message, exchanges, messages_of_exchanges, note_of_messages,
     pinned_tokens, plan_compaction, quote_message,
 };
-use writ_agent::context::{ContextError, Zone, assemble_context};
+use writ_agent::context::{Assembled, ContextError, Zone, assemble_context};
 use writ_agent::event::{CarriedItem, ContextSeed, WorkspaceItem};
 use writ_types::chat::{ChatMessage, FileRef, Part, Role, ToolCall, ToolOutcome};
 use writ_types::error::{Exit, ToReport};
@@ -127,6 +127,105 @@ fn what_is_done_leaves_the_workspace_first() {
     let texts = texts_of(&made.request);
     assert_eq!(made.evicted, 1);
     assert!(texts.contains("plan a") && texts.contains("plan d") && !texts.contains("plan b"), "{texts}");
+}
+
+/// After old results, each zone lets go of its own: the oldest of the history, the least relevant memory, what is done in the
+/// workspace. Where masked results are enough, nothing of them goes.
+///
+/// Rows: SIL-078
+#[test]
+fn each_zone_lets_go_in_its_own_order_and_only_after_old_results() {
+    let now = [said(Role::User, "now")];
+    let shown = |made: &Assembled, names: &[String]| -> Vec<String> {
+        let texts = texts_of(&made.request);
+        names.iter().filter(|name| texts.contains(name.as_str())).cloned().collect()
+    };
+    let names = |zone: &str| (0..12).map(|n| format!("{zone}{n:02}")).collect::<Vec<String>>();
+    let (old, hits, plans) = (names("h"), names("m"), names("plan "));
+    let seed_of = |results: u64| {
+        let mut history = history(results, 250);
+        history.extend(old.iter().map(|name| Arc::new(said(Role::User, &format!("{name} {}", tokens(95))))));
+        let workspace = plans.iter().enumerate().map(|(n, name)| WorkspaceItem {
+            id: name.clone(),
+            title: name.clone(),
+            text: tokens(95),
+            label: Label::new(Taint::Owner),
+            done: n % 3 == 1,
+        });
+        ContextSeed { history, workspace: workspace.collect(), ..seed() }
+    };
+    let memories: Vec<_> = (0_u128..)
+        .zip(&hits)
+        .map(|(n, name)| memory(n, &format!("{name} {}", tokens(90)), Taint::Owner))
+        .collect();
+    let assembled = |total, seed: &ContextSeed| {
+        assemble_context(&config(total), seed, &memories, &now, OUTPUT).expect("fits")
+    };
+
+    // Enough for all of it, once old results are masked.
+    let seed = seed_of(10);
+    let masked = assembled(8_000, &seed);
+    assert!(texts_of(&masked.request).contains("was left out"), "results were masked");
+    assert_eq!(masked.evicted, 0);
+    for all in [&old, &hits, &plans] {
+        assert_eq!(shown(&masked, all), *all);
+    }
+
+    // Not enough: each zone is within its share, and what went is what goes first there.
+    let tight = assembled(3_000, &seed_of(0));
+    assert!(tight.evicted > 0 && tight.total_tokens() <= config(3_000).eviction_threshold());
+    let (left, found) = (shown(&tight, &old), shown(&tight, &hits));
+    assert!((1..12).contains(&left.len()) && (1..12).contains(&found.len()), "{left:?} {found:?}");
+    assert_eq!(left, old[12 - left.len()..], "the newest of the history stay");
+    assert_eq!(found, hits[..found.len()], "the most relevant memories stay");
+    // The workspace alone, where it has to give way too.
+    let alone = ContextSeed { history: Vec::new(), ..seed_of(0) };
+    let made = assemble_context(&config(1_200), &alone, &[], &now, OUTPUT).expect("fits");
+    let gone: Vec<usize> = (0..12).filter(|n| !shown(&made, &plans).contains(&plans[*n])).collect();
+    assert!(!gone.is_empty() && gone.len() < 12, "{gone:?}");
+    let done = [1, 4, 7, 10];
+    let (only_done, all_done) =
+        (gone.iter().all(|n| done.contains(n)), done.iter().all(|n| gone.contains(n)));
+    assert!(only_done || all_done, "nothing that is open goes before what is done: {gone:?}");
+}
+
+/// A tenth of the window and more is left by every profile: what a model counts, up to a fifth above the estimate, fits in it.
+///
+/// Rows: SIL-073
+#[test]
+fn every_profile_leaves_room_for_counts_a_fifth_above_the_estimate() {
+    let history: Vec<Arc<ChatMessage>> =
+        (0..400).map(|n| Arc::new(said(Role::User, &format!("{n} {}", tokens(100))))).collect();
+    let memories: Vec<_> = (0..200).map(|n| memory(n, &tokens(100), Taint::Owner)).collect();
+    let workspace: Vec<WorkspaceItem> = (0..200)
+        .map(|n| WorkspaceItem {
+            id: n.to_string(),
+            title: n.to_string(),
+            text: tokens(100),
+            label: Label::new(Taint::Owner),
+            done: false,
+        })
+        .collect();
+    for (name, profile) in BUILT_IN_PROFILES {
+        let shares = [profile.chronicle_pct, profile.memory_pct, profile.workspace_pct];
+        let total = config(20_000).total_tokens;
+        let sum: u64 = shares.iter().map(|share| share.share_of(total).get()).sum();
+        assert!(sum * 10 <= total.get() * 8, "{name}: {sum}");
+        let seed = ContextSeed {
+            history: history.clone(),
+            workspace: workspace.clone(),
+            profile: name.to_owned(),
+            ..seed()
+        };
+        let made = assemble_context(&config(20_000), &seed, &memories, &[said(Role::User, "now")], OUTPUT);
+        let used = made.expect("fits").total_tokens().get();
+        assert!(used * 10 > total.get() * 6, "{name}: the window is filled: {used}");
+        assert!(used * 12 <= total.get() * 10, "{name}: {used}");
+    }
+    // More than four fifths for the zones are refused.
+    let mut greedy = config(20_000);
+    greedy.profiles.insert("greedy".to_owned(), Profile::of_percent(41, 20, 20));
+    assert!(greedy.validate_context().is_err());
 }
 
 /// Rows: SIL-080 (in part: what is pinned stays)

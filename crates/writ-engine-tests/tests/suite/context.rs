@@ -322,6 +322,168 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     handed.end();
 }
 
+/// Old results of tools are masked first, which no model is asked for; the scorer is called, once, when that is not enough.
+///
+/// Rows: SIL-074 SIL-079
+#[test]
+fn needs_userns_the_scorer_is_called_only_where_masking_old_results_is_not_enough() {
+    let seen = Arc::new(Mutex::new((0_u64, 0_usize, 0_usize)));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            let mut seen = noted.lock().expect("no panic");
+            if is_summary(request) {
+                seen.0 += 1;
+                let output = json!({ "summary": "They count.", "keep_groups": [], "evict_groups": [] });
+                return Reply::text(&output.to_string());
+            }
+            let is_new = request.messages.last().is_some_and(|last| last.results.is_empty());
+            if is_new && request.last_user_text().starts_with("count") {
+                return Reply::call("shell_exec", json!({ "command": "seq 1 2500" }));
+            }
+            let whole = request.results().filter(|result| result.text.contains("\n1200\n")).count();
+            (seen.1, seen.2) = (whole, request.results().count());
+            Reply::text("Counted.")
+        }
+    };
+    let handed = TestEngine::with(
+        |parts| {
+            roomy(parts);
+            parts.config.agent_config.context.total_tokens = Tokens::new(60_000);
+        },
+        script,
+    );
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        for n in 0..16 {
+            handed.send_in(&mut joined, &format!("m{n}"), &format!("count {n}")).await;
+            handed.clock.go_on(Duration::from_secs(1));
+        }
+        let (summaries, whole, results) = *seen.lock().expect("no panic");
+        assert_eq!(summaries, 0, "no model is asked: {whole} of {results} results are whole");
+        assert!(whole >= 1 && whole < results, "old results are masked: {whole} of {results}");
+        let mut n = 0;
+        while seen.lock().expect("no panic").0 == 0 {
+            assert!(n < 200, "masking is enough for ever");
+            let text = format!("number {n}: {}", "some words that fill the window ".repeat(30));
+            handed.send_in(&mut joined, &format!("t{n}"), &text).await;
+            handed.clock.go_on(Duration::from_secs(1));
+            n += 1;
+        }
+        assert_eq!(seen.lock().expect("no panic").0, 1);
+    });
+    handed.end();
+}
+
+/// The scorer is asked to keep what a summary is for, within a bound; one that writes more has its summary cut there.
+///
+/// Rows: WIN-352
+#[test]
+fn the_prompt_of_a_summary_names_its_contents_and_its_bound_and_a_longer_one_is_cut() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            if !is_summary(request) {
+                return Reply::text("Heard.");
+            }
+            noted.lock().expect("no panic").push(request.clone());
+            let summary = format!("They count. {}", "And so on. ".repeat(2_000));
+            let output = json!({ "summary": summary, "keep_groups": [], "evict_groups": [] });
+            Reply::text(&output.to_string())
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 1)).await;
+        let mut n = 1;
+        while seen.lock().expect("no panic").is_empty() {
+            assert!(n < 80, "it is never compacted");
+            talk(&handed, Some(session), (n, 1)).await;
+            n += 1;
+        }
+        let request = seen.lock().expect("no panic")[0].clone();
+        let prompt = format!("{} {}", request.system, request.raw);
+        for wanted in ["decisions", "action items", "the state of", "key facts"] {
+            assert!(prompt.contains(wanted), "{wanted}: {prompt}");
+        }
+        let bound = prompt.split("in at most ").nth(1).and_then(|rest| rest.split(' ').next());
+        let bound: usize = bound.expect("a bound").parse().unwrap_or_else(|_| panic!("{prompt}"));
+        assert!(prompt.contains(&format!("in at most {bound} tokens")), "{prompt}");
+        let all = handed.store.blocking().compactions(session, 10).expect("reads");
+        assert_eq!((all.len(), all[0].written_by.as_str()), (1, "scripted"), "{all:?}");
+        let summary = &all[0].summary;
+        // Four characters are counted as a token.
+        assert!(summary.starts_with("They count.") && summary.chars().count() <= 4 * bound, "{summary}");
+        talk(&handed, Some(session), (n, 1)).await;
+        let sent = handed.server.recorded_requests().pop().expect("a request").body.to_string();
+        assert!(
+            sent.contains("They count.") && sent.matches("And so on.").count() <= bound,
+            "{}",
+            sent.len()
+        );
+    });
+    handed.end();
+}
+
+/// A summary that fails leaves the history as it was; one that is written stands in place of the old messages, so that a later
+/// question is answered from it.
+///
+/// Rows: WIN-353
+#[test]
+fn a_summary_replaces_the_old_messages_and_one_that_fails_leaves_them() {
+    #[derive(Default)]
+    struct Said {
+        summaries: u64,
+        /// The texts of the last request of a turn.
+        last: String,
+    }
+    let said = Arc::new(Mutex::new(Said::default()));
+    let noted = Arc::clone(&said);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            let mut said = noted.lock().expect("no panic");
+            if is_summary(request) {
+                said.summaries += 1;
+                // The first try and its repetition fail.
+                let output = json!({ "summary": "Ann likes tea.", "keep_groups": [], "evict_groups": [] });
+                let text =
+                    if said.summaries <= 2 { "I would rather not.".to_owned() } else { output.to_string() };
+                return Reply::text(&text);
+            }
+            said.last = request.raw.to_string();
+            let knows = said.last.contains("Ann likes tea.");
+            Reply::text(if knows { "Tea, it is said." } else { "Heard." })
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 1)).await;
+        let mut n = 1;
+        let mut until_asked = async |summaries: u64| {
+            while said.lock().expect("no panic").summaries < summaries {
+                assert!(n < 80, "it is never compacted");
+                talk(&handed, Some(session), (n, 1)).await;
+                n += 1;
+            }
+            n
+        };
+        let n = until_asked(2).await;
+        let last = said.lock().expect("no panic").last.clone();
+        for number in 0..n {
+            assert!(last.contains(&format!("number {number}:")), "{number} is there after the failure");
+        }
+        let n = until_asked(3).await;
+        talk(&handed, Some(session), (n, 1)).await;
+        let (exit, text) = handed.say(Some(session), "What does Ann like?").await;
+        let all = handed.store.blocking().compactions(session, 10).expect("reads");
+        assert_eq!((exit, text.as_str()), (Exit::Done, "Tea, it is said."), "{n} {all:?}");
+        let last = said.lock().expect("no panic").last.clone();
+        assert!(!last.contains("number 1:") && last.contains(&format!("number {n}:")), "{last}");
+    });
+    handed.end();
+}
+
 /// A scorer that talks in prose is asked once more; then the history stays as it is while there is room, and after that the
 /// harness notes what left. After three failures it is not asked for five minutes.
 ///

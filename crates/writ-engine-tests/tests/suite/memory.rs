@@ -17,11 +17,13 @@ use writ_types::action::{MemoryKind, MemoryTrust, Remember};
 use writ_types::error::Exit;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
 
 use crate::harness::{BEGIN, NoSecrets, TestEngine};
 use crate::jobs::{job, until_run};
 
 const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The longest wait for what comes by itself: a test fails then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +46,15 @@ impl EmbeddingEngine {
         script: impl FnMut(&str) -> TextAnswer + Send + 'static,
         chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
     ) -> Self {
+        Self::start_with(EmbedderKind::Model, script, chat)
+    }
+
+    /// The same with another embedder than the server, which is there all the same.
+    fn start_with(
+        embedder_kind: EmbedderKind,
+        script: impl FnMut(&str) -> TextAnswer + Send + 'static,
+        chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    ) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let embedder = runtime.block_on(EmbeddingServer::start(script)).expect("serves");
         let chat = runtime.block_on(ModelServer::start(chat)).expect("serves");
@@ -56,7 +67,7 @@ impl EmbeddingEngine {
             |parts| {
                 let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
                 parts.models = Some(models.expect("models"));
-                parts.config.memory.config.embedder = EmbedderKind::Model;
+                parts.config.memory.config.embedder = embedder_kind;
             },
             |_| |_: &ParsedRequest| Reply::text("It is not asked."),
         );
@@ -290,6 +301,141 @@ fn working(n: u128, text: &str, taint: Taint) -> (MemoryId, Op) {
     };
     let traits = MemoryTraits { uses: 9, source: MemorySource::Agent, ..MemoryTraits::default() };
     (id, Op::Remember(Box::new(NewMemory { id, item, at: BEGIN, traits })))
+}
+
+/// Without an embedder no text has a vector, no server is asked for one, and everything else is as it is with one.
+///
+/// Rows: WIN-205
+#[test]
+fn without_an_embedder_memories_are_found_by_their_words_and_no_server_is_asked() {
+    let engine = EmbeddingEngine::start_with(EmbedderKind::None, |_| TextAnswer::Vector(32), silent);
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        let cat = add(handed, "Tom has a cat").await;
+        let door = add(handed, "The door is green").await;
+        handed.clock.go_on(MINUTE);
+        assert_eq!(found(handed, "cat").await, ["Tom has a cat"]);
+        assert_eq!(found(handed, "kitten").await, Vec::<String>::new(), "no word is the same");
+        handed.call("memory.edit", json!({ "id": cat, "text": "Tom has a dog" })).await.expect("edited");
+        assert_eq!(found(handed, "cat").await, Vec::<String>::new());
+        assert_eq!(found(handed, "dog").await, ["Tom has a dog"]);
+        handed.call("memory.undo", json!({})).await.expect("undone");
+        assert_eq!(found(handed, "cat").await, ["Tom has a cat"]);
+        handed.clock.go_on(MINUTE);
+        let (_, exit, _) = handed.send(None, "one", "Where is the cat?").await;
+        assert_eq!(exit, Exit::Done);
+        let sent = format!("{:?}", engine.chat.recorded_requests());
+        assert!(sent.contains("Tom has a cat"), "{sent}");
+        handed.call("memory.forget", json!({ "id": door })).await.expect("forgotten");
+        assert_eq!(found(handed, "door").await, Vec::<String>::new());
+        let stats = handed.call("memory.stats", json!({})).await.expect("counts");
+        assert_eq!(stats["vectors"], json!([]), "{stats}");
+    });
+    assert_eq!(engine.embedder.requests(), Vec::<Vec<String>>::new());
+    engine.handed.end();
+}
+
+/// What nobody has used for two months is put aside, what is newer stays, and what was changed has the vector of its new text.
+///
+/// Rows: SIL-393
+#[test]
+fn consolidation_prunes_what_is_stale_and_a_changed_memory_is_embedded_anew() {
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(32), silent);
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        let aged = |n, text: &str, at: Timestamp| {
+            let (id, op) = working(n, text, Taint::Owner);
+            let Op::Remember(mut new) = op else { panic!("another operation") };
+            (new.at, new.traits.uses) = (at, 0);
+            (id, Op::Remember(new))
+        };
+        let now = handed.clock.now();
+        let (old, old_op) = aged(1, "the shed was painted", now.minus_duration(61 * DAY));
+        let (recent, recent_op) = aged(2, "Tom has a cat", now.minus_duration(59 * DAY));
+        handed.store.commit(Batch::synced(vec![old_op, recent_op])).await.expect("stored");
+        assert_eq!(engine.embed().await, "ok");
+        assert_eq!(found(handed, "kitten").await, ["Tom has a cat"], "no word is the same");
+        handed.clock.go_on(30 * MINUTE);
+        until_run(handed, "memory.consolidate", handed.clock.now()).await;
+        let status = async |id: MemoryId| {
+            let shown = handed.call("memory.show", json!({ "id": id })).await.expect("shown");
+            shown["status"].as_str().expect("a status").to_owned()
+        };
+        assert_eq!((&*status(old).await, &*status(recent).await), ("archived", "active"));
+        assert_eq!(found(handed, "shed painted").await, Vec::<String>::new());
+
+        let edit = json!({ "id": recent, "text": "Tom has a car" });
+        handed.call("memory.edit", edit).await.expect("edited");
+        assert_eq!(engine.embed().await, "ok");
+        assert!(engine.embedder.requests().concat().contains(&"Tom has a car".to_owned()));
+        assert_eq!(found(handed, "automobile").await, ["Tom has a car"], "no word is the same");
+        assert_eq!(found(handed, "kitten").await, Vec::<String>::new(), "the old vector is gone");
+    });
+    engine.handed.end();
+}
+
+/// An inferred preference is a card; without a yes it is in the request of no role, and then in that of the proxy, of the planner
+/// and of the agent.
+///
+/// Rows: SIL-395
+#[test]
+fn a_confirmed_preference_is_a_default_of_proxy_and_planner() {
+    const PREFERENCE: &str = "The owner prefers tea";
+    let knows = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = Arc::clone(&knows);
+    let handed = TestEngine::with_roles(&[(ModelRole::Proxy, "cheap"), (ModelRole::Planner, "deep")], |_| {
+        move |request: &ParsedRequest| {
+            let said = request.last_user_text().to_owned();
+            if said.contains("I had tea again")
+                || !request.model.contains("cheap") && request.results().next().is_some()
+            {
+                return match (request.model.as_str(), request.results().next()) {
+                    ("cheap", _) => route("act"),
+                    (_, None) => {
+                        Reply::call("memory_store", json!({ "text": PREFERENCE, "kind": "preference" }))
+                    }
+                    (_, Some(_)) => Reply::text("Done."),
+                };
+            }
+            let has = request.raw.to_string().contains(PREFERENCE);
+            noted.lock().expect("whole").push((request.model.clone(), has));
+            match request.model.as_str() {
+                "cheap" => route("planner"),
+                _ => Reply::text("I cannot plan that."),
+            }
+        }
+    });
+    handed.runtime.block_on(async {
+        assert_eq!(handed.say(None, "I had tea again").await.0, Exit::Done);
+        let pending = handed.call("memory.pending", json!({})).await.expect("listed");
+        assert_eq!(pending["questions"][0]["kind"], "preference");
+        let asked = async |role: &str, wanted: bool| {
+            let asked = async {
+                while !knows.lock().expect("whole").contains(&(role.to_owned(), wanted)) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let what = format!("{role} is asked with the preference: {wanted}");
+            tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("never: {what}"));
+        };
+        handed.send(None, "two", "Plan the party.").await;
+        asked("cheap", false).await;
+        asked("deep", false).await;
+        assert!(knows.lock().expect("whole").iter().all(|(_, has)| !has), "nobody has confirmed it");
+        let id = pending["pending"][0]["id"].clone();
+        handed.call("memory.confirm", json!({ "id": id, "confirm": true })).await.expect("confirmed");
+        handed.send(None, "three", "Plan the journey.").await;
+        asked("cheap", true).await;
+        asked("deep", true).await;
+    });
+    handed.end();
+}
+
+/// A decision of the proxy.
+fn route(way: &str) -> Reply {
+    Reply::text(
+        &json!({ "route": way, "reason": "so", "response": null, "context_profile": null }).to_string(),
+    )
 }
 
 /// Rows: SIL-390 SIL-392

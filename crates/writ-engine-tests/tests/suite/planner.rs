@@ -20,7 +20,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
 
-use crate::harness::{NoSecrets, OWNER, TestEngine};
+use crate::harness::{ASK_REMEMBER, NoSecrets, OWNER, TestEngine};
 use crate::work::{PATIENCE, approve, begin, show, until_at_rest};
 
 const PLAN: &str = r#"---
@@ -168,6 +168,71 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
     let document = &plan.work.as_ref().expect("a work item").document;
     assert_eq!(document.steps[0].instructions, "Remember the port.");
     assert_eq!(document.checks[0].name, "there");
+    engine.end();
+}
+
+/// Research reads and changes nothing, and nobody is asked for it; afterwards the same conversation acts on no more than before.
+///
+/// Rows: SIL-220 SIL-222
+#[test]
+fn needs_userns_research_reads_without_an_approval_and_changes_nothing() {
+    let seen = Seen::default();
+    let planner = Arc::clone(&seen);
+    let engine = TestEngine::new(ASK_REMEMBER, |_| {
+        move |request: &ParsedRequest| {
+            if is_planner(request) {
+                return match note(&planner, request) {
+                    1 => Reply::call("file_read", json!({ "path": "note.txt" })),
+                    2 => Reply::call("file_write", json!({ "path": "note.txt", "content": "swan" })),
+                    _ => Reply::text(PLAN),
+                };
+            }
+            let is_new = request.messages.last().is_some_and(|last| last.results.is_empty());
+            match request.last_user_text() {
+                "write" if is_new => {
+                    Reply::call("file_write", json!({ "path": "note.txt", "content": "heron" }))
+                }
+                "read" if is_new => Reply::call("file_read", json!({ "path": "note.txt" })),
+                "read" => Reply::text(&request.results().next_back().expect("a result").text),
+                "remember" if is_new => Reply::call("memory_store", json!({ "text": "a heron was seen" })),
+                "plan" if is_new => {
+                    Reply::call("plan", json!({ "request": "Note the port", "reason": "so" }))
+                }
+                _ => Reply::text("Good."),
+            }
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        engine.send_in(&mut joined, "one", "write").await;
+        engine.send_in(&mut joined, "two", "plan").await;
+        let planned = async {
+            loop {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if matches!(frame, ServerFrame::Message { exit: Exit::Waiting, last: true, .. }) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, planned).await.expect("a card");
+        let asked = engine.facts("asked");
+        let [Fact::Asked { action: Action::Plan(_), .. }] = asked.as_slice() else {
+            panic!("the plan's card alone: {asked:?}")
+        };
+        let (_, text) = engine.send_in(&mut joined, "three", "read").await;
+        assert!(text.contains("heron") && !text.contains("swan"), "{text}");
+        engine.send_in(&mut joined, "four", "remember").await;
+        let asked = engine.facts("asked");
+        assert!(
+            matches!(asked.as_slice(), [_, Fact::Asked { action: Action::Remember(_), .. }]),
+            "what needs an approval needs one as before: {asked:?}"
+        );
+    });
+    let requests = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let result =
+        |n: usize| requests[n].results().next_back().map(|result| result.text.clone()).unwrap_or_default();
+    assert!(result(1).contains("heron"), "it reads: {}", result(1));
+    assert!(result(2).contains("file_write"), "a call that would write is refused: {}", result(2));
     engine.end();
 }
 
@@ -574,43 +639,59 @@ fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
     engine.end();
 }
 
-/// Without guidance after 90 s, and not before, the wait ends: another plan is asked for, by a planner that is free for it.
+/// A step that is stuck suspends its item until the planner has answered: after ten seconds it goes on with the guidance. Without
+/// guidance after 90 s, and not before, the wait ends: another plan is asked for, by a planner that is free for it.
 ///
-/// Rows: SIL-223 (in part: without an answer)
+/// Rows: SIL-223
 #[test]
-fn needs_userns_the_wait_for_guidance_ends_after_90_seconds() {
+fn needs_userns_an_item_waits_for_guidance_up_to_90_seconds() {
     let seen = Seen::default();
-    let (planner, gate) = (Arc::clone(&seen), ReplyGate::new());
-    let held = gate.clone();
+    let (planner, gates) = (Arc::clone(&seen), [ReplyGate::new(), ReplyGate::new()]);
+    let held = gates.clone();
     let engine = TestEngine::new("", |_| {
         move |request: &ParsedRequest| {
             if !is_planner(request) {
-                return executor(request, "by another way");
+                return executor(request, ADVICE);
             }
             match note(&planner, request) {
-                1 => Reply::text("Too late.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
+                1 => Reply::text(ADVICE).with_fault(ReplyFault::SlowFirstByte(held[0].clone())),
+                2 => Reply::text("Too late.").with_fault(ReplyFault::SlowFirstByte(held[1].clone())),
                 _ => Reply::text(OTHER),
             }
         }
     });
-    engine.runtime.block_on(async {
-        let item = begin(&engine, TWO, None).await;
-        until(&engine, &item, WorkState::Consulting).await;
-        engine.clock.go_on(Duration::from_secs(90));
+    let asks = async || {
         while engine.server.connections_waiting() < 1 {
             tokio::task::yield_now().await;
         }
+    };
+    engine.runtime.block_on(async {
+        let item = begin(&engine, TWO, None).await;
+        until(&engine, &item, WorkState::Consulting).await;
+        asks().await;
+        engine.clock.go_on(Duration::from_secs(10));
+        assert_eq!(show(&engine, &item).await.summary.state, WorkState::Consulting, "it is suspended");
+        gates[0].open();
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        assert_eq!(shown.steps[1].attempts.len(), 3, "the third has read the guidance");
+
+        let item = begin(&engine, &TWO.replace("id: two\ntype", "id: three\ntype"), None).await;
+        until(&engine, &item, WorkState::Consulting).await;
+        asks().await;
+        engine.clock.go_on(Duration::from_secs(90));
+        asks().await;
         assert_eq!(show(&engine, &item).await.summary.state, WorkState::Consulting, "not before");
         engine.clock.go_on(Duration::from_millis(1));
         until(&engine, &item, WorkState::Proposed).await;
     });
-    assert_eq!(asked_planner(&seen), ["guidance", "plan"]);
+    assert_eq!(asked_planner(&seen), ["guidance", "guidance", "plan"]);
     let worked = engine.facts("worked").into_iter();
     let late = worked.filter(
         |fact| matches!(fact, Fact::Worked { reason, .. } if reason.contains("not answered in time")),
     );
     assert_eq!(late.count(), 1);
-    gate.open();
+    gates[1].open();
     engine.end();
 }
 

@@ -8,16 +8,20 @@ use writ_models::config::ModelTier;
 use writ_runtime::metrics::MetricsFormat;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::action::Action;
+use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::taint::Taint;
 
 use crate::harness::{OWNER, TestEngine};
+use crate::work::{approve, begin, until_at_rest};
 
 const PROXY: &[(ModelRole, &str)] = &[(ModelRole::Proxy, "small"), (ModelRole::Planner, "deep")];
 
 const PLAN: &str = "---\nid: move\ntype: task\ntitle: Move the shop\nsteps:\n  - id: one\n    title: Look\n    do: Look at the shop.\nverify:\n  - name: there\n    expect: { file_exists: shop }\n---\n\n# What to do\n\nMove it.\n";
+
+const OTHER: &str = "---\nid: stall\ntype: task\ntitle: Move the stall\nverify:\n  - name: there\n    expect: { file_exists: stall }\n---\n\n# What to do\n\nMove the stall.\n";
 
 fn decision(route: &str, response: Value) -> Reply {
     let decision =
@@ -112,6 +116,95 @@ fn each_message_takes_the_way_that_the_proxy_chooses() {
     let question = engine.server.recorded_requests().swap_remove(0).body;
     assert!(question["tools"].as_array().is_none_or(Vec::is_empty), "{question}");
     assert!(question.to_string().len() < 8_000, "{} bytes", question.to_string().len());
+    engine.end();
+}
+
+/// A request for work goes from the proxy to the planner, whose plan is one item; the executor runs it once it is approved, and not
+/// before. What is no plan runs nothing either.
+///
+/// Rows: SIL-031 SIL-065 SIL-291
+/// Rows: SIL-045 (in part: three models in one planned task)
+#[test]
+fn needs_userns_work_is_routed_planned_approved_and_run_by_a_model_each() {
+    let engine = TestEngine::with_roles(PROXY, |_| {
+        |request: &ParsedRequest| match request.model.as_str() {
+            "small" => decision("planner", Value::Null),
+            "deep" if request.raw.to_string().contains("sing a song") => Reply::text("La la la."),
+            "deep" => Reply::text(if request.raw.to_string().contains("function Y") { OTHER } else { PLAN }),
+            _ => match request.results().next() {
+                None => Reply::call("file_write", json!({ "path": "shop", "content": "moved" })),
+                Some(_) => Reply::text("It is written."),
+            },
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Default::default()).await.expect("joined");
+        for (id, text, title) in [
+            ("a", "refactor function X", "Move the shop"),
+            ("b", "refactor function Y", "Move the stall"),
+            ("c", "sing a song", ""),
+        ] {
+            engine
+                .engine
+                .receive(OWNER, joined.session, id.to_owned(), text.to_owned(), Taint::Owner)
+                .await
+                .expect("stored");
+            let mut said = String::new();
+            while !said.contains("waits for your approval") {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if let ServerFrame::Message { text, last: true, .. } = frame {
+                    said = text;
+                }
+            }
+            assert!(said.contains(title), "{said}");
+        }
+        // The prose was asked for once more; then the fallback is a card like the others.
+        let models = asked(&engine);
+        assert_eq!(models, ["small", "deep", "small", "deep", "small", "deep", "deep"]);
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let items = listed["items"].as_array().expect("items");
+        assert_eq!(items.len(), 3);
+        assert!(items.iter().all(|item| item["state"] == "proposed"), "nothing is run: {items:?}");
+        let first = items.iter().find(|item| item["title"] == "Move the shop").expect("the first");
+        let (item, ask) =
+            (first["item"].as_str().expect("an id"), first["ask"].as_str().expect("a question"));
+        let ask = ask.parse().expect("an id");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let shown = until_at_rest(&engine, item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        assert_eq!(asked(&engine)[models.len()..], ["scripted", "scripted"], "the executor alone");
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let waiting = listed["items"].as_array().expect("items").iter();
+        assert_eq!(waiting.filter(|item| item["state"] == "proposed").count(), 2, "the others still wait");
+    });
+    engine.end();
+}
+
+/// Steps are the work of the executor's own model: one call for an attempt that uses no tool, and none for a direct answer.
+///
+/// Rows: SIL-057
+#[test]
+fn needs_userns_each_attempt_at_a_step_is_a_call_of_the_executors_model() {
+    const STEPS: &str = "---\nid: steps\ntype: task\ntitle: Two steps\non_stuck: stop\nbudget: {max_attempts: 2}\nsteps:\n  - id: one\n    title: First\n    do: Say so.\n  - id: two\n    title: Second\n    do: Say it.\n    verify:\n      - name: never\n        expect: { file_exists: never }\n---\n\n# What to do\n\nSay it.\n";
+    let roles = [(ModelRole::Proxy, "small"), (ModelRole::Planner, "deep"), (ModelRole::Executor, "cheap")];
+    let engine = TestEngine::with_roles(&roles, |_| {
+        |request: &ParsedRequest| match request.model.as_str() {
+            "small" => proxy(request),
+            "cheap" => Reply::text("It is said."),
+            other => panic!("{other} has nothing to do here"),
+        }
+    });
+    engine.runtime.block_on(async {
+        let (exit, text) = engine.say(None, "hello there").await;
+        assert_eq!((exit, text.as_str()), (Exit::Done, "Hello yourself."));
+        assert_eq!(asked(&engine), ["small"], "a direct turn asks no executor");
+        let item = begin(&engine, STEPS, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_ne!(shown.summary.state, WorkState::Done);
+        let attempts: Vec<usize> = shown.steps.iter().map(|step| step.attempts.len()).collect();
+        assert_eq!(attempts, [1, 2], "{}", shown.report);
+        assert_eq!(asked(&engine)[1..], ["cheap", "cheap", "cheap"], "one for each attempt");
+    });
     engine.end();
 }
 

@@ -166,7 +166,7 @@ fn main() {
         runtime.block_on(speed::measure_speed(count.parse().expect("a number"), lines));
     } else {
         let model = value("--model").map(|folder| LocalModel::open(Path::new(folder)).expect("a model"));
-        runtime.block_on(measure_recall(model.as_ref()));
+        print!("{}", runtime.block_on(measure_recall(model.as_ref())));
     }
 }
 
@@ -229,12 +229,13 @@ fn dialogues() -> (Vec<(String, i64)>, Vec<Case>) {
 /// An index of vectors, and the vectors of all memories in their order.
 type Vectors = (Arc<SharedIndex>, Vec<Embedding>);
 
-async fn measure_recall(model: Option<&LocalModel>) {
+/// Returns the table of the page: every ranking with and without a time; without a model, that by words alone.
+async fn measure_recall(model: Option<&LocalModel>) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let (memories, mut cases) = dialogues();
     store_memories(&store, &memories).await;
-    println!("{} memories, {} questions", memories.len(), cases.len());
+    eprintln!("{} memories, {} questions", memories.len(), cases.len());
     let embedded = model.map(|model| embed_memories(model, &memories));
     if let Some((_, vectors)) = &embedded {
         store_vectors(&store, vectors).await;
@@ -246,7 +247,9 @@ async fn measure_recall(model: Option<&LocalModel>) {
             case.meaning = Embedding::from_numbers(model.embed_text(&case.question)).ok();
         }
     }
-    println!("| ranking | time | questions | recall@5 | recall@10 |\n| --- | --- | --- | ---: | ---: |");
+    let mut table =
+        "| ranking | time | questions | recall@5 | recall@10 |\n| --- | --- | --- | ---: | ---: |\n"
+            .to_owned();
     for with_time in [false, true] {
         for ranking in ["words", "vectors", "fused"] {
             // Without a model only the words can be ranked.
@@ -263,24 +266,26 @@ async fn measure_recall(model: Option<&LocalModel>) {
                 places.push((case, rows.iter().position(|row| *row == case.row)));
             }
             let time = if with_time { "named" } else { "not named" };
-            print_recall(&format!("{ranking} | {time} | all"), &places, |_| true);
-            print_recall(&format!("{ranking} | {time} | in other words"), &places, |case| !case.literal);
-            print_recall(&format!("{ranking} | {time} | about last week"), &places, |case| {
+            table += &recall_row(&format!("{ranking} | {time} | all"), &places, |_| true);
+            table +=
+                &recall_row(&format!("{ranking} | {time} | in other words"), &places, |case| !case.literal);
+            table += &recall_row(&format!("{ranking} | {time} | about last week"), &places, |case| {
                 case.window.is_some()
             });
         }
     }
+    table
 }
 
-/// Prints the share of questions of which the memory is among the first five, and the first ten.
-fn print_recall(title: &str, places: &[(&Case, Option<usize>)], counts: impl Fn(&Case) -> bool) {
+/// Returns the row with the share of questions of which the memory is among the first five, and the first ten.
+fn recall_row(title: &str, places: &[(&Case, Option<usize>)], counts: impl Fn(&Case) -> bool) -> String {
     let places: Vec<Option<usize>> =
         places.iter().filter(|(case, _)| counts(case)).map(|(_, place)| *place).collect();
     let share = |most: usize| {
         let hits = places.iter().filter(|place| place.is_some_and(|place| place < most)).count();
         hits as f64 * 100.0 / places.len() as f64
     };
-    println!("| {title} ({}) | {:.1} % | {:.1} % |", places.len(), share(5), share(10));
+    format!("| {title} ({}) | {:.1} % | {:.1} % |\n", places.len(), share(5), share(10))
 }
 
 async fn store_memories(store: &Store, memories: &[(String, i64)]) {
@@ -350,4 +355,38 @@ async fn ranked(
     };
     let hits = search_memories(store, &search).await.expect("searches");
     hits.into_iter().map(|hit| hit.memory.row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../docs/memory.md");
+
+    /// Returns the first number of a row of the page, as a share.
+    fn recall_of(ranking: &str, time: &str, questions: &str) -> f64 {
+        let start = format!("| {ranking} | {time} | {questions} (");
+        let row = PAGE.lines().find(|line| line.starts_with(&start)).expect("a row of the page");
+        let share = row.split('|').nth(4).and_then(|cell| cell.trim().strip_suffix(" %"));
+        share.expect("a share").parse().expect("a number")
+    }
+
+    /// The page has what the ranking by words finds now, with and without a time, and of each group the fused ranking finds at
+    /// least as many as either of its parts. The figures of vectors need a model of a folder, and are measured by hand.
+    #[test]
+    fn the_page_has_the_figures_of_the_ranking_by_words() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let table = runtime.block_on(measure_recall(None));
+        assert_eq!(table.lines().count(), 2 + 2 * 3, "{table}");
+        for line in table.lines() {
+            assert!(PAGE.lines().any(|other| other == line), "the page has another row than {line}");
+        }
+        for time in ["not named", "named"] {
+            for questions in ["all", "in other words", "about last week"] {
+                let [words, vectors, fused] =
+                    ["words", "vectors", "fused"].map(|ranking| recall_of(ranking, time, questions));
+                assert!(fused >= words.max(vectors), "{time}, {questions}: {words} {vectors} {fused}");
+            }
+        }
+    }
 }

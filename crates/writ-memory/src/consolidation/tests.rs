@@ -49,6 +49,28 @@ fn equal_memories_become_one_with_the_least_trusted_label() {
     assert_eq!(plan.archived_rows, [2]);
 }
 
+/// One run does both: what is used often enough and not yet trusted is picked, and what is equal becomes one.
+///
+/// Rows: SIL-391
+#[test]
+fn a_run_picks_what_is_often_used_and_merges_what_is_equal() {
+    let used = |n, text: &str, uses| {
+        let mut memory = memory(n, text);
+        memory.traits.uses = uses;
+        memory
+    };
+    let (seldom, often) = (used(1, "the door is green", 4), used(2, "the fence is red", 5));
+    let mut trusted = used(3, "the gate is blue", 50);
+    trusted.item.trust = MemoryTrust::Verified;
+    let (first, mut second) =
+        (used(4, "The host is called heron", 0), used(5, "the host is called  Heron.", 0));
+    second.item.taint = Taint::Auth;
+    let plan = plan(&[seldom, often.clone(), trusted, first.clone(), second.clone()]);
+    assert_eq!(plan.promote, [(often.id, 5)]);
+    let merge = Merge { into: first.id, from: vec![(second.id, 0)], taint: Some(Taint::Auth) };
+    assert_eq!((plan.merges, plan.archived_rows), (vec![merge], vec![5]));
+}
+
 #[test]
 fn what_the_owner_has_confirmed_takes_no_label_of_others() {
     let mut confirmed = memory(1, "The host is called heron");

@@ -21,10 +21,13 @@ use crate::config::{ModelRole, ProviderKind};
 const ANSWER: &str = "one two three";
 
 /// The table's place, from this crate.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/resilience.md");
+pub(super) const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/resilience.md");
 
 /// The frames of the longest answer, and one more.
 const POINTS: std::ops::Range<usize> = 0..18;
+
+/// The fault of a server that does not stream, though it is asked to. What it sends is a matter of its format.
+const ONE_PIECE: &str = "the whole answer in one piece";
 
 /// A kind of fault, and its variants: one for each point, where it has a point.
 struct FaultKind {
@@ -46,6 +49,41 @@ fn is_silence(fault: &ReplyFault) -> bool {
 
 fn single_fault(name: &'static str, fault: ReplyFault) -> FaultKind {
     FaultKind { name, variants: vec![fault] }
+}
+
+/// Returns the answer of a format that is not streamed; some gateways send it although a stream was requested.
+fn one_piece(kind: ProviderKind) -> ReplyFault {
+    let message = json!({ "role": "assistant", "content": ANSWER });
+    let body = match kind {
+        ProviderKind::Anthropic => json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "some-model-high", "stop_reason": "end_turn",
+            "content": [{ "type": "text", "text": ANSWER }], "usage": { "input_tokens": 9, "output_tokens": 3 },
+        }),
+        ProviderKind::OpenAi | ProviderKind::OpenRouter => json!({
+            "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "some-model-high",
+            "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12 },
+        }),
+        ProviderKind::OpenAiResponses => json!({
+            "id": "resp_1", "object": "response", "status": "completed", "model": "some-model-high",
+            "output": [{
+                "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+                "content": [{ "type": "output_text", "text": ANSWER, "annotations": [] }],
+            }],
+            "usage": { "input_tokens": 9, "output_tokens": 3, "total_tokens": 12 },
+        }),
+        ProviderKind::Gemini => json!({
+            "candidates": [{
+                "content": { "parts": [{ "text": ANSWER }], "role": "model" }, "finishReason": "STOP", "index": 0,
+            }],
+            "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": 3, "totalTokenCount": 12 },
+        }),
+        ProviderKind::Ollama => json!({
+            "model": "some-model-high", "created_at": "2026-11-27T00:00:00Z", "message": message, "done": true,
+            "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 3,
+        }),
+    };
+    response(200, &body.to_string())
 }
 
 fn faults() -> Vec<FaultKind> {
@@ -74,6 +112,8 @@ fn faults() -> Vec<FaultKind> {
         single_fault("conversation too long", ReplyFault::ContextTooLong),
         single_fault("redirect", ReplyFault::Redirect("http://127.0.0.1:9/".to_owned())),
         single_fault("a web page instead of an answer", response(200, "<html>sign in</html>")),
+        single_fault("an answer without a body", response(200, "")),
+        FaultKind { name: ONE_PIECE, variants: vec![ReplyFault::RawAfter(0, String::new())] },
         single_fault("an error without end", ReplyFault::EndlessErrorBody),
         single_fault("silence before the first byte", ReplyFault::SlowFirstByte(ReplyGate::new())),
         at_every_point("connection cut", ReplyFault::CutAfter),
@@ -142,7 +182,10 @@ async fn ends_of(kind: ProviderKind, fault: &FaultKind) -> BTreeSet<String> {
         // An answer that calls a tool has text before the call, so its points are those of both.
         for has_call in if fault.variants.len() > 1 { &[true][..] } else { &[false, true] } {
             let has_call = *has_call;
-            let (variant, variant_of_bench) = (variant.clone(), variant.clone());
+            let variant = if fault.name == ONE_PIECE { one_piece(kind) } else { variant.clone() };
+            // The call is no part of that answer.
+            let has_call = has_call && fault.name != ONE_PIECE;
+            let variant_of_bench = variant.clone();
             let script = move |_: &ParsedRequest| {
                 let reply = Reply::text(ANSWER).with_fault(variant.clone());
                 if has_call { reply.and_call("search", json!({ "path": "a" })) } else { reply }
@@ -166,7 +209,7 @@ async fn ends_of(kind: ProviderKind, fault: &FaultKind) -> BTreeSet<String> {
     ends
 }
 
-fn format_name(kind: ProviderKind) -> &'static str {
+pub(super) fn format_name(kind: ProviderKind) -> &'static str {
     match kind {
         ProviderKind::Anthropic => "Anthropic",
         ProviderKind::OpenAi => "OpenAI Chat",
@@ -177,8 +220,9 @@ fn format_name(kind: ProviderKind) -> &'static str {
     }
 }
 
-/// Formats with the same ends share a row.
-fn write_rows(table: &mut String, fault: &str, ends: &BTreeMap<&'static str, BTreeSet<String>>) {
+/// Writes the ends of a fault over all formats of a table. Formats with the same ends share a row.
+pub(super) fn write_rows(table: &mut String, fault: &str, ends: &BTreeMap<&'static str, BTreeSet<String>>) {
+    let count = ends.len();
     let mut groups: Vec<(&BTreeSet<String>, Vec<&str>)> = Vec::new();
     for (format, ends) in ends {
         match groups.iter_mut().find(|(other, _)| *other == ends) {
@@ -187,7 +231,7 @@ fn write_rows(table: &mut String, fault: &str, ends: &BTreeMap<&'static str, BTr
         }
     }
     for (ends, formats) in groups {
-        let formats = if formats.len() == ALL.len() { "all".to_owned() } else { formats.join(", ") };
+        let formats = if formats.len() == count { "all".to_owned() } else { formats.join(", ") };
         let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
         writeln!(table, "| {fault} | {formats} | {} |", ends.join("<br>")).expect("a string");
     }

@@ -244,6 +244,102 @@ fn own_prices_count_first() {
     assert_eq!((own.cache_read, own.cache_write), (1, 10));
 }
 
+/// A name is read when the routes are made, and every use of a provider is of the one instance that was made then.
+///
+/// Rows: WIN-075
+#[test]
+fn a_models_name_is_read_at_the_start_and_its_provider_is_made_once() {
+    let text = "[models]\ndefault = \"ollama/qwen3:8b\"\n[models.roles]\nplanner = \"ollama/vendor/other:1\"\n\
+                [models.skills]\ndeploy_check = \"ollama/third\"\n";
+    let config = parsed(text).expect("reads");
+    let (models, _runtime) = super::bench::models(&config);
+    let first = models.routes().route(ModelRole::Executor);
+    assert_eq!((first.provider.name.as_str(), first.model.as_str()), ("ollama", "qwen3:8b"));
+    let planner = models.routes().route(ModelRole::Planner);
+    assert_eq!((planner.provider.name.as_str(), planner.model.as_str()), ("ollama", "vendor/other:1"));
+    for route in models.routes().all().map(|(_, route)| route.clone()).chain([
+        models.routes().chain_for(Some("deploy_check"), ModelRole::Executor).first().clone(),
+        models.routes().find("ollama/any").expect("a known provider"),
+    ]) {
+        assert!(Arc::ptr_eq(&route.provider, &first.provider), "{} has an instance of its own", route.model);
+    }
+    let plan = || models.plan(ModelRole::Executor, Arc::new(request(vec![user("hi")])), NOW).expect("a plan");
+    let (one, two) = (plan(), plan());
+    assert!(std::ptr::eq(one.provider(), two.provider()), "two calls share it");
+    for (wrong, is_known) in [("qwen3", true), ("", true), ("olama/qwen3:8b", false), ("zzz/y", false)] {
+        for text in [
+            format!("[models]\ndefault = \"{wrong}\"\n"),
+            format!("[models]\ndefault = \"ollama/x\"\n[models.roles]\nobserver = \"{wrong}\"\n"),
+        ] {
+            let error = routes(&text).expect_err("fails at the start");
+            let is_right = match is_known {
+                true => matches!(error, ModelsConfigError::BadModel { .. }),
+                false => matches!(error, ModelsConfigError::UnknownProvider { .. }),
+            };
+            assert!(is_right, "{wrong}: {error}");
+        }
+    }
+}
+
+/// The provider of the default model is the one that is named, and a name that is none is answered with those that there are.
+///
+/// Rows: SCL-145
+#[test]
+fn a_provider_is_chosen_by_its_name_and_an_unknown_one_is_answered_with_the_known() {
+    let chosen = |name: &str| {
+        let routes = routes(&format!("[models]\ndefault = \"{name}/some-model\"\n")).expect("resolves");
+        let provider = &routes.route(ModelRole::Executor).provider;
+        (provider.kind, provider.host.clone())
+    };
+    assert_eq!(chosen("anthropic"), (ProviderKind::Anthropic, "api.anthropic.com:443".to_owned()));
+    assert_eq!(chosen("openai"), (ProviderKind::OpenAi, "api.openai.com:443".to_owned()));
+    for unknown in ["zzz", "antropic"] {
+        let error = routes(&format!("[models]\ndefault = \"{unknown}/some-model\"\n")).expect_err("unknown");
+        let hint = error.report().hint;
+        for known in ["anthropic", "openai", "openai_responses", "openrouter", "gemini", "mistral", "ollama"]
+        {
+            assert!(hint.contains(&format!(" {known},")), "{known}: {hint}");
+        }
+    }
+}
+
+/// A role whose provider is away is served by the default model; the log says so, and the one that is away is not asked again.
+///
+/// Rows: WIN-081
+#[tokio::test]
+async fn a_provider_that_is_away_gives_way_to_the_default_model_and_the_log_says_so() {
+    for is_down in [true, false] {
+        let log = super::log::Captured::default();
+        let _guard = tracing::subscriber::set_default(log.subscriber());
+        let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("Seen.")]), |config| {
+            // A port that nobody listens on, or a key that is not set.
+            let mut away = table(ProviderKind::Ollama, "http://127.0.0.1:9/".to_owned());
+            away.api_key = (!is_down).then(|| "env:MISSING_KEY".parse().expect("a reference"));
+            config.providers.insert("away".into(), away);
+            config.models.roles.insert(ModelRole::Observer, "away/qwen3:8b".into());
+        })
+        .await;
+        let mut course = bench.models.start_course(ModelRole::Observer);
+        let mut asked = Vec::new();
+        let reply = loop {
+            let step = bench.models.next(&course, NOW).expect("the default model is left");
+            asked.push(step.route.model_name());
+            assert!(asked.len() < 10, "{asked:?}");
+            let request = Arc::new(request(vec![user("what was said?")]));
+            let planned = bench.models.plan_over(&step.route, request, NOW).expect("a plan");
+            match bench.attempt(&planned, Default::default()).await.0 {
+                Ok(reply) => break reply,
+                Err(error) => bench.models.failed(&mut course, &step.route, &error, NOW),
+            }
+        };
+        assert_eq!(reply.text, "Seen.");
+        assert_eq!(asked, ["away/qwen3:8b", "scripted/some-model-high"]);
+        let lines = log.text();
+        let line = lines.lines().find(|line| line.contains("another model is asked")).expect("a line");
+        assert!(line.contains("away/qwen3:8b") && line.contains("scripted/some-model-high"), "{line}");
+    }
+}
+
 /// Rows: SIL-012
 /// Rows: WIN-075 (in part: an unknown provider) SCL-145 (in part: an unknown provider)
 #[test]

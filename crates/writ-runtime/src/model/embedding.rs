@@ -7,7 +7,7 @@ use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
 use writ_models::ModelRole;
 use writ_models::embedding::PlannedEmbedding;
-use writ_models::error::{Failure, ModelError};
+use writ_models::error::ModelError;
 use writ_models::provider::Route;
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::Mode;
@@ -99,17 +99,8 @@ pub(crate) async fn embed_texts(
     place.commit(ops).await?;
     Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
         let why = services.journal.redactor.mask_report(error.report()).outside;
-        if is_about_text(&error.failure) { EmbedError::Refused(why) } else { EmbedError::Away(why) }
+        if error.failure.is_about_content() { EmbedError::Refused(why) } else { EmbedError::Away(why) }
     }))
-}
-
-/// Statuses that say that this request is not accepted; others, such as 404 for a model that is not there, are true of all.
-const NOT_ACCEPTED: [u16; 4] = [400, 413, 414, 422];
-
-/// Returns true if a failure is about the texts of the request, so that others may be embedded.
-fn is_about_text(failure: &Failure) -> bool {
-    matches!(failure, Failure::Filtered { .. } | Failure::ContextLength { .. })
-        || matches!(failure, Failure::Rejected { status, .. } if NOT_ACCEPTED.contains(status))
 }
 
 fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Label) -> Prepared {

@@ -21,6 +21,7 @@ use crate::error::Conflict;
 use crate::ledger::head::Checkpoint;
 use crate::ledger::rotation::Rotation;
 use crate::ledger::verify::ProblemKind;
+use crate::memory::Secrets;
 use crate::testing::*;
 
 /// Rows: SIL-011
@@ -91,6 +92,60 @@ async fn waiting_batches_share_a_transaction_and_fail_alone() {
     entries.sort_unstable();
     assert_eq!(entries, (0..180).collect::<Vec<u64>>(), "no gap, no double");
     assert!(home.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
+}
+
+/// A hundred writers and a hundred readers at once: none meets a database that is busy, nothing is missing, and one module alone
+/// begins a transaction that writes.
+///
+/// Rows: WIN-207
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hundred_writers_and_readers_at_once_share_one_writer() {
+    let home = TestHome::new().with_session(1);
+    let writers = (0..100_u128).map(|n| {
+        let store = home.store.clone();
+        let op = Op::Remember(Box::new(memory(n, &format!("heron number {n}"), None)));
+        tokio::spawn(async move { store.commit(Batch::synced(vec![phase("done"), op])).await.map(|_| ()) })
+    });
+    let readers = (0..100).map(|_| {
+        let store = home.store.clone();
+        tokio::spawn(async move {
+            let size = store.blocking().ledger_size()?;
+            let found = store.blocking().search_memory("heron", None, Secrets::Told, 100)?;
+            assert!(size <= 100 && found.len() <= 100);
+            Ok(())
+        })
+    });
+    let (writers, readers): (Vec<_>, Vec<_>) = (writers.collect(), readers.collect());
+    for task in writers.into_iter().chain(readers) {
+        let ended: Result<(), StoreError> = task.await.expect("no panic");
+        assert_eq!(ended, Ok(()));
+    }
+    let reads = home.store.blocking();
+    assert_eq!(reads.ledger_size(), Ok(100));
+    for n in 0..100 {
+        assert!(reads.memory(memory(n, "", None).id).expect("reads").is_some(), "{n}");
+    }
+    // The migrations run before there is a writer.
+    let src = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let mut begin = Vec::new();
+    let mut folders = vec![src.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("a file").path();
+            let is_code = path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs");
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_code {
+                let text = std::fs::read_to_string(&path).expect("readable");
+                let words = ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE", "TransactionBehavior::"];
+                if words.iter().any(|word| text.contains(word)) {
+                    begin.push(path.strip_prefix(src).expect("inside").to_path_buf());
+                }
+            }
+        }
+    }
+    begin.sort();
+    assert_eq!(begin, [std::path::Path::new("schema.rs"), std::path::Path::new("writer.rs")]);
 }
 
 #[tokio::test]
