@@ -232,10 +232,15 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
+    open_autopilot(&engine).await;
+    Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
+}
+
+/// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.
+async fn open_autopilot(engine: &Engine) {
     let pilots = Pilots::new(engine.pilot_hands());
     engine.open_autopilot(pilots.clone());
     pilots.resume_projects().await;
-    Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }
 
 /// Returns the runtime's part of the configuration.

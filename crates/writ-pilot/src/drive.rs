@@ -25,10 +25,10 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 use crate::project::{LiveUnit, OpenProject};
 use crate::standing::{
-    ChangeContext, HeldClaim, StoredUnit, event_name, move_ops, outcome_name, status_name,
+    ChangeContext, HeldClaim, UnitRecord, event_name, move_ops, outcome_name, status_name,
 };
 use crate::unit_files::UnitFile;
 
@@ -39,6 +39,8 @@ mod ending;
 mod gates;
 
 mod merging;
+
+mod reviewing;
 
 pub(crate) use ending::end_unit;
 
@@ -69,7 +71,7 @@ pub(crate) struct PhaseResult {
 /// A claim that a worker of this process has.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkClaim {
-    pub(crate) unit: StoredUnit,
+    pub(crate) unit: UnitRecord,
     pub(crate) fence: u64,
     pub(crate) run: UnitRunId,
 }
@@ -118,7 +120,7 @@ enum Tick {
 }
 
 /// Looks once at everything that is ready, and hands out what can be.
-async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, PilotError> {
+async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, AutopilotError> {
     let now = project.hands.now();
     let store = project.hands.store();
     project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
@@ -139,7 +141,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Pil
         match dispatch(project, *id).await {
             Ok(()) => {}
             // Another has it, or it was changed since it was read: the next tick reads it anew.
-            Err(PilotError::Store(StoreError::Conflict(conflict))) => {
+            Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
                 tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
             }
             Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
@@ -179,7 +181,7 @@ fn holds_loop(blocker: &PilotBlocker) -> bool {
 }
 
 /// Returns the states of the plans, by the number of their milestone.
-async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkState>, PilotError> {
+async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkState>, AutopilotError> {
     let mut states = BTreeMap::new();
     for (milestone, item) in project.plans().await? {
         let state = project.hands.store().work_item(item).await?.map(|item| item.state);
@@ -223,7 +225,7 @@ fn make_candidate(
 }
 
 /// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
-async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if unit.stand.status != PhaseStatus::Pending {
         return Ok(());
@@ -246,7 +248,7 @@ async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Pil
 }
 
 /// Claims a unit and starts its worker.
-async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if unit.stand.phase == PilotPhase::Merge && !unit.facts.code_depends_on.is_empty() {
         let ended = ended_units(project).await?;
@@ -284,7 +286,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotErr
     let stop = project.hands.draining().child_token();
     project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
     // The state that the machine goes on from is the one that was just written.
-    let unit = StoredUnit { stand: made.stand, ..unit };
+    let unit = UnitRecord { stand: made.stand, ..unit };
     let work = WorkClaim { unit, fence, run };
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
@@ -351,11 +353,11 @@ async fn run_phase(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     match work.unit.stand.phase {
         PilotPhase::Verify => gates::run_gates(project, work, stop).await,
         PilotPhase::Merge => merging::merge_unit(project, work, stop).await,
-        PilotPhase::Review => agent::review(project, work, stop).await,
+        PilotPhase::Review => reviewing::review(project, work, stop).await,
         PilotPhase::Reassess => agent::reassess(project, work, stop).await,
         PilotPhase::Research | PilotPhase::Plan | PilotPhase::Execute | PilotPhase::Tdd => {
             agent::work_in_phase(project, work, stop).await
@@ -387,28 +389,32 @@ fn fault(code: &str, why: String) -> PhaseResult {
 }
 
 /// A fault of the harness: what a person has to put in order pauses the unit, since another try would find the same.
-fn fault_result(error: &PilotError) -> PhaseResult {
+fn fault_result(error: &AutopilotError) -> PhaseResult {
     let report = error.report();
     let result = fault(&report.code, report.outside.clone());
     match error {
-        PilotError::Git(_) | PilotError::File { .. } | PilotError::Unreadable { .. } => {
+        AutopilotError::Git(_) | AutopilotError::File { .. } | AutopilotError::Unreadable { .. } => {
             PhaseResult { event: UnitEvent::Pause(PauseCause::Supervisor), ..result }
         }
-        PilotError::Refused(report) if report.code == "pilot.budget" => {
+        AutopilotError::Refused(report) if report.code == "pilot.budget" => {
             PhaseResult { event: UnitEvent::Pause(PauseCause::Ceiling), ..result }
         }
-        PilotError::Store(_)
-        | PilotError::Refused(_)
-        | PilotError::NoPlan { .. }
-        | PilotError::NoUnit { .. }
-        | PilotError::Busy { .. }
-        | PilotError::NoOutline { .. }
-        | PilotError::Machine(_) => result,
+        AutopilotError::Store(_)
+        | AutopilotError::Refused(_)
+        | AutopilotError::NoPlan { .. }
+        | AutopilotError::NoUnit { .. }
+        | AutopilotError::Busy { .. }
+        | AutopilotError::NoOutline { .. }
+        | AutopilotError::Machine(_) => result,
     }
 }
 
 /// Gives the result of an attempt to the machine, and writes its answer down.
-async fn settle(project: &Arc<OpenProject>, work: &WorkClaim, result: PhaseResult) -> Result<(), PilotError> {
+async fn settle(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    result: PhaseResult,
+) -> Result<(), AutopilotError> {
     let (unit, flow) = (&work.unit, project.flow_of(&work.unit).await?);
     let limits = project.config.limits;
     let made = match apply_event(&flow, &limits, &unit.stand, &result.event) {
@@ -457,10 +463,10 @@ async fn settle(project: &Arc<OpenProject>, work: &WorkClaim, result: PhaseResul
 /// If the unit was changed meanwhile, or the store cannot be written.
 pub(crate) async fn commit_move(
     project: &Arc<OpenProject>,
-    unit: &StoredUnit,
+    unit: &UnitRecord,
     made: &UnitMove,
     (claim, reason): (Option<HeldClaim>, &str),
-) -> Result<(), PilotError> {
+) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let next = next_try_at(made.next, project.config.times.max_backoff, None, now).unwrap_or(now);
     let context = ChangeContext { session: project.session, now, not_before: next, reason };
@@ -476,14 +482,14 @@ pub(crate) async fn commit_move(
 /// # Errors
 ///
 /// If it has none.
-pub(crate) async fn plan_of(project: &OpenProject, id: UnitId) -> Result<ItemId, PilotError> {
+pub(crate) async fn plan_of(project: &OpenProject, id: UnitId) -> Result<ItemId, AutopilotError> {
     let plans = project.plans().await?;
     let found = plans.iter().find(|(milestone, _)| milestone_of(**milestone) == milestone_of(id));
-    found.map(|(_, plan)| *plan).ok_or_else(|| PilotError::NoPlan { project: project.name.clone() })
+    found.map(|(_, plan)| *plan).ok_or_else(|| AutopilotError::NoPlan { project: project.name.clone() })
 }
 
 /// Returns the units that are over, of all types.
-pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, PilotError> {
+pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
     Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
 }

@@ -129,7 +129,7 @@ impl ToReport for PilotGitError {
 
 /// The reason why the autopilot did not do something.
 #[derive(Debug, thiserror::Error)]
-pub enum PilotError {
+pub enum AutopilotError {
     /// Its git service.
     #[error(transparent)]
     Git(#[from] PilotGitError),
@@ -184,13 +184,13 @@ pub enum PilotError {
     Machine(#[from] MachineError),
 }
 
-impl From<Report> for PilotError {
+impl From<Report> for AutopilotError {
     fn from(report: Report) -> Self {
         Self::Refused(Box::new(report))
     }
 }
 
-impl ToReport for PilotError {
+impl ToReport for AutopilotError {
     fn report(&self) -> Report {
         let text = self.to_string();
         match self {

@@ -19,7 +19,7 @@ use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
 use writ_types::work::{WorkBudget, WorkKind};
 
-use crate::error::{PilotError, PilotGitError};
+use crate::error::{AutopilotError, PilotGitError};
 use crate::files::ProjectFiles;
 use crate::planning::{GoalPlan, MAX_GOAL_UNITS, next_milestone, next_question, read_goal_plan};
 use crate::project::OpenProject;
@@ -37,7 +37,10 @@ const MAX_WORKFLOWS: usize = 64;
 /// # Errors
 ///
 /// If the planner writes no plan, no workflow can be used, or the engine or store refuse.
-pub(crate) async fn plan_goal(project: &Arc<OpenProject>, goal: &str) -> Result<PilotPlanned, PilotError> {
+pub(crate) async fn plan_goal(
+    project: &Arc<OpenProject>,
+    goal: &str,
+) -> Result<PilotPlanned, AutopilotError> {
     let flows = read_workflows(project)?;
     let plan = ask_planner(project, goal).await?;
     let budget = WorkBudget {
@@ -83,7 +86,7 @@ fn has_parts(plan: &GoalPlan, id: UnitId) -> bool {
 }
 
 /// Asks the planner until its answer can be used, or as often as it may be asked.
-async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, PilotError> {
+async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, AutopilotError> {
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let first = next_milestone(rows.iter().filter_map(|row| row.key.id.parse().ok()));
     let map = draw_map(&read_files(project).await?);
@@ -109,12 +112,12 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
         let reply = project.hands.ask_planner(question, &project.hands.draining()).await?;
         match read_goal_plan(&reply.text) {
             Ok(plan) => {
-                let wrong = |why: String| PilotError::NoOutline { why };
+                let wrong = |why: String| AutopilotError::NoOutline { why };
                 return plan.renumber_units(first).map_err(|error| wrong(error.to_string()));
             }
             Err(error) => match next_question(retries, &error) {
                 Some(question) => previous = Some(question),
-                None => return Err(PilotError::NoOutline { why: error.to_string() }),
+                None => return Err(AutopilotError::NoOutline { why: error.to_string() }),
             },
         }
         retries += 1;
@@ -122,7 +125,7 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
 }
 
 /// Reads the files of the target, as they are committed.
-async fn read_files(project: &OpenProject) -> Result<ProjectFiles, PilotError> {
+async fn read_files(project: &OpenProject) -> Result<ProjectFiles, AutopilotError> {
     let (git, target) = (project.git.project(), &project.target);
     let tip = read_ref(git, &target.to_ref()).await.map_err(PilotGitError::from)?;
     let tip = tip.ok_or_else(|| PilotGitError::from(GitFault::NoCommit { branch: target.to_string() }))?;
@@ -143,13 +146,13 @@ impl Workflows {
 }
 
 /// Reads the workflows of a project: its own files over the built-in ones.
-fn read_workflows(project: &OpenProject) -> Result<Workflows, PilotError> {
+fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
     let mut flows = BTreeMap::new();
     for (flow, text) in built_in_workflows().map_err(|error| error.report())? {
         flows.insert(flow.name.clone(), (flow, text.to_owned()));
     }
     let folder = project.git.project().top_dir().join(WORKFLOWS);
-    let failed = |path: &std::path::Path, why: String| PilotError::File { path: path.to_owned(), why };
+    let failed = |path: &std::path::Path, why: String| AutopilotError::File { path: path.to_owned(), why };
     if folder.is_dir() {
         let entries = std::fs::read_dir(&folder).map_err(|error| failed(&folder, error.to_string()))?;
         for entry in entries.take(MAX_WORKFLOWS) {
@@ -185,12 +188,12 @@ async fn add_units(
     project: &Arc<OpenProject>,
     (plan, item): (&GoalPlan, ItemId),
     flows: &Workflows,
-) -> Result<(), PilotError> {
+) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let (mut ops, mut pinned, mut units) = (Vec::new(), BTreeSet::new(), Vec::new());
     for unit in &plan.units {
         let name = unit.workflow.clone().unwrap_or_else(|| flows.default.clone());
-        let missing = || PilotError::NoOutline { why: format!("there is no workflow '{name}'") };
+        let missing = || AutopilotError::NoOutline { why: format!("there is no workflow '{name}'") };
         let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
         if pinned.insert(flow.digest) {
             let (name, content) = (flow.name.clone(), text.clone());
@@ -208,13 +211,13 @@ fn new_unit(
     item: ItemId,
     unit: &PilotUnit,
     flow: &PhaseFlow,
-) -> Result<NewUnit, PilotError> {
+) -> Result<NewUnit, AutopilotError> {
     let facts = UnitFacts {
         plan: (unit.id.unit_type() == UnitType::Milestone).then_some(item),
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
     };
-    let unreadable = |error: serde_json::Error| PilotError::Unreadable {
+    let unreadable = |error: serde_json::Error| AutopilotError::Unreadable {
         unit: unit.id.to_string(),
         why: error.to_string(),
     };

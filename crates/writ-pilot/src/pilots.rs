@@ -24,11 +24,11 @@ use writ_types::error::ToReport as _;
 
 use crate::config::CONFIG_FILE;
 use crate::drive::{self, commit_move};
-use crate::error::{PilotError, PilotGitError};
+use crate::error::{AutopilotError, PilotGitError};
 use crate::files::ProjectFiles;
 use crate::probe::{TriedGate, propose_gates, save_config, write_config};
 use crate::project::{OpenProject, name_project};
-use crate::standing::StoredUnit;
+use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 use crate::{goal, show};
 
@@ -74,7 +74,7 @@ impl Pilots {
         }
     }
 
-    async fn open(&self, folder: &str) -> Result<Arc<OpenProject>, PilotError> {
+    async fn open(&self, folder: &str) -> Result<Arc<OpenProject>, AutopilotError> {
         let (path, name) = name_project(folder)?;
         // Held over the opening, so that a project is opened once.
         let mut projects = self.projects.lock().await;
@@ -86,36 +86,36 @@ impl Pilots {
         Ok(project)
     }
 
-    async fn plan(&self, goal: PilotGoal) -> Result<PilotPlanned, PilotError> {
+    async fn plan(&self, goal: PilotGoal) -> Result<PilotPlanned, AutopilotError> {
         let project = self.open(&goal.project).await?;
         goal::plan_goal(&project, &goal.goal).await
     }
 
-    async fn run(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+    async fn run(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
         let project = self.open(&asked.project).await?;
         if project.plans().await?.is_empty() {
-            return Err(PilotError::NoPlan { project: project.name.clone() });
+            return Err(AutopilotError::NoPlan { project: project.name.clone() });
         }
         start_loop(&project).await?;
         show::show_status(&project).await
     }
 
-    async fn pause(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+    async fn pause(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
         let project = self.open(&asked.project).await?;
         project.end_loop();
         show::show_status(&project).await
     }
 
-    async fn status(&self, asked: PilotProject) -> Result<PilotStatus, PilotError> {
+    async fn status(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
         show::show_status(&*self.open(&asked.project).await?).await
     }
 
-    async fn unit(&self, asked: PilotUnitName) -> Result<PilotUnitDetails, PilotError> {
+    async fn unit(&self, asked: PilotUnitName) -> Result<PilotUnitDetails, AutopilotError> {
         let project = self.open(&asked.project).await?;
         show::show_unit(&project, read_id(&asked.unit)?).await
     }
 
-    async fn obey(&self, person: &str, order: PilotUnitOrder) -> Result<PilotUnitDetails, PilotError> {
+    async fn obey(&self, person: &str, order: PilotUnitOrder) -> Result<PilotUnitDetails, AutopilotError> {
         let project = self.open(&order.project).await?;
         let id = read_id(&order.unit)?;
         carry_out(&project, id, (person, &order)).await?;
@@ -132,17 +132,17 @@ impl Pilots {
     fn answer<T, F>(&self, work: impl FnOnce(Arc<Self>) -> F) -> DeskAnswer<'_, T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, PilotError>> + Send + 'static,
+        F: Future<Output = Result<T, AutopilotError>> + Send + 'static,
     {
         let Some(own) = self.own.upgrade() else {
-            return Box::pin(async { Err(PilotError::NoPlan { project: String::new() }.report()) });
+            return Box::pin(async { Err(AutopilotError::NoPlan { project: String::new() }.report()) });
         };
         let task = tokio::spawn(work(own));
         Box::pin(async move {
             match task.await {
                 Ok(done) => done.map_err(|error| error.report()),
                 Err(error) => {
-                    Err(PilotError::Unreadable { unit: String::new(), why: error.to_string() }.report())
+                    Err(AutopilotError::Unreadable { unit: String::new(), why: error.to_string() }.report())
                 }
             }
         })
@@ -150,7 +150,7 @@ impl Pilots {
 }
 
 /// Starts the loop of a project, or has the one that runs go on. Its status says so when this returns.
-async fn start_loop(project: &Arc<OpenProject>) -> Result<(), PilotError> {
+async fn start_loop(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     if let Some(stop) = project.begin_loop() {
         project.set_status("running").await?;
         project.hands.spawn(project.tasks.track_future(drive::run_loop(Arc::clone(project), stop)));
@@ -174,7 +174,7 @@ pub struct BegunProject {
 /// # Errors
 ///
 /// If the folder is no repository with a commit, or the file cannot be written.
-pub async fn begin_project(folder: &Path) -> Result<BegunProject, PilotError> {
+pub async fn begin_project(folder: &Path) -> Result<BegunProject, AutopilotError> {
     let git = GitProject::open_project(folder).await.map_err(PilotGitError::from)?;
     let branch = git.current_branch().await.map_err(PilotGitError::from)?;
     let no_commit = |branch: &str| PilotGitError::from(GitFault::NoCommit { branch: branch.to_owned() });
@@ -186,13 +186,13 @@ pub async fn begin_project(folder: &Path) -> Result<BegunProject, PilotError> {
     let shown = gates.iter().map(|gate| format!("{}: {}", gate.name, gate.run.join(" "))).collect();
     let tried: Vec<TriedGate> = gates.into_iter().map(|gate| TriedGate { gate, problem: None }).collect();
     let path = git.top_dir().join(CONFIG_FILE);
-    let failed = |error: std::io::Error| PilotError::File { path: path.clone(), why: error.to_string() };
+    let failed = |error: std::io::Error| AutopilotError::File { path: path.clone(), why: error.to_string() };
     let created = save_config(git.top_dir(), &write_config(Some(&name), &tried)).map_err(failed)?;
     Ok(BegunProject { file: path.to_string_lossy().into_owned(), created, gates: shown })
 }
 
-fn read_id(text: &str) -> Result<UnitId, PilotError> {
-    text.parse().map_err(|_| PilotError::NoUnit { unit: text.chars().take(60).collect() })
+fn read_id(text: &str) -> Result<UnitId, AutopilotError> {
+    text.parse().map_err(|_| AutopilotError::NoUnit { unit: text.chars().take(60).collect() })
 }
 
 /// Carries out a person's order about a unit.
@@ -200,13 +200,13 @@ async fn carry_out(
     project: &Arc<OpenProject>,
     id: UnitId,
     (person, order): (&str, &PilotUnitOrder),
-) -> Result<(), PilotError> {
+) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if let PilotOrder::Cancel = order.order {
         return cancel(project, &unit).await;
     }
     if unit.row.claim.is_some() {
-        return Err(PilotError::Busy { unit: id.to_string() });
+        return Err(AutopilotError::Busy { unit: id.to_string() });
     }
     let event = event_of(&unit, order.order);
     let flow = project.flow_of(&unit).await?;
@@ -230,7 +230,7 @@ async fn carry_out(
 }
 
 /// The event of an order: of the blocker that it is about.
-fn event_of(unit: &StoredUnit, order: PilotOrder) -> UnitEvent {
+fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
     let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
     match order {
         PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),
@@ -248,11 +248,11 @@ fn event_of(unit: &StoredUnit, order: PilotOrder) -> UnitEvent {
 }
 
 /// Ends a unit where it stands; an attempt that runs is ended first.
-async fn cancel(project: &Arc<OpenProject>, unit: &StoredUnit) -> Result<(), PilotError> {
+async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
     use writ_store::batch::Op;
     use writ_store::units::UnitOp;
     if unit.stand.is_terminal() {
-        return Err(PilotError::NoUnit { unit: format!("{} that is not over", unit.id) });
+        return Err(AutopilotError::NoUnit { unit: format!("{} that is not over", unit.id) });
     }
     let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
     let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };

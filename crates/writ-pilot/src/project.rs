@@ -21,12 +21,12 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 
 use crate::config::{PilotConfig, load_config};
-use crate::error::{PilotError, PilotGitError};
+use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::naming::slice_branch;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
-use crate::standing::{StoredUnit, key_of, read_unit};
+use crate::standing::{UnitRecord, key_of, read_unit};
 use crate::unit_files::UnitFiles;
 
 /// A unit that a worker of this process has.
@@ -73,11 +73,11 @@ struct RunningLoop {
 /// # Errors
 ///
 /// If there is no such folder, or its path cannot be shown.
-pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), PilotError> {
+pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), AutopilotError> {
     let path = std::fs::canonicalize(folder)
-        .map_err(|error| PilotError::File { path: PathBuf::from(folder), why: error.to_string() })?;
+        .map_err(|error| AutopilotError::File { path: PathBuf::from(folder), why: error.to_string() })?;
     let name = path.to_str().filter(|name| !name.chars().any(char::is_control)).map(str::to_owned);
-    let unshowable = || PilotError::File {
+    let unshowable = || AutopilotError::File {
         path: path.clone(),
         why: "its path has characters that cannot be shown".to_owned(),
     };
@@ -91,7 +91,7 @@ impl OpenProject {
     /// # Errors
     ///
     /// If its repository or settings cannot be used, or another process has it.
-    pub(crate) async fn open(hands: PilotHands, folder: &Path, name: String) -> Result<Self, PilotError> {
+    pub(crate) async fn open(hands: PilotHands, folder: &Path, name: String) -> Result<Self, AutopilotError> {
         let config = load_config(None, folder).map_err(|error| error.report())?;
         let prompts = PromptSet::load_for(folder).map_err(|error| error.report())?;
         let git_config =
@@ -101,7 +101,7 @@ impl OpenProject {
         let target = match &config.target_branch {
             Some(name) => BranchName::parse_name(name).map_err(PilotGitError::from)?,
             None => git.project().current_branch().await.map_err(PilotGitError::from)?.ok_or_else(|| {
-                PilotError::File {
+                AutopilotError::File {
                     path: folder.to_owned(),
                     why: "no branch is checked out: name one as `target_branch`".to_owned(),
                 }
@@ -127,7 +127,7 @@ impl OpenProject {
     }
 
     /// Ends the claims and attempts of a process that is dead, as the lock of the repository says.
-    async fn end_earlier(&self) -> Result<(), PilotError> {
+    async fn end_earlier(&self) -> Result<(), AutopilotError> {
         for plan in self.plans().await?.values() {
             for child in self.hands.store().children_of(*plan).await? {
                 self.hands.end_attempt(child, "the engine that ran it has ended").await?;
@@ -139,7 +139,7 @@ impl OpenProject {
     }
 
     /// Returns the work items of the plans, by milestone.
-    pub(crate) async fn plans(&self) -> Result<BTreeMap<UnitId, ItemId>, PilotError> {
+    pub(crate) async fn plans(&self) -> Result<BTreeMap<UnitId, ItemId>, AutopilotError> {
         let rows = self.hands.store().whole_units(&self.name, writ_store::units::MAX_UNITS).await?;
         let mut plans = BTreeMap::new();
         for row in rows.iter().filter(|row| row.kind == "milestone") {
@@ -156,10 +156,10 @@ impl OpenProject {
     /// # Errors
     ///
     /// If there is none, or its rows cannot be read.
-    pub(crate) async fn read_unit(&self, id: UnitId) -> Result<StoredUnit, PilotError> {
+    pub(crate) async fn read_unit(&self, id: UnitId) -> Result<UnitRecord, AutopilotError> {
         let (store, key) = (self.hands.store(), self.key_of(id));
         let row =
-            store.unit(key.clone()).await?.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
+            store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
         let counters = store.unit_counters(key).await?;
         let blockers = store.open_blockers(self.session).await?;
         read_unit(row, &counters, &blockers)
@@ -174,8 +174,8 @@ impl OpenProject {
     /// # Errors
     ///
     /// If its text is not there or cannot be read.
-    pub(crate) async fn flow_of(&self, unit: &StoredUnit) -> Result<PhaseFlow, PilotError> {
-        let missing = |why: String| PilotError::Unreadable { unit: unit.row.key.id.clone(), why };
+    pub(crate) async fn flow_of(&self, unit: &UnitRecord) -> Result<PhaseFlow, AutopilotError> {
+        let missing = |why: String| AutopilotError::Unreadable { unit: unit.row.key.id.clone(), why };
         let text = self.hands.store().workflow_pin(unit.row.workflow_hash).await?;
         let text = text.ok_or_else(|| missing("its workflow is not stored".to_owned()))?;
         let flow = parse_workflow(&unit.row.workflow, &text).map_err(|error| missing(error.to_string()))?;
@@ -187,10 +187,11 @@ impl OpenProject {
     /// # Errors
     ///
     /// If its slice cannot be read.
-    pub(crate) async fn work_of(&self, id: UnitId) -> Result<UnitWork, PilotError> {
+    pub(crate) async fn work_of(&self, id: UnitId) -> Result<UnitWork, AutopilotError> {
         let owner = workspace_of(id);
         let row = self.hands.store().unit(self.key_of(owner)).await?;
-        let title = row.map(|row| row.title).ok_or_else(|| PilotError::NoUnit { unit: owner.to_string() })?;
+        let title =
+            row.map(|row| row.title).ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
         let branch = match owner {
             UnitId::Slice(milestone, slice) => {
                 slice_branch(milestone, slice, &title).map_err(PilotGitError::from)?
@@ -250,14 +251,14 @@ impl OpenProject {
     /// # Errors
     ///
     /// If the store cannot be written.
-    pub(crate) async fn set_status(&self, status: &str) -> Result<(), PilotError> {
+    pub(crate) async fn set_status(&self, status: &str) -> Result<(), AutopilotError> {
         let (session, status, at) = (self.session, status.to_owned(), self.hands.now());
         self.hands.commit(vec![Op::Units(UnitOp::MoveSession { session, status, at })]).await?;
         Ok(())
     }
 }
 
-async fn open_session(hands: &PilotHands, project: &str) -> Result<PilotId, PilotError> {
+async fn open_session(hands: &PilotHands, project: &str) -> Result<PilotId, AutopilotError> {
     if let Some(session) = hands.store().pilot_session(project).await? {
         return Ok(session.id);
     }

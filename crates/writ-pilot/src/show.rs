@@ -12,7 +12,7 @@ use writ_types::api::pilot::{
 };
 use writ_types::unit::MicroUsd;
 
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::blocker_words;
 use crate::unit_files::UnitFile;
@@ -22,7 +22,7 @@ use crate::unit_files::UnitFile;
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, PilotError> {
+pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, AutopilotError> {
     let store = project.hands.store();
     let session = store.pilot_session(&project.name).await?;
     let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
@@ -66,7 +66,7 @@ const fn place(id: UnitId) -> (u32, u32, u32) {
 async fn costs_of(
     project: &OpenProject,
     lines: &[UnitLine],
-) -> Result<BTreeMap<UnitId, MicroUsd>, PilotError> {
+) -> Result<BTreeMap<UnitId, MicroUsd>, AutopilotError> {
     let mut runs = Vec::new();
     for line in lines {
         let Ok(id) = line.id.parse::<UnitId>() else { continue };
@@ -121,12 +121,13 @@ fn show_run(run: RunRow) -> PilotRunLine {
 /// # Errors
 ///
 /// If there is none, or the store cannot be read.
-pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<PilotUnitDetails, PilotError> {
+pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<PilotUnitDetails, AutopilotError> {
     let (store, key) = (project.hands.store(), project.key_of(id));
     let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
     let line = lines.iter().find(|line| line.id == key.id);
-    let line = line.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
-    let row = store.unit(key.clone()).await?.ok_or_else(|| PilotError::NoUnit { unit: id.to_string() })?;
+    let line = line.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
+    let row =
+        store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
     let own: Vec<UnitLine> = lines
         .iter()
         .filter(|line| line.id.parse::<UnitId>().is_ok_and(|part| part.is_within(id)))

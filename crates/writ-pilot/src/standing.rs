@@ -16,7 +16,7 @@ use writ_store::units::{PilotBlocker, UnitDecision, UnitKey, UnitOp, UnitRow, Un
 use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::Timestamp;
 
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 
 /// The prefix of the counters of gates.
 const GATE: &str = "gate:";
@@ -39,7 +39,7 @@ pub struct UnitFacts {
 
 /// A unit as it stands, with the row that says so.
 #[derive(Clone, Debug)]
-pub struct StoredUnit {
+pub struct UnitRecord {
     /// Its id.
     pub id: UnitId,
     /// Its row.
@@ -55,8 +55,8 @@ pub struct StoredUnit {
 /// # Errors
 ///
 /// If its metadata are none.
-pub fn read_facts(row: &UnitRow) -> Result<UnitFacts, PilotError> {
-    serde_json::from_str(&row.metadata).map_err(|error| PilotError::Unreadable {
+pub fn read_facts(row: &UnitRow) -> Result<UnitFacts, AutopilotError> {
+    serde_json::from_str(&row.metadata).map_err(|error| AutopilotError::Unreadable {
         unit: row.key.id.clone(),
         why: format!("its metadata: {error}"),
     })
@@ -71,8 +71,8 @@ pub fn read_unit(
     row: UnitRow,
     counters: &[(String, u64)],
     blockers: &[PilotBlocker],
-) -> Result<StoredUnit, PilotError> {
-    let wrong = |why: String| PilotError::Unreadable { unit: row.key.id.clone(), why };
+) -> Result<UnitRecord, AutopilotError> {
+    let wrong = |why: String| AutopilotError::Unreadable { unit: row.key.id.clone(), why };
     let id: UnitId = row.key.id.parse().map_err(|_| wrong("its id".to_owned()))?;
     let phase = PilotPhase::parse_name(&row.phase).map_err(|error| wrong(error.to_string()))?;
     let status = read_status(&row.phase_status).ok_or_else(|| wrong("its status".to_owned()))?;
@@ -102,7 +102,7 @@ pub fn read_unit(
         blockers: read_blockers(&row.key.id, blockers),
         is_abandoned: count(ABANDONED) > 0,
     };
-    Ok(StoredUnit { id, facts: read_facts(&row)?, row, stand })
+    Ok(UnitRecord { id, facts: read_facts(&row)?, row, stand })
 }
 
 fn read_status(name: &str) -> Option<PhaseStatus> {
@@ -237,7 +237,7 @@ fn counters_of(stand: &UnitStand, before: &UnitStand) -> Vec<(String, u64)> {
 
 /// Returns the operations of a move. With a claim its worker's hold on the unit ends; without, the unit must be free.
 pub fn move_ops(
-    unit: &StoredUnit,
+    unit: &UnitRecord,
     made: &UnitMove,
     claim: Option<HeldClaim>,
     context: &ChangeContext<'_>,
@@ -282,7 +282,7 @@ pub fn move_ops(
     ops.into_iter().map(Op::Units).collect()
 }
 
-fn blocker_ops(unit: &StoredUnit, made: &UnitMove, context: &ChangeContext<'_>) -> Vec<UnitOp> {
+fn blocker_ops(unit: &UnitRecord, made: &UnitMove, context: &ChangeContext<'_>) -> Vec<UnitOp> {
     let id = &unit.row.key.id;
     let mut ops = Vec::new();
     let mut kinds: Vec<(BlockerKind, BlockerResolver)> = Vec::new();

@@ -11,7 +11,7 @@ use writ_autopilot::unit_id::UnitId;
 use writ_sandbox::git::places::WorkspaceRoot;
 use writ_types::unit::Timestamp;
 
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 
 /// The folder of units at work, below the project.
 const ACTIVE: &str = ".writ/active";
@@ -56,8 +56,8 @@ pub struct UnitFiles {
     archive: WorkspaceRoot,
 }
 
-fn failed(path: &Path, error: &io::Error) -> PilotError {
-    PilotError::File { path: path.to_owned(), why: error.to_string() }
+fn failed(path: &Path, error: &io::Error) -> AutopilotError {
+    AutopilotError::File { path: path.to_owned(), why: error.to_string() }
 }
 
 impl UnitFiles {
@@ -66,12 +66,12 @@ impl UnitFiles {
     /// # Errors
     ///
     /// If they lead out of the project or cannot be made.
-    pub fn open_files(top: &Path) -> Result<Self, PilotError> {
+    pub fn open_files(top: &Path) -> Result<Self, AutopilotError> {
         let open = |below| WorkspaceRoot::open_root(top, below).map_err(crate::PilotGitError::from);
         Ok(Self { active: open(ACTIVE)?, archive: open(ARCHIVE)? })
     }
 
-    fn folder_of(&self, unit: UnitId) -> Result<PathBuf, PilotError> {
+    fn folder_of(&self, unit: UnitId) -> Result<PathBuf, AutopilotError> {
         let folder = self.active.ensure_folder(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
         Ok(folder.path)
     }
@@ -81,7 +81,7 @@ impl UnitFiles {
     /// # Errors
     ///
     /// If it cannot be read.
-    pub fn read_file(&self, unit: UnitId, file: UnitFile) -> Result<String, PilotError> {
+    pub fn read_file(&self, unit: UnitId, file: UnitFile) -> Result<String, AutopilotError> {
         let path = self.folder_of(unit)?.join(file.name());
         // A link in its place is none of ours.
         match fs::symlink_metadata(&path) {
@@ -102,7 +102,7 @@ impl UnitFiles {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn write_file(&self, unit: UnitId, file: UnitFile, text: &str) -> Result<(), PilotError> {
+    pub fn write_file(&self, unit: UnitId, file: UnitFile, text: &str) -> Result<(), AutopilotError> {
         let folder = self.folder_of(unit)?;
         let path = folder.join(file.name());
         if text.is_empty() {
@@ -132,7 +132,7 @@ impl UnitFiles {
     /// # Errors
     ///
     /// If it cannot be moved.
-    pub fn archive_folder(&self, unit: UnitId, now: Timestamp) -> Result<(), PilotError> {
+    pub fn archive_folder(&self, unit: UnitId, now: Timestamp) -> Result<(), AutopilotError> {
         let from = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
         if fs::symlink_metadata(&from).is_err() {
             // Moved before a crash.

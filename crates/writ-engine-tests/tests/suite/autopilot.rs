@@ -225,8 +225,9 @@ impl Scene {
         engine.engine.open_autopilot(pilots.clone());
         let clock = Arc::clone(&engine.clock);
         let ticking = engine.runtime.spawn(async move {
+            let mut steps = tokio::time::interval(STEP);
             loop {
-                tokio::time::sleep(STEP).await;
+                steps.tick().await;
                 clock.go_on(STEP);
             }
         });
@@ -299,7 +300,7 @@ impl Scene {
                 return status;
             }
             assert!(Instant::now() < until, "it does not end: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.engine.clock.wait_until_moved(self.engine.clock.now()).await;
         }
     }
 }
@@ -523,7 +524,7 @@ fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_an
                     return;
                 }
                 assert!(Instant::now() < until, "it does not go on: {status:#?}");
-                tokio::time::sleep(STEP).await;
+                scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
             }
         });
         scene = scene.restarted();

@@ -10,26 +10,22 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
 use writ_autopilot::ceiling::CeilingScope;
-use writ_autopilot::machine::{AttemptReport, ReviewVerdict, UnitEvent};
+use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
 use writ_autopilot::unit_plan::read_unit_plan;
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
 use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
-use writ_sandbox::git::commits::diff_text;
 use writ_types::api::work::WorkState;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
-use crate::error::{PilotError, PilotGitError};
+use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::prompts::{
-    PromptFinding, ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt, UnitPrompt, describe_issue,
-};
-use crate::review::{REVIEW_CHUNK_LINES, ReviewError, ReviewFinding, join_findings, read_review, split_diff};
-use crate::standing::StoredUnit;
+use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
+use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 use crate::workspace::{CommitResult, UnitWorkspace};
 
@@ -43,11 +39,11 @@ const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 const MAX_SUMMARY_CHARS: usize = 2_000;
 
 /// An attempt that has ended.
-struct AgentEnd {
-    end: RunEnd,
-    said: String,
+pub(super) struct AgentEnd {
+    pub(super) end: RunEnd,
+    pub(super) said: String,
     reason: String,
-    used: (Tokens, Tokens, MicroUsd),
+    pub(super) used: (Tokens, Tokens, MicroUsd),
 }
 
 /// Works on a unit in a phase of research, planning or code.
@@ -59,7 +55,7 @@ pub(super) async fn work_in_phase(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     let (id, phase) = (work.unit.id, work.unit.stand.phase);
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
@@ -84,7 +80,7 @@ pub(super) async fn work_in_phase(
 }
 
 /// The kind of prompt that an attempt begins with.
-enum PromptKind<'a> {
+pub(super) enum PromptKind<'a> {
     /// That of a phase of work.
     Work,
     /// That of one pass of a review.
@@ -94,12 +90,12 @@ enum PromptKind<'a> {
 }
 
 /// Writes the prompt of an attempt.
-fn prompt_of(
+pub(super) fn prompt_of(
     project: &OpenProject,
     work: &WorkClaim,
     flow: &PhaseFlow,
     kind: PromptKind<'_>,
-) -> Result<String, PilotError> {
+) -> Result<String, AutopilotError> {
     let (unit, files) = (&work.unit, &project.files);
     let read = |file| files.read_file(unit.id, file);
     let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
@@ -139,7 +135,7 @@ fn prompt_of(
     text.map_err(|error| error.report().into())
 }
 
-fn planned_unit(unit: &StoredUnit) -> PilotUnit {
+fn planned_unit(unit: &UnitRecord) -> PilotUnit {
     PilotUnit {
         id: unit.id,
         title: unit.row.title.clone(),
@@ -153,12 +149,12 @@ fn planned_unit(unit: &StoredUnit) -> PilotUnit {
 }
 
 /// Runs one attempt to its end.
-async fn run_agent(
+pub(super) async fn run_agent(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     (folder, instructions, reads_only): (PathBuf, String, bool),
     stop: &CancellationToken,
-) -> Result<AgentEnd, PilotError> {
+) -> Result<AgentEnd, AutopilotError> {
     let unit = &work.unit;
     let item = project
         .hands
@@ -228,7 +224,7 @@ fn end_of(outcome: AttemptOutcome) -> AgentEnd {
     AgentEnd { end, said: outcome.said, reason: outcome.reason, used }
 }
 
-fn ended_badly(ended: AgentEnd) -> PhaseResult {
+pub(super) fn ended_badly(ended: AgentEnd) -> PhaseResult {
     let report = AttemptReport { end: ended.end, marker: None, has_progress: false, is_met: false };
     let why = if ended.reason.is_empty() {
         "the attempt has ended without a result".to_owned()
@@ -286,7 +282,7 @@ fn take_research(
     project: &OpenProject,
     work: &WorkClaim,
     ended: AgentEnd,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     if ended.said.trim().is_empty() {
         return Ok(unusable(&ended, "pilot.no_research", "the reply was empty".to_owned()));
     }
@@ -294,7 +290,11 @@ fn take_research(
     Ok(ended_well(&ended, (true, true), None))
 }
 
-fn take_plan(project: &OpenProject, work: &WorkClaim, ended: AgentEnd) -> Result<PhaseResult, PilotError> {
+fn take_plan(
+    project: &OpenProject,
+    work: &WorkClaim,
+    ended: AgentEnd,
+) -> Result<PhaseResult, AutopilotError> {
     if matches!(TurnMarker::find_in(&ended.said), Some(TurnMarker::Blocked | TurnMarker::GivingUp)) {
         return Ok(ended_well(&ended, (false, false), None));
     }
@@ -324,7 +324,7 @@ async fn take_code(
     work: &WorkClaim,
     workspace: &UnitWorkspace,
     ended: AgentEnd,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
     let message = format!("{}\n\n{}", work.unit.row.title, cut_words(&ended.said));
     let committed = project.git.commit_workspace(&own, &message).await?;
@@ -340,120 +340,6 @@ async fn take_code(
     Ok(ended_well(&ended, (has_progress, missing.is_none()), missing))
 }
 
-/// A review while its passes are run.
-struct ReviewRun<'a> {
-    project: &'a Arc<OpenProject>,
-    work: &'a WorkClaim,
-    flow: PhaseFlow,
-    folder: PathBuf,
-    used: (Tokens, Tokens, MicroUsd),
-}
-
-impl ReviewRun<'_> {
-    /// Runs one pass. The inner error is the end of the attempt.
-    async fn run_pass(
-        &mut self,
-        (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
-        stop: &CancellationToken,
-    ) -> Result<Result<String, PhaseResult>, PilotError> {
-        let prompt = prompt_of(self.project, self.work, &self.flow, PromptKind::Review(review, findings))?;
-        let ended = run_agent(self.project, self.work, (self.folder.clone(), prompt, true), stop).await?;
-        self.used = (
-            self.used.0.saturating_add(ended.used.0),
-            self.used.1.saturating_add(ended.used.1),
-            self.used.2.saturating_add(ended.used.2),
-        );
-        if ended.end == RunEnd::Success {
-            return Ok(Ok(ended.said));
-        }
-        Ok(Err(PhaseResult { used: self.used, ..ended_badly(ended) }))
-    }
-
-    fn unreadable(&self, error: &ReviewError) -> PhaseResult {
-        PhaseResult { used: self.used, ..fault("pilot.review_answer", error.next_question()) }
-    }
-}
-
-/// Reviews what a unit's branch changes: a small change at once; a larger one as a whole, part by part, and joined.
-///
-/// # Errors
-///
-/// If git, the engine or the store fail.
-pub(super) async fn review(
-    project: &Arc<OpenProject>,
-    work: &WorkClaim,
-    stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
-    let own = project.work_of(work.unit.id).await?;
-    let workspace = project.git.ensure_workspace(&own, &project.target).await?;
-    let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
-    let diff = diff_text(project.git.project(), base, tip).await.map_err(PilotGitError::from)?;
-    let chunks = match split_diff(&diff) {
-        Ok(chunks) => chunks,
-        Err(error) => return Ok(fault("pilot.review_size", error.to_string())),
-    };
-    let flow = project.flow_of(&work.unit).await?;
-    let used = (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO);
-    let mut run = ReviewRun { project, work, flow, folder: workspace.folder, used };
-    let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-    let files: Vec<String> = chunks.iter().flat_map(|chunk| chunk.files.clone()).collect();
-    let head: String = diff.lines().take(REVIEW_CHUNK_LINES).collect::<Vec<_>>().join("\n");
-    let prompt = |pass, text| ReviewPrompt { pass, files: &files, text, summary: None, part: 1, parts };
-    let mut summary = None;
-    if chunks.len() > 1 {
-        match run.run_pass((prompt(ReviewPass::Overview, &head), &[]), stop).await? {
-            Ok(said) => summary = Some(said),
-            Err(ended) => return Ok(ended),
-        }
-    }
-    let mut answers = Vec::new();
-    for (part, chunk) in (1..).zip(&chunks) {
-        let pass =
-            ReviewPrompt { part, summary: summary.as_deref(), ..prompt(ReviewPass::Chunk, &chunk.text) };
-        let said = match run.run_pass((pass, &[]), stop).await? {
-            Ok(said) => said,
-            Err(ended) => return Ok(ended),
-        };
-        match read_review(&said) {
-            Ok(answer) => answers.push(answer),
-            Err(error) => return Ok(run.unreadable(&error)),
-        }
-    }
-    let findings = join_findings(&answers);
-    let mut verdict = answers.iter().map(|answer| answer.verdict).max().unwrap_or(ReviewVerdict::Pass);
-    let mut shown = findings;
-    if chunks.len() > 1 {
-        let found: Vec<PromptFinding> = shown.iter().map(PromptFinding::from).collect();
-        let pass = ReviewPrompt { summary: summary.as_deref(), ..prompt(ReviewPass::Synthesis, "") };
-        let said = match run.run_pass((pass, &found), stop).await? {
-            Ok(said) => said,
-            Err(ended) => return Ok(ended),
-        };
-        match read_review(&said) {
-            Ok(answer) => (verdict, shown) = (answer.verdict, answer.findings),
-            Err(error) => return Ok(run.unreadable(&error)),
-        }
-    }
-    let words = list_findings(&shown);
-    project.files.write_file(work.unit.id, UnitFile::Review, &words)?;
-    let is_passed = verdict == ReviewVerdict::Pass;
-    Ok(PhaseResult {
-        event: UnitEvent::Review(verdict),
-        outcome: "success",
-        code: String::new(),
-        reason: if is_passed { String::new() } else { words.lines().next().unwrap_or_default().to_owned() },
-        last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
-        used: run.used,
-    })
-}
-
-fn list_findings(findings: &[ReviewFinding]) -> String {
-    let line = |one: &ReviewFinding| {
-        format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity.name(), one.text)
-    };
-    findings.iter().map(line).collect()
-}
-
 /// Has an agent decide about a unit that cannot go on as it was planned.
 ///
 /// # Errors
@@ -463,7 +349,7 @@ pub(super) async fn reassess(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Reassess)?;

@@ -10,16 +10,16 @@ use writ_store::reads::UnitReads as _;
 use writ_store::units::MAX_UNITS;
 
 use super::{commit_move, milestone_of, plan_of};
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{StoredUnit, read_facts};
+use crate::standing::{UnitRecord, read_facts};
 
 /// Does what follows from the end of a unit. All of it may be done again after a crash.
 ///
 /// # Errors
 ///
 /// If git, the files or the store fail; the end of the unit itself is written.
-pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), PilotError> {
+pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if unit.stand.is_abandoned {
         inform_dependants(project, &unit).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
 }
 
 /// Moves the files of a unit and of its parts to the archive.
-async fn archive(project: &OpenProject, id: UnitId) -> Result<(), PilotError> {
+async fn archive(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let now = project.hands.now();
     for part in
@@ -54,7 +54,7 @@ async fn archive(project: &OpenProject, id: UnitId) -> Result<(), PilotError> {
 }
 
 /// Leads units that depended on an abandoned one to another plan.
-async fn inform_dependants(project: &Arc<OpenProject>, ended: &StoredUnit) -> Result<(), PilotError> {
+async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Result<(), AutopilotError> {
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let mut units = Vec::new();
     for row in &rows {
@@ -93,7 +93,7 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &StoredUnit) -> Re
 }
 
 /// Ends the work item of a plan: done if every slice was delivered.
-async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), PilotError> {
+async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), AutopilotError> {
     let plan = plan_of(project, milestone).await?;
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let mut given_up = Vec::new();

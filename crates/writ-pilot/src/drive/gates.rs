@@ -19,7 +19,7 @@ use writ_types::work::CheckEnd;
 
 use super::{PhaseResult, WorkClaim, plan_of};
 use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
-use crate::error::{PilotError, PilotGitError};
+use crate::error::{AutopilotError, PilotGitError};
 use crate::project::OpenProject;
 use crate::workspace::UnitWorkspace;
 
@@ -41,7 +41,7 @@ pub(super) async fn run_gates(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     let id = work.unit.id;
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
@@ -108,7 +108,7 @@ pub(super) async fn run_gate(
     (id, gate): (UnitId, &PilotGate),
     folder: &Path,
     stop: &CancellationToken,
-) -> Result<GateJudgement, PilotError> {
+) -> Result<GateJudgement, AutopilotError> {
     let env = BTreeMap::from([
         ("WRIT_UNIT_ID".to_owned(), id.to_string()),
         ("WRIT_UNIT_TYPE".to_owned(), id.unit_type().name().to_owned()),
@@ -165,7 +165,7 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
 async fn judge_diff(
     project: &OpenProject,
     workspace: &UnitWorkspace,
-) -> Result<Vec<(String, GateJudgement)>, PilotError> {
+) -> Result<Vec<(String, GateJudgement)>, AutopilotError> {
     let git = project.git.project();
     let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
     let changes = changed_paths(git, base, tip).await.map_err(PilotGitError::from)?;
@@ -223,7 +223,7 @@ async fn record(
     project: &OpenProject,
     work: &WorkClaim,
     (name, judgement): (&String, &GateJudgement),
-) -> Result<(), PilotError> {
+) -> Result<(), AutopilotError> {
     let failures = work.unit.stand.counters.gate_failures.get(name).copied().unwrap_or(0);
     let row = GateRow {
         key: work.unit.row.key.clone(),

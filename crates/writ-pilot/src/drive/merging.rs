@@ -14,7 +14,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use super::gates::{gates_for, run_gate};
 use super::{PhaseResult, WorkClaim, ended_units};
 use crate::config::GateMoment;
-use crate::error::PilotError;
+use crate::error::AutopilotError;
 use crate::merge::{MergeRequest, MergeResult, MergedTree, TreeCheck, TreeVerdict};
 use crate::project::OpenProject;
 use crate::unit_files::UnitFile;
@@ -64,7 +64,7 @@ pub(super) async fn merge_unit(
     project: &Arc<OpenProject>,
     work: &WorkClaim,
     stop: &CancellationToken,
-) -> Result<PhaseResult, PilotError> {
+) -> Result<PhaseResult, AutopilotError> {
     let id = work.unit.id;
     let own = project.work_of(id).await?;
     let request = MergeRequest {
@@ -96,7 +96,7 @@ fn judge(
     project: &OpenProject,
     id: UnitId,
     result: Option<MergeResult>,
-) -> Result<(UnitEvent, String), PilotError> {
+) -> Result<(UnitEvent, String), AutopilotError> {
     let list = |files: Vec<std::path::PathBuf>| {
         files.iter().take(20).map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
     };

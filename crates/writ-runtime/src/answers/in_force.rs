@@ -24,7 +24,7 @@ const MAX_LISTED: usize = 500;
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn approvals_in_force(services: &Services) -> Result<ApprovalList, EngineError> {
+pub(crate) async fn list_in_force(services: &Services) -> Result<ApprovalList, EngineError> {
     let rows = services.journal.store.task_approvals(None, services.journal.valid_now(), MAX_LISTED).await?;
     let mut approvals: Vec<_> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
     approvals.extend(plans::plans_in_force(services).await?);
@@ -39,7 +39,7 @@ pub(crate) async fn approvals_in_force(services: &Services) -> Result<ApprovalLi
 /// # Errors
 ///
 /// If there is none in force, or the store cannot be written.
-pub(crate) async fn revoke_approval(
+pub(crate) async fn revoke(
     services: &Services,
     who: &Authenticated<()>,
     id: &AskId,

@@ -1,0 +1,133 @@
+//! The phase review: another agent reads what a unit's branch changes, and its answer is read without trust in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::attempt::RunEnd;
+use writ_autopilot::machine::{ReviewVerdict, UnitEvent};
+use writ_autopilot::workflow::PhaseFlow;
+use writ_sandbox::git::commits::diff_text;
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::agent::{PromptKind, ended_badly, prompt_of, run_agent};
+use super::{PhaseResult, WorkClaim, fault};
+use crate::error::{AutopilotError, PilotGitError};
+use crate::project::OpenProject;
+use crate::prompts::{PromptFinding, ReviewPass, ReviewPrompt};
+use crate::review::{REVIEW_CHUNK_LINES, ReviewError, ReviewFinding, join_findings, read_review, split_diff};
+use crate::unit_files::UnitFile;
+
+/// A review while its passes are run.
+struct ReviewRun<'a> {
+    project: &'a Arc<OpenProject>,
+    work: &'a WorkClaim,
+    flow: PhaseFlow,
+    folder: PathBuf,
+    used: (Tokens, Tokens, MicroUsd),
+}
+
+impl ReviewRun<'_> {
+    /// Runs one pass. The inner error is the end of the attempt.
+    async fn run_pass(
+        &mut self,
+        (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
+        stop: &CancellationToken,
+    ) -> Result<Result<String, PhaseResult>, AutopilotError> {
+        let prompt = prompt_of(self.project, self.work, &self.flow, PromptKind::Review(review, findings))?;
+        let ended = run_agent(self.project, self.work, (self.folder.clone(), prompt, true), stop).await?;
+        self.used = (
+            self.used.0.saturating_add(ended.used.0),
+            self.used.1.saturating_add(ended.used.1),
+            self.used.2.saturating_add(ended.used.2),
+        );
+        if ended.end == RunEnd::Success {
+            return Ok(Ok(ended.said));
+        }
+        Ok(Err(PhaseResult { used: self.used, ..ended_badly(ended) }))
+    }
+
+    fn unreadable(&self, error: &ReviewError) -> PhaseResult {
+        PhaseResult { used: self.used, ..fault("pilot.review_answer", error.next_question()) }
+    }
+}
+
+/// Reviews what a unit's branch changes: a small change at once; a larger one as a whole, part by part, and joined.
+///
+/// # Errors
+///
+/// If git, the engine or the store fail.
+pub(super) async fn review(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, AutopilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let workspace = project.git.ensure_workspace(&own, &project.target).await?;
+    let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
+    let diff = diff_text(project.git.project(), base, tip).await.map_err(PilotGitError::from)?;
+    let chunks = match split_diff(&diff) {
+        Ok(chunks) => chunks,
+        Err(error) => return Ok(fault("pilot.review_size", error.to_string())),
+    };
+    let flow = project.flow_of(&work.unit).await?;
+    let used = (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO);
+    let mut run = ReviewRun { project, work, flow, folder: workspace.folder, used };
+    let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+    let files: Vec<String> = chunks.iter().flat_map(|chunk| chunk.files.clone()).collect();
+    let head: String = diff.lines().take(REVIEW_CHUNK_LINES).collect::<Vec<_>>().join("\n");
+    let prompt = |pass, text| ReviewPrompt { pass, files: &files, text, summary: None, part: 1, parts };
+    let mut summary = None;
+    if chunks.len() > 1 {
+        match run.run_pass((prompt(ReviewPass::Overview, &head), &[]), stop).await? {
+            Ok(said) => summary = Some(said),
+            Err(ended) => return Ok(ended),
+        }
+    }
+    let mut answers = Vec::new();
+    for (part, chunk) in (1..).zip(&chunks) {
+        let pass =
+            ReviewPrompt { part, summary: summary.as_deref(), ..prompt(ReviewPass::Chunk, &chunk.text) };
+        let said = match run.run_pass((pass, &[]), stop).await? {
+            Ok(said) => said,
+            Err(ended) => return Ok(ended),
+        };
+        match read_review(&said) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => return Ok(run.unreadable(&error)),
+        }
+    }
+    let findings = join_findings(&answers);
+    let mut verdict = answers.iter().map(|answer| answer.verdict).max().unwrap_or(ReviewVerdict::Pass);
+    let mut shown = findings;
+    if chunks.len() > 1 {
+        let found: Vec<PromptFinding> = shown.iter().map(PromptFinding::from).collect();
+        let pass = ReviewPrompt { summary: summary.as_deref(), ..prompt(ReviewPass::Synthesis, "") };
+        let said = match run.run_pass((pass, &found), stop).await? {
+            Ok(said) => said,
+            Err(ended) => return Ok(ended),
+        };
+        match read_review(&said) {
+            Ok(answer) => (verdict, shown) = (answer.verdict, answer.findings),
+            Err(error) => return Ok(run.unreadable(&error)),
+        }
+    }
+    let words = list_findings(&shown);
+    project.files.write_file(work.unit.id, UnitFile::Review, &words)?;
+    let is_passed = verdict == ReviewVerdict::Pass;
+    Ok(PhaseResult {
+        event: UnitEvent::Review(verdict),
+        outcome: "success",
+        code: String::new(),
+        reason: if is_passed { String::new() } else { words.lines().next().unwrap_or_default().to_owned() },
+        last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
+        used: run.used,
+    })
+}
+
+fn list_findings(findings: &[ReviewFinding]) -> String {
+    let line = |one: &ReviewFinding| {
+        format!("- {}:{} ({}): {}\n", one.path, one.line, one.severity.name(), one.text)
+    };
+    findings.iter().map(line).collect()
+}
