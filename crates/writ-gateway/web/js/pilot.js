@@ -57,6 +57,8 @@ export class Pilot {
   #status = NOTHING;
   #timer = null;
   #inView = false;
+  /** Set from the order to pause until nothing runs any longer. */
+  #pausing = false;
   /** Counts the reads, so that an old answer does not overtake a new one. */
   #reads = 0;
   /** The blockers of the last look; `null` before the first of a project. */
@@ -110,6 +112,7 @@ export class Pilot {
     this.#unit.leave();
     this.#show(NOTHING);
     this.#known = null;
+    this.#pausing = false;
     this.#say("");
     byId("pilot-board").hidden = true;
     if (project === "") this.#remember("");
@@ -139,7 +142,7 @@ export class Pilot {
       if (read !== this.#reads) return;
       this.#refused(error);
       // A folder that is no project is not asked about again and again.
-      if (error.status >= 400 && error.status < 500 && byId("pilot-board").hidden) this.#project = "";
+      if (error.status !== 0 && byId("pilot-board").hidden) this.#project = "";
     }
   }
 
@@ -155,7 +158,9 @@ export class Pilot {
   #show(status) {
     this.#status = status;
     byId("pilot-board").hidden = false;
-    byId("pilot-state").textContent = status.state === "" ? "" : STATES[status.state] ?? oneLine(status.state, 40);
+    this.#pausing &&= status.state === "running";
+    const state = status.state === "" ? "" : STATES[status.state] ?? oneLine(status.state, 40);
+    byId("pilot-state").textContent = this.#pausing ? "Pauses once what runs has ended" : state;
     byId("pilot-state").dataset.state = status.state;
     const over = status.units.filter((unit) => unit.is_over).length;
     byId("pilot-size").textContent = status.units.length === 0
@@ -259,6 +264,7 @@ export class Pilot {
 
   async #go() {
     const what = this.#status.state === "running" ? "pause" : "run";
+    this.#pausing = what === "pause";
     await this.#ask(`/api/v1/pilot/${what}`, { project: this.#project });
   }
 

@@ -18,7 +18,7 @@ const PHASES = {
   review: "review",
   uat: "acceptance",
   merge: "merge",
-  complete: "end",
+  complete: "completion",
   reassess: "decision",
 };
 
