@@ -122,26 +122,44 @@ async function both(page, name) {
 
 const unit = (page, id) => page.locator(`.pilot-unit[data-unit="${id}"]`);
 
-test("a plan is approved, run and accepted in the page, and its commits are merged", async () => {
-  const folder = repository("sums");
-  const me = await visitor(browser, writ, { reducedMotion: "reduce", bypassCSP: true });
-  const page = await me.open();
+/** Approves the card in view, as its risk asks. */
+async function approve(page) {
+  const card = page.locator("#card-place .card");
+  await card.locator("button[data-decision=approve]").click();
+  const confirm = card.getByRole("button", { name: "Confirm: approve" });
+  await confirm.or(page.locator("#decided-list > li")).first().waitFor();
+  if (await confirm.isVisible()) await confirm.click();
+  await page.locator("#decided-list > li").first().waitFor();
+}
+
+/** Plans at the terminal, and chooses the project in the page. */
+async function planned(page, folder) {
   writ.ends(5, "pilot", "plan", "a library of sums", "--project", folder);
   await page.locator("[data-surface-link=work]").click();
   await page.locator("#pilot-folder").fill(folder);
   await page.keyboard.press("Enter");
   await unit(page, "task/m1/s1/t2").waitFor();
-  assert.equal(await page.locator(".pilot-unit").count(), 4);
-  await page.locator("#pilot-size", { hasText: "0 of 4 units over" }).waitFor();
-  await both(page, "planned");
+}
 
+/** Approves the plan that waits, and lets the autopilot run. */
+async function runs(page) {
   await page.locator("#pilot-plans").getByRole("link", { name: "Read the plan" }).click();
-  await page.locator(".card").waitFor();
   await approve(page);
   await page.locator("[data-surface-link=work]").click();
   await page.locator("#pilot-plans .pilot-plan").waitFor({ state: "detached" });
   await page.locator("#pilot-go", { hasText: "Run" }).click();
   await page.locator("#pilot-state[data-state=running]").waitFor();
+}
+
+test("a plan is approved, run and accepted in the page, and its commits are merged", async () => {
+  const folder = repository("sums");
+  const me = await visitor(browser, writ, { reducedMotion: "reduce", bypassCSP: true });
+  const page = await me.open();
+  await planned(page, folder);
+  assert.equal(await page.locator(".pilot-unit").count(), 4);
+  await page.locator("#pilot-size", { hasText: "0 of 4 units over" }).waitFor();
+  await both(page, "planned");
+  await runs(page);
 
   // The coder of the first task waits: it is looked at while it works, and the loop is paused and goes on.
   await unit(page, "task/m1/s1/t1").locator(".pilot-stand", { hasText: "Runs: work" }).waitFor({ timeout: RUN });
@@ -187,6 +205,44 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
   await me.close();
 });
 
+test("a result that is rejected is not merged, and its reason is on record", async () => {
+  const folder = repository("rejected");
+  const me = await visitor(browser, writ, { viewport: PHONE, hasTouch: true });
+  const page = await me.open();
+  writ.release("add");
+  await planned(page, folder);
+  await runs(page);
+  const held = page.locator(".pilot-blocker[data-event=UATPending]");
+  await held.waitFor({ timeout: RUN });
+  await held.locator("[data-order=reject]").tap();
+  // Nothing is sent without a reason.
+  await held.getByRole("button", { name: "Reject it" }).tap();
+  await held.locator("textarea:invalid").waitFor();
+  await held.locator("textarea").fill("sums of <b>three</b> are missing");
+  await held.getByRole("button", { name: "Reject it" }).tap();
+  await held.waitFor({ state: "detached" });
+  // The team gives it up: it ends, and so does what it belongs to.
+  await unit(page, "slice/m1/s1").and(page.locator("[data-over=true]")).waitFor({ timeout: RUN });
+  await unit(page, "slice/m1/s1").getByRole("button").tap();
+  await page.locator("#pilot-moves li", { hasText: "acceptance → decision" }).and(page.locator("li", { hasText: "sums of <b>three</b> are missing" })).waitFor();
+  assert.equal(git(folder, "log", "--oneline", "main").trim().split("\n").length, 1);
+  await me.close();
+});
+
+test("a unit that is cancelled in the page ends, and is not worked on", async () => {
+  const folder = repository("cancelled");
+  const me = await visitor(browser, writ);
+  const page = await me.open();
+  await planned(page, folder);
+  await unit(page, "task/m1/s1/t2").getByRole("button").click();
+  await page.locator("#pilot-cancel [data-order=cancel]").click();
+  await page.locator("#pilot-cancel").getByRole("button", { name: "End it" }).click();
+  await unit(page, "task/m1/s1/t2").locator(".pilot-stand", { hasText: "Cancelled" }).waitFor();
+  await page.locator("#pilot-cancel").waitFor({ state: "hidden" });
+  assert.match(writ.run("pilot", "show", "task/m1/s1/t2", "--project", folder), /cancel/);
+  await me.close();
+});
+
 test("what is no project is refused in words, and asked about once", async () => {
   const me = await visitor(browser, writ, { refused: /api\/v1\/pilot/ });
   const page = await me.open();
@@ -202,13 +258,3 @@ test("what is no project is refused in words, and asked about once", async () =>
   assert.equal(asked.length, 1);
   await me.close();
 });
-
-/** Approves the card in view, as its risk asks. */
-async function approve(page) {
-  const card = page.locator("#card-place .card");
-  await card.locator("button[data-decision=approve]").click();
-  const confirm = card.getByRole("button", { name: "Confirm: approve" });
-  await confirm.or(page.locator("#decided-list > li")).first().waitFor();
-  if (await confirm.isVisible()) await confirm.click();
-  await page.locator("#decided-list > li").first().waitFor();
-}

@@ -167,7 +167,7 @@ export class Pilot {
       ? "Nothing is planned: writ pilot plan \"GOAL\" makes a plan."
       : `${over} of ${plural(status.units.length, "unit")} over · ${dollars(status.cost)}`;
     byId("pilot-go").textContent = status.state === "running" ? "Pause" : "Run";
-    byId("pilot-go").hidden = status.plans.length === 0;
+    byId("pilot-go").hidden = status.plans.length === 0 || status.units.every((unit) => unit.is_over);
     const waiting = status.plans.filter((plan) => plan.state === "proposed");
     this.#plans.show(waiting.map((plan) => ({ ...plan, ask: this.#cards.get(plan.item) })), (plan) => plan.item);
     const titles = new Map(status.units.map((unit) => [unit.id, unit.title]));
@@ -228,14 +228,14 @@ export class Pilot {
         node.dataset.over = String(unit.is_over);
         node.dataset.held = String(unit.held);
         head.setAttribute("aria-expanded", String(unit.open));
-        const tries = unit.attempt > 1 ? ` · attempt ${unit.attempt}` : "";
+        const runs = unit.attempt > 0 ? ` · ${plural(unit.attempt, "run")}` : "";
         head.replaceChildren(
           el("span", { className: "case-head" },
             el("span", { className: "pilot-title" }, oneLine(unit.title || id, 120)),
             el("span", { className: "note" }, dollars(unit.cost))),
           el("span", { className: "case-head" },
             el("span", { className: "pilot-stand" }, standOf(unit)),
-            el("span", { className: "pilot-kind" }, `${kindOf(id)}${tries}`)));
+            el("span", { className: "pilot-kind" }, `${kindOf(id)}${runs}`)));
       },
     };
   }
