@@ -57,6 +57,8 @@ function task(unit, name, body, result, more = {}) {
 }
 
 const SCRIPT = [
+  { when: "sums that ask a person", replies: [{ text: OUTLINE.replace("Write add in", "Ask before you write") }] },
+  { when: "Ask before you write", replies: [{ text: "It is not clear.\n<turn_status>blocked</turn_status>" }] },
   { when: "# Plan a goal", replies: [{ text: OUTLINE }] },
   { when: "# Research for", replies: [{ text: `Nothing is there yet.\n${DONE}` }] },
   ...task("task/m1/s1/t1", "add", "a + b", 5, { hold: "add" }),
@@ -133,8 +135,8 @@ async function approve(page) {
 }
 
 /** Plans at the terminal, and chooses the project in the page. */
-async function planned(page, folder) {
-  writ.ends(5, "pilot", "plan", "a library of sums", "--project", folder);
+async function planned(page, folder, goal = "a library of sums") {
+  writ.ends(5, "pilot", "plan", goal, "--project", folder);
   await page.locator("[data-surface-link=work]").click();
   await page.locator("#pilot-folder").fill(folder);
   await page.keyboard.press("Enter");
@@ -207,7 +209,7 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
 
 test("a result that is rejected is not merged, and its reason is on record", async () => {
   const folder = repository("rejected");
-  const me = await visitor(browser, writ, { viewport: PHONE, hasTouch: true });
+  const me = await visitor(browser, writ, { viewport: PHONE, hasTouch: true, colorScheme: "dark", reducedMotion: "reduce", bypassCSP: true });
   const page = await me.open();
   writ.release("add");
   await planned(page, folder);
@@ -218,6 +220,7 @@ test("a result that is rejected is not merged, and its reason is on record", asy
   // Nothing is sent without a reason.
   await held.getByRole("button", { name: "Reject it" }).tap();
   await held.locator("textarea:invalid").waitFor();
+  await look(page, "pilot-rejected-phone-dark");
   await held.locator("textarea").fill("sums of <b>three</b> are missing");
   await held.getByRole("button", { name: "Reject it" }).tap();
   await held.waitFor({ state: "detached" });
@@ -226,6 +229,23 @@ test("a result that is rejected is not merged, and its reason is on record", asy
   await unit(page, "slice/m1/s1").getByRole("button").tap();
   await page.locator("#pilot-moves li", { hasText: "acceptance → decision" }).and(page.locator("li", { hasText: "sums of <b>three</b> are missing" })).waitFor();
   assert.equal(git(folder, "log", "--oneline", "main").trim().split("\n").length, 1);
+  await me.close();
+});
+
+test("what waits for a person goes on with Resume", async () => {
+  const folder = repository("resumed");
+  const me = await visitor(browser, writ);
+  const page = await me.open();
+  await planned(page, folder, "sums that ask a person");
+  await runs(page);
+  const held = page.locator(".pilot-blocker[data-event=Paused]");
+  await held.waitFor({ timeout: RUN });
+  await unit(page, "task/m1/s1/t1").locator(".pilot-stand", { hasText: "Held up: research" }).waitFor();
+  await unit(page, "task/m1/s1/t1").locator(".pilot-kind", { hasText: "1 run" }).waitFor();
+  await held.locator("[data-order=resume]").click();
+  // The coder asks again, in another run.
+  await unit(page, "task/m1/s1/t1").locator(".pilot-kind", { hasText: "2 runs" }).waitFor({ timeout: RUN });
+  await held.waitFor();
   await me.close();
 });
 
@@ -246,6 +266,7 @@ test("a unit that is cancelled in the page ends, and is not worked on", async ()
 test("what is no project is refused in words, and asked about once", async () => {
   const me = await visitor(browser, writ, { refused: /api\/v1\/pilot/ });
   const page = await me.open();
+  await page.clock.install();
   const asked = [];
   page.on("request", (request) => request.url().includes("/api/v1/pilot") && asked.push(request.url()));
   await page.locator("[data-surface-link=work]").click();
@@ -253,8 +274,14 @@ test("what is no project is refused in words, and asked about once", async () =>
   await page.keyboard.press("Enter");
   await page.locator("#pilot-note", { hasText: /\S/ }).waitFor();
   await page.locator("#pilot-board").waitFor({ state: "hidden" });
-  // Longer than the time between two looks.
-  await page.waitForTimeout(2_500);
+  await page.clock.runFor(10_000);
   assert.equal(asked.length, 1);
+  // What is a project is looked at again and again, while the page is in view.
+  await page.locator("#pilot-folder").fill(repository("seen"));
+  await page.keyboard.press("Enter");
+  await page.locator("#pilot-size", { hasText: "Nothing is planned" }).waitFor();
+  const again = page.waitForRequest(/api\/v1\/pilot\?/);
+  await page.clock.runFor(2_000);
+  await again;
   await me.close();
 });
