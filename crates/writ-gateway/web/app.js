@@ -14,6 +14,7 @@ import { Fleet } from "./js/fleet.js";
 import { listenKeys } from "./js/keyboard.js";
 import { fitsMessage } from "./js/outbox.js";
 import { Memory } from "./js/memory.js";
+import { Pilot } from "./js/pilot.js";
 import { PlanSheet } from "./js/plan.js";
 import { Queue } from "./js/queue.js";
 import { Review } from "./js/review.js";
@@ -66,6 +67,7 @@ const sheet = new CaseSheet(fleet);
 const agents = new Agents(fleet, openCase);
 const queue = new Queue(fleet, openCase);
 const work = new Work();
+const pilot = new Pilot(connection, () => sessions.folders());
 const memory = new Memory(() => reviewed());
 const settings = new Settings();
 const setup = new Setup(() => {
@@ -109,6 +111,7 @@ function showActivity(query) {
 function looked() {
   const surface = document.body.dataset.surface;
   work.look(surface === "work");
+  pilot.look(surface === "work");
   if (surface === "settings" && connection.open) settings.show();
   if (surface === "memory" && connection.open) memory.show();
   fleet.look(["agents", "review"].includes(surface) || byId("case").open, surface === "agents");

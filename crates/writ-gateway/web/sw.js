@@ -1,7 +1,7 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-8";
+const CACHE = "writ-shell-9";
 
 const SHELL = [
   "/",
@@ -34,6 +34,9 @@ const SHELL = [
   "/js/origins.js",
   "/js/outbox.js",
   "/js/passkey.js",
+  "/js/pilot.js",
+  "/js/pilotorders.js",
+  "/js/pilotunit.js",
   "/js/plan.js",
   "/js/queue.js",
   "/js/review.js",

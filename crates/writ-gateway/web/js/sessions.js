@@ -89,6 +89,11 @@ export class Sessions {
     this.#show();
   }
 
+  /** The folders of the conversations that are listed. */
+  folders() {
+    return [...new Set(this.#rows.map((row) => row.project).filter(Boolean))];
+  }
+
   /** Asks for a new conversation. */
   create() {
     this.#ask();
@@ -135,8 +140,7 @@ export class Sessions {
 
   /** Asks for the folder of a new conversation: that of the one in view, unless another is said. */
   #ask() {
-    const folders = [...new Set(this.#rows.map((row) => row.project).filter(Boolean))];
-    byId("opener-folders").replaceChildren(...folders.map((value) => el("option", { value })));
+    byId("opener-folders").replaceChildren(...this.folders().map((value) => el("option", { value })));
     byId("opener-folder").value = this.row(this.#current)?.project ?? "";
     byId("opener-problem").hidden = true;
     byId("switcher").close();

@@ -119,7 +119,7 @@ export class Work {
           el("span", { className: "case-reason" }, oneLine(item.reason)),
           el("span", { className: "note" }, `${oneLine(item.kind, 20)} · ${item.steps_done} of ${plural(item.steps, "step")} · ${item.spending.tokens} tokens`));
         const links = item.state === "proposed" && item.ask
-          ? [el("a", { className: "primary", href: `#/review?ask=${encodeURIComponent(item.ask)}` }, "Read the plan")]
+          ? [el("a", { className: "button primary small", href: `#/review?ask=${encodeURIComponent(item.ask)}` }, "Read the plan")]
           : [];
         const buttons = (ACTIONS[item.state] ?? []).map((name) => el("button",
           { type: "button", className: "quiet small", onclick: () => this.#act(item.item, name) }, LABELS[name]));

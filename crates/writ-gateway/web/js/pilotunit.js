@@ -1,0 +1,165 @@
+// One unit of the autopilot: its task, its plan, and everything that happened to it.
+
+import { request, withQuery } from "./api.js";
+import { byId, el } from "./dom.js";
+import { escaped, foreign, oneLine } from "./foreign.js";
+import { clock, dollars, moment, thousands } from "./format.js";
+import { orderButtons } from "./pilotorders.js";
+import { Rows } from "./rows.js";
+
+const KINDS = { milestone: "Milestone", slice: "Slice", task: "Task" };
+
+const PHASES = {
+  research: "research",
+  plan: "planning",
+  execute: "work",
+  tdd: "tests",
+  verify: "checks",
+  review: "review",
+  uat: "acceptance",
+  merge: "merge",
+  complete: "completion",
+  reassess: "decision",
+};
+
+const OUTCOMES = {
+  success: "done",
+  failure: "failed",
+  abandoned: "given up",
+  canceled: "cancelled",
+  interrupted: "interrupted",
+  unit_timeout: "took too long",
+  turn_timeout: "a turn took too long",
+  stalled: "stood still",
+};
+
+/** A phase in words. */
+const phaseOf = (name) => PHASES[name] ?? oneLine(name, 30);
+
+/** The kind of a unit, by its id. */
+export const kindOf = (id) => KINDS[id.split("/")[0]] ?? "Unit";
+
+/** How a unit stands, in words. */
+export function standOf(unit) {
+  if (unit.is_over) return { succeeded: "Done", failed: "Failed", canceled: "Cancelled" }[unit.status] ?? "Over";
+  if (unit.held) return `Held up: ${phaseOf(unit.phase)}`;
+  if (unit.is_running) return `Runs: ${phaseOf(unit.phase)}`;
+  return `Waits: ${phaseOf(unit.phase)}`;
+}
+
+const time = (value) => {
+  const at = moment(value);
+  return at ? clock(at) : "";
+};
+
+/** A row that is filled anew as a whole. */
+const plain = (fill) => () => {
+  const node = el("li", {});
+  return { node, fill: (one) => node.replaceChildren(...fill(one)) };
+};
+
+const runText = (run) => {
+  const outcome = run.outcome ? OUTCOMES[run.outcome] ?? oneLine(run.outcome, 40) : "runs";
+  const error = run.error === "" ? "" : `, ${oneLine(run.error, 60)}`;
+  return [
+    el("span", {}, `Attempt ${run.attempt}, ${phaseOf(run.phase)}: ${outcome}${error}`),
+    el("span", { className: "note" }, `${time(run.started_at)} · ${thousands(run.tokens)} tokens · ${dollars(run.cost)}`),
+  ];
+};
+
+const moveText = (move) => [
+  el("span", {}, `${phaseOf(move.from)} → ${phaseOf(move.to)}`),
+  el("span", { className: "note" }, `${time(move.at)} · ${oneLine(move.reason)}`),
+];
+
+function gateRow() {
+  const line = el("summary", {});
+  const output = el("pre", { className: "command", tabIndex: 0 });
+  const node = el("li", {}, el("details", {}, line, output));
+  return {
+    node,
+    fill: (gate) => {
+      node.dataset.passed = String(gate.passed);
+      line.textContent = `${oneLine(gate.gate, 60)}: ${gate.passed ? "passed" : "failed"}, try ${gate.attempt}, ${gate.took_ms} ms, ${time(gate.at)}`;
+      output.textContent = gate.output === "" ? "It wrote nothing." : escaped(gate.output);
+      output.setAttribute("aria-label", `Output of ${oneLine(gate.gate, 60)}`);
+    },
+  };
+}
+
+export class PilotUnit {
+  #order;
+  #closed;
+  #shown = "";
+  #runs = new Rows(byId("pilot-runs"), plain(runText));
+  #moves = new Rows(byId("pilot-moves"), plain(moveText));
+  #gates = new Rows(byId("pilot-gates"), gateRow);
+  id = null;
+
+  /** `order` gives an order about a unit, `closed` is called when its person has closed it. */
+  constructor(order, closed) {
+    this.#order = order;
+    this.#closed = closed;
+    byId("pilot-close").addEventListener("click", () => this.close());
+  }
+
+  /** Looks at a unit. */
+  open(id) {
+    this.id = id;
+    this.#shown = "";
+    byId("pilot-plan-part").open = false;
+    byId("pilot-cancel").replaceChildren(orderButtons(["cancel"], (order, reason) => this.#order(id, order, reason)));
+    for (const rows of [this.#runs, this.#moves, this.#gates]) rows.show([], () => "");
+  }
+
+  /** Looks at none any longer. */
+  leave() {
+    this.id = null;
+    byId("pilot-details").hidden = true;
+    byId("pilot-board").dataset.open = "false";
+  }
+
+  close() {
+    this.leave();
+    this.#closed();
+  }
+
+  /** Reads the unit again. */
+  async refresh(project, units) {
+    const unit = this.id;
+    if (unit === null) return;
+    if (!units.some((one) => one.id === unit)) {
+      this.leave();
+      return;
+    }
+    const details = await request(withQuery("/api/v1/pilot/unit", { project, unit }));
+    // Another unit was opened meanwhile, or this one was closed.
+    if (unit !== this.id) return;
+    const now = JSON.stringify(details);
+    if (now === this.#shown) return;
+    this.#shown = now;
+    this.#fill(details);
+  }
+
+  #fill({ unit, description, branch, plan, last_error: error, runs, moves, gates, blockers }) {
+    byId("pilot-details").hidden = false;
+    byId("pilot-board").dataset.open = "true";
+    byId("pilot-details-title").textContent = oneLine(unit.title || unit.id, 120);
+    const facts = [standOf({ ...unit, held: blockers.length > 0 }), kindOf(unit.id), oneLine(unit.id, 60), dollars(unit.cost)];
+    if (branch) facts.push(oneLine(branch, 80));
+    byId("pilot-facts").textContent = facts.join(" · ");
+    byId("pilot-cancel").hidden = unit.is_over;
+    byId("pilot-description").replaceChildren(foreign(description));
+    byId("pilot-plan-part").hidden = plan === "";
+    byId("pilot-plan-text").textContent = escaped(plan);
+    byId("pilot-error-part").hidden = error === "";
+    byId("pilot-error-text").textContent = escaped(error);
+    const list = (name, rows, items) => {
+      byId(`pilot-${name}-part`).hidden = items.length === 0;
+      rows.show(items.map((item, n) => ({ ...item, n })), (item) => String(item.n));
+    };
+    list("runs", this.#runs, runs);
+    list("moves", this.#moves, moves);
+    list("gates", this.#gates, gates);
+  }
+}
