@@ -8,9 +8,11 @@ mod page;
 
 mod report;
 
-use std::path::PathBuf;
+mod items;
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 
 use crate::{source, workspace};
 use report::Report;
@@ -26,15 +28,31 @@ pub(crate) struct Options {
     /// Print everything as JSON.
     #[arg(long)]
     json: bool,
+    /// Compare the page of the autopilot's items instead
+    #[arg(long, conflicts_with_all = ["missing", "json"])]
+    items: bool,
+    /// Write that page, instead of comparing it
+    #[arg(long, requires = "items")]
+    write: bool,
 }
 
 /// Compares the catalogue with what tests name; whether every name is right.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let root = workspace::root()?;
-    let rows = catalogue::read(&options.catalogue)?;
+    let texts = catalogue::read_texts(&options.catalogue)?;
+    let rows = catalogue::read(&texts)?;
     let crates = workspace::crates(&root)?;
-    let mut claims = shown::collect(&crates, &source::texts(&root)?)?;
+    let sources = source::texts(&root)?;
+    let mut claims = shown::collect(&crates, &sources)?;
     page::collect(&source::page_tests(&root)?, &mut claims);
+    if options.items {
+        let mut items = items::Items::new();
+        for (_, text) in &texts {
+            items::collect(text, &mut items);
+        }
+        let names = items::TestNames::new(&crates, &source::parse_all(&sources)?);
+        return put_page(&root, &items::page(&items, &claims, &names), options.write);
+    }
     let waived = catalogue::read_waived(&root)?;
     let report = Report::new(&rows, &claims, &waived);
     if options.json {
@@ -48,4 +66,21 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     Ok(report.errors.is_empty())
+}
+
+/// Writes the page of the items, or compares it; whether it is in step.
+fn put_page(root: &Path, page: &str, write: bool) -> Result<bool> {
+    let place = root.join(items::PAGE);
+    if write {
+        std::fs::write(&place, page).context(items::PAGE)?;
+        println!("{} is written", items::PAGE);
+        return Ok(true);
+    }
+    let in_step = std::fs::read_to_string(&place).unwrap_or_default() == page;
+    println!(
+        "{} {}",
+        items::PAGE,
+        if in_step { "is in step" } else { "is not what tests and catalogue say: --write" }
+    );
+    Ok(in_step)
 }

@@ -10,7 +10,7 @@ mod owners;
 
 mod shape;
 
-mod docs;
+pub(crate) mod docs;
 
 mod reference;
 

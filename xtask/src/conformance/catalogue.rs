@@ -34,24 +34,37 @@ pub(super) type Rows = BTreeMap<String, Mark>;
 /// The reasons of waived rows, by id.
 pub(super) type Waived = BTreeMap<String, String>;
 
-/// Reads every table in a folder.
-pub(super) fn read(folder: &Path) -> Result<Rows> {
+/// Reads the rows of all tables.
+pub(super) fn read(texts: &[(String, String)]) -> Result<Rows> {
     let mut rows = Rows::new();
+    for (_, text) in texts {
+        for (id, mark, _) in row_lines(text) {
+            ensure!(rows.insert(id.to_owned(), mark).is_none(), "{id} is in the catalogue twice");
+        }
+    }
+    Ok(rows)
+}
+
+/// Reads the texts of the tables in a folder, with their paths.
+pub(super) fn read_texts(folder: &Path) -> Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "md") {
             let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            for (id, mark) in parse(&text) {
-                ensure!(rows.insert(id.clone(), mark).is_none(), "{id} is in the catalogue twice");
-            }
+            texts.push((path.display().to_string(), text));
         }
     }
-    ensure!(!rows.is_empty(), "{} holds no requirements", folder.display());
-    Ok(rows)
+    ensure!(
+        texts.iter().any(|(_, text)| row_lines(text).next().is_some()),
+        "{} holds no requirements",
+        folder.display()
+    );
+    Ok(texts)
 }
 
-/// The rows of one table: `| SIL-001 | …` or `| SIL-309 (F) | …`.
-fn parse(text: &str) -> impl Iterator<Item = (String, Mark)> {
+/// The rows of one table with their lines: `| SIL-001 | …` or `| SIL-309 (F) | …`.
+pub(super) fn row_lines(text: &str) -> impl Iterator<Item = (&str, Mark, &str)> {
     text.lines().filter_map(|line| {
         let cell = line.strip_prefix('|')?.split('|').next()?.trim();
         let (id, rest) = cell.split_once(' ').unwrap_or((cell, ""));
@@ -61,7 +74,7 @@ fn parse(text: &str) -> impl Iterator<Item = (String, Mark)> {
             "(X)" => Mark::Extension,
             _ => return None,
         };
-        is_id(id).then(|| (id.to_owned(), mark))
+        is_id(id).then_some((id, mark, line))
     })
 }
 
@@ -113,9 +126,8 @@ mod tests {
     fn rows_are_read_from_tables() {
         let text = "# Title\n| ID | § |\n|---|---|\n| SIL-001 | 0 | text |\n| SIL-309 (F) | F1 |\n| SF-002 (X) | 1 |\n\
                     | S5 | X | see SIL-007 |\n| SIL-1 | short |\ntext SIL-008\n";
-        let rows: Vec<(String, Mark)> = parse(text).collect();
-        let expected = [("SIL-001", Mark::Plain), ("SIL-309", Mark::Future), ("SF-002", Mark::Extension)];
-        assert_eq!(rows, expected.map(|(id, mark)| (id.to_owned(), mark)));
+        let rows: Vec<(&str, Mark)> = row_lines(text).map(|(id, mark, _)| (id, mark)).collect();
+        assert_eq!(rows, [("SIL-001", Mark::Plain), ("SIL-309", Mark::Future), ("SF-002", Mark::Extension)]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::workspace::Crate;
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SECURITY_MODEL: &str = "docs/security-model.md";
 const GAPS: &str = "docs/capability-gaps.md";
+const LESSONS: &str = "docs/autopilot-lessons.md";
 const LIMITATIONS: &str = "docs/known-limitations.md";
 const DECISIONS: &str = "docs/decisions.md";
 /// The fewest words that can say why no test shows something.
@@ -18,6 +19,8 @@ const MIN_REASON_WORDS: usize = 4;
 /// The beginning of the last cell of a gap without a complete test: the reason follows, and tests of the
 /// finished part.
 const NOT_YET: &str = "not yet: ";
+/// The number of complaints about autopilots that the lessons answer.
+const COMPLAINTS: usize = 28;
 /// The rows of the gaps.
 const CAPABILITIES: [&str; 10] = [
     "Multi-channel",
@@ -40,6 +43,7 @@ pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result
     let mut findings = check_architecture(&read(ARCHITECTURE)?, crates);
     findings.extend(check_security_model(&read(SECURITY_MODEL)?, &tests));
     findings.extend(check_gaps(&read(GAPS)?, &tests));
+    findings.extend(check_lessons(&read(LESSONS)?, &tests));
     findings.extend(check_limitations(&read(LIMITATIONS)?, &tests));
     findings.extend(check_decisions(&read(DECISIONS)?));
     for path in source::files(root)?.into_iter().filter(|path| path.ends_with(".md")) {
@@ -84,7 +88,7 @@ impl Tests<'_> {
 }
 
 /// The module of a file of a crate, as tests are named: `src/a/b.rs` is `a::b`, `tests/suite/a.rs` is `suite::a`.
-fn module_of(file: &str) -> String {
+pub(crate) fn module_of(file: &str) -> String {
     let file = ["src/", "tests/"].iter().find_map(|folder| file.strip_prefix(folder)).unwrap_or(file);
     let file = file.strip_suffix(".rs").unwrap_or(file);
     let file = if ["lib", "main"].contains(&file) { "" } else { file };
@@ -127,17 +131,37 @@ fn check_gaps(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         gone.map(|name| Finding::new("gap", name, format!("has no row in {GAPS}"))).collect();
     for (line, first, last) in rows {
-        let wrong = match last.strip_prefix(NOT_YET) {
-            None => tests.judge(last),
-            Some(why) if words_of(why) < MIN_REASON_WORDS => {
-                vec!["does not say why no test shows it yet".to_owned()]
-            }
-            Some(why) if why.contains("::") => tests.judge(why),
-            Some(_) => Vec::new(),
-        };
+        let wrong = judge_evidence(last, tests);
         findings.extend(wrong.into_iter().map(|text| Finding::new("gap", first, text).at(line)));
     }
     findings
+}
+
+/// Every complaint has a row that names a test in its last cell, or says what is missing.
+fn check_lessons(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
+    let rows = table_rows(text);
+    let is_there = |number: &usize| rows.iter().any(|(_, first, _)| *first == number.to_string());
+    let gone = (1..=COMPLAINTS).filter(|number| !is_there(number));
+    let mut findings: Vec<Finding> = gone
+        .map(|number| Finding::new("lesson", &number.to_string(), format!("has no row in {LESSONS}")))
+        .collect();
+    for (line, first, last) in rows {
+        let wrong = judge_evidence(last, tests);
+        findings.extend(wrong.into_iter().map(|text| Finding::new("lesson", first, text).at(line)));
+    }
+    findings
+}
+
+/// Lists the faults of a cell that names tests, or begins with what is missing.
+fn judge_evidence(cell: &str, tests: &Tests<'_>) -> Vec<String> {
+    match cell.strip_prefix(NOT_YET) {
+        None => tests.judge(cell),
+        Some(why) if words_of(why) < MIN_REASON_WORDS => {
+            vec!["does not say why no test shows it yet".to_owned()]
+        }
+        Some(why) if why.contains("::") => tests.judge(why),
+        Some(_) => Vec::new(),
+    }
 }
 
 /// Counts the words of a text besides the tests that it names.
@@ -269,6 +293,25 @@ mod tests {
         }
         let gone = check_gaps(&lines[..9].concat(), &tests);
         assert_eq!(texts(gone), ["Guardrails: has no row in docs/capability-gaps.md"]);
+    }
+
+    #[test]
+    fn a_complaint_has_a_row_with_a_test_or_with_what_is_missing() {
+        let (crates, sources) = fixture();
+        let tests = Tests { crates: &crates, sources: &sources };
+        let lines: Vec<String> =
+            (1..=COMPLAINTS).map(|number| format!("| {number} | `writ-a::a::tests::shown` |\n")).collect();
+        assert_eq!(check_lessons(&lines.concat(), &tests), []);
+        let without_last = lines[..COMPLAINTS - 1].concat();
+        let last = |cell: &str| check_lessons(&format!("{without_last}| 28 | {cell} |\n"), &tests);
+        assert_eq!(last("not yet: no worker runs elsewhere; `writ-a::a::tests::shown`"), []);
+        assert_eq!(texts(last("later")), ["28: names no test"]);
+        assert_eq!(
+            texts(last("not yet: no worker runs elsewhere; `writ-a::a::tests::helper`")),
+            ["28: names `writ-a::a::tests::helper`, which is no test"]
+        );
+        let gone = check_lessons(&without_last, &tests);
+        assert_eq!(texts(gone), ["28: has no row in docs/autopilot-lessons.md"]);
     }
 
     #[test]
