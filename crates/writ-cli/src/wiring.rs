@@ -188,12 +188,7 @@ pub(crate) async fn build_engine(
     let rules = policies::load_trying(&context.home)?;
     let runtime = runtime_config(context, config, &store)?;
     let (collected, run) = telling.unzip();
-    let resource = TraceSource {
-        version: env!("CARGO_PKG_VERSION"),
-        run: run.map(|run| run.to_string()).unwrap_or_default(),
-        installation: runtime.installation.to_string(),
-    };
-    let exporter = build_exporter(config, &credentials, &egress, resource)?;
+    let exporter = build_exporter(config, &credentials, &egress, trace_source(run, &runtime))?;
     let clock = Arc::new(SystemClock);
     // Never earlier than the ledger's last entry, even if the clock was set back.
     let keys =
@@ -234,6 +229,14 @@ pub(crate) async fn build_engine(
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
     open_autopilot(&engine).await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
+}
+
+fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {
+    TraceSource {
+        version: env!("CARGO_PKG_VERSION"),
+        run: run.map(|run| run.to_string()).unwrap_or_default(),
+        installation: runtime.installation.to_string(),
+    }
 }
 
 /// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.

@@ -123,6 +123,7 @@ enum Tick {
 async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, AutopilotError> {
     let now = project.hands.now();
     let store = project.hands.store();
+    // First, so that what another process has left is among what is ready.
     project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
     let ready = store.ready_units(&project.name, now).await?;
     let blockers = store.open_blockers(project.session).await?;
@@ -147,6 +148,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
             Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
         }
     }
+    // An attempt that runs is waited for also while the loop is stopped: its result is paid for.
     if !project.running().is_empty() {
         return Ok(Tick::Wait(TICK));
     }
@@ -275,6 +277,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         workspace: workspace.to_string_lossy().into_owned(),
         now,
     };
+    // The claim's own number, which every write of its worker carries.
     let fence = unit.row.fence.saturating_add(1);
     let count = UnitOp::SetCounter {
         key: unit.row.key.clone(),
@@ -315,6 +318,7 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
             tokio::select! {
                 result = &mut working => break result,
                 () = tokio::time::sleep(RENEW_EVERY) => {
+                    // What another holder has by now must not be worked on any longer.
                     if !renew(project, work).await {
                         stop.cancel();
                     }

@@ -41,6 +41,7 @@ pub(crate) async fn plan_goal(
     project: &Arc<OpenProject>,
     goal: &str,
 ) -> Result<PilotPlanned, AutopilotError> {
+    // Before a model is paid: a broken workflow would refuse the plan afterwards.
     let flows = read_workflows(project)?;
     let plan = ask_planner(project, goal).await?;
     let budget = WorkBudget {
@@ -92,6 +93,7 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
     let map = draw_map(&read_files(project).await?);
     let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
     let session = project.session.to_string();
+    // A planner that writes prose is asked again with its mistake; it is never guessed what it meant.
     let (mut retries, mut previous) = (0, None);
     loop {
         let prompt = GoalPrompt {
@@ -163,6 +165,7 @@ fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
             }
             let text = read_bounded(&path).map_err(|why| failed(&path, why))?;
             let flow = parse_workflow(&name, &text).map_err(|error| error.report())?;
+            // The project's own text stands in for the built-in one of its name.
             flows.insert(name, (flow, text));
         }
     }
@@ -195,6 +198,7 @@ async fn add_units(
         let name = unit.workflow.clone().unwrap_or_else(|| flows.default.clone());
         let missing = || AutopilotError::NoOutline { why: format!("there is no workflow '{name}'") };
         let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
+        // A change of the file later concerns later units alone.
         if pinned.insert(flow.digest) {
             let (name, content) = (flow.name.clone(), text.clone());
             ops.push(Op::Units(UnitOp::Pin { name, content, at: now }));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use serde::Serialize;
 
 use tokio::sync::Mutex;
-use writ_autopilot::blocker::{BlockerKind, BlockerResolver};
+use writ_autopilot::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
 use writ_autopilot::machine::{UnitEvent, apply_event};
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
@@ -205,6 +205,7 @@ async fn carry_out(
     if let PilotOrder::Cancel = order.order {
         return cancel(project, &unit).await;
     }
+    // Two writers of one unit: the worker's result would be refused, and with it what it has cost.
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
     }
@@ -232,6 +233,7 @@ async fn carry_out(
 /// The event of an order: of the blocker that it is about.
 fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
     let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
+    let is_escalated = unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Escalated));
     match order {
         PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),
         PilotOrder::Reject => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatReject),
@@ -241,6 +243,10 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
         PilotOrder::ForceClear => UnitEvent::Resolve(BlockerKind::GateBlocked, BlockerResolver::ForceClear),
         PilotOrder::Resume if has(BlockerKind::MergeConflict) => {
             UnitEvent::Resolve(BlockerKind::MergeConflict, BlockerResolver::MergeResolve)
+        }
+        // A person's word answers the questions of a reassessment, too.
+        PilotOrder::Resume if is_escalated => {
+            UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::ReassessResolve)
         }
         PilotOrder::Resume => UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume),
         PilotOrder::Cancel => UnitEvent::Cancel,
@@ -256,7 +262,7 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), Aut
     }
     let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
     let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
-    // First, so that the worker writes nothing more.
+    // First, so that its worker writes nothing more.
     project.hands.commit(vec![Op::Units(op)]).await?;
     if let Some(stop) = stop {
         stop.cancel();

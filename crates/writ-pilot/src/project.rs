@@ -107,6 +107,7 @@ impl OpenProject {
                 }
             })?,
         };
+        // After the lock of the repository, so that one process at a time is responsible for the session.
         let session = open_session(&hands, &name).await?;
         let project = Self {
             name,
@@ -128,6 +129,7 @@ impl OpenProject {
 
     /// Ends the claims and attempts of a process that is dead, as the lock of the repository says.
     async fn end_earlier(&self) -> Result<(), AutopilotError> {
+        // An attempt that ran is begun anew: half of its conversation is worth less than a fresh one.
         for plan in self.plans().await?.values() {
             for child in self.hands.store().children_of(*plan).await? {
                 self.hands.end_attempt(child, "the engine that ran it has ended").await?;

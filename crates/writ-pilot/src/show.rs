@@ -41,6 +41,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     let blockers = store.open_blockers(project.session).await?;
     let mut ordered: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
+    // The store gives them by their age, and a plan that was added to has parts of different ages.
     ordered.sort_by_key(|(id, _)| place(*id));
     let roots = costs.iter().filter(|(id, _)| id.parent().is_none());
     Ok(PilotStatus {

@@ -229,6 +229,7 @@ fn counters_of(stand: &UnitStand, before: &UnitStand) -> Vec<(String, u64)> {
         all
     };
     let (old, mut new) = (of(&before.counters, before.is_abandoned), of(&stand.counters, stand.is_abandoned));
+    // A counter that is not there any more is zero: rows are never removed.
     for gone in old.keys() {
         new.entry(gone.clone()).or_insert(0);
     }

@@ -180,13 +180,9 @@ async fn dispatch_call(
         Call::ApprovalsReview(NoParams {}) => answer!(ApprovalsReview, approvals::review_asks(services)),
         Call::ApprovalsCadence(NoParams {}) => answer!(ApprovalsCadence, cadence::measure_cadence(services)),
         Call::ApprovalsRestsOn(name) => answer!(ApprovalsRestsOn, ledger::ask_rests_on(services, name.ask)),
-        Call::ApprovalsInForce(NoParams {}) => {
-            answer!(ApprovalsInForce, in_force::list_in_force(services))
-        }
+        Call::ApprovalsInForce(NoParams {}) => answer!(ApprovalsInForce, in_force::list_in_force(services)),
         Call::ApprovalsHosts(NoParams {}) => answer!(ApprovalsHosts, services.reach.hosts()),
-        Call::ApprovalsRevoke(name) => {
-            answer!(ApprovalsRevoke, in_force::revoke(services, who, &name.ask))
-        }
+        Call::ApprovalsRevoke(name) => answer!(ApprovalsRevoke, in_force::revoke(services, who, &name.ask)),
         Call::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
         Call::GatesAnswer(decision) => as_json::<m::GatesAnswer>(gates::answer_gate(services, decision)),
         Call::GatesJudge(case) => answer!(GatesJudge, gates::judge_case(services, case)),

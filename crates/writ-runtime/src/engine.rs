@@ -165,8 +165,7 @@ impl Engine {
             tokio::select! {
                 _ = guests.changed() => {}
                 () = tokio::time::sleep(quiet) => {
-                    // A message that waits for its next try keeps the engine up: no other process would try
-                    // it.
+                    // A message that waits for its next try keeps the engine up: no other process would.
                     let nothing_waits = self.services.journal.store.queue_depth().await.is_ok_and(|depth| depth.ready == 0);
                     // A client may have come while the queue was read.
                     let none_came = *guests.borrow() == 0;

@@ -206,6 +206,7 @@ pub enum EngineError {
 }
 
 impl ToReport for EngineError {
+    // tidy: table
     fn report(&self) -> Report {
         let plain = |exit, code: &str| Report::new(exit, code, self.to_string());
         let told = |exit, code: &str, hint: &str| plain(exit, code).with_hint(hint);

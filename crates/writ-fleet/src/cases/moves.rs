@@ -24,7 +24,6 @@ use super::state::StoredState;
 use super::ways::{note_last_ways, note_ways_out};
 use crate::anomalies::{Anomaly, Measure, Reaction};
 
-/// A change of a case, as the ledger records it.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseMove {
     pub(crate) change: CaseChange,

@@ -60,6 +60,7 @@ pub(super) async fn work_in_phase(
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work)?;
+    // Notes and plans are taken from the reply: whatever such an attempt writes is thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let ended = run_agent(project, work, (workspace.folder.clone(), prompt, reads_only), stop).await?;
     if ended.end != RunEnd::Success {
@@ -189,6 +190,7 @@ pub(super) async fn run_agent(
         };
         if let Some((end, why)) = why {
             project.hands.end_attempt(item, why).await?;
+            // What was used until now is paid, whatever came of it.
             let used = match project.hands.look_at_attempt(item).await? {
                 AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
                 AttemptLook::Running { cost, .. } => (Tokens::ZERO, Tokens::ZERO, cost),

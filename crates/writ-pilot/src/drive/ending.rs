@@ -21,10 +21,12 @@ use crate::standing::{UnitRecord, read_facts};
 /// If git, the files or the store fail; the end of the unit itself is written.
 pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
+    // Their plans may rest on what will not come.
     if unit.stand.is_abandoned {
         inform_dependants(project, &unit).await?;
     }
     match id.unit_type() {
+        // Its work is on the branch of its slice, which goes on.
         UnitType::Task if milestone_of(id) != 0 => {}
         UnitType::Task | UnitType::Slice => {
             let work = project.work_of(id).await?;

@@ -54,13 +54,19 @@ pub(super) async fn run_gates(
     for gate in gates_for(&project.config, moment) {
         let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
         judged.push((gate.name.clone(), judgement));
+        // What was ended from outside shows nothing, and the next gate would not either.
         if stop.is_cancelled() {
             break;
         }
     }
+    let is_advice = |name: &str| project.config.gates.iter().any(|gate| gate.name == name && !gate.required);
     let mut gates = Vec::new();
-    for (name, judgement) in &judged {
+    for (name, judgement) in &mut judged {
         record(project, work, (name, judgement)).await?;
+        // What is not required is on record, and holds nothing up.
+        if is_advice(name) && judgement.verdict != ScriptVerdict::Pass {
+            judgement.verdict = ScriptVerdict::Skip;
+        }
         gates.push((name.clone(), judgement.verdict));
     }
     // The harness's own gates prove nothing about the work where they pass.
@@ -148,6 +154,7 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
         CheckEnd::NotRun { reason } => return not_run(reason.clone()),
         CheckEnd::FilesOnly => ScriptExit::NotStarted,
     };
+    // As one text: a script's first line is its head, whatever it writes to the other stream.
     let output = format!("{}{}", ended.stdout, ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
     let report: Option<(ReportFormat, &str)> =

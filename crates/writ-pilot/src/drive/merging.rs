@@ -34,6 +34,7 @@ impl TreeCheck for MergeGates<'_> {
         if gates.is_empty() {
             return TreeVerdict::NotRun("no gate is configured for merges".to_owned());
         }
+        let mut is_proven = false;
         for gate in gates {
             let judged = match run_gate(self.project, (self.id, gate), &tree.folder, self.stop).await {
                 Ok(judged) => judged,
@@ -45,13 +46,20 @@ impl TreeCheck for MergeGates<'_> {
                 *failed = format!("{why}\n{}", judged.output);
             }
             match judged.verdict {
-                ScriptVerdict::Pass | ScriptVerdict::Skip => {}
+                ScriptVerdict::Pass => is_proven = true,
+                ScriptVerdict::Skip => {}
+                ScriptVerdict::Fail | ScriptVerdict::Block | ScriptVerdict::NotRun if !gate.required => {}
                 ScriptVerdict::Fail => return TreeVerdict::Fail(why),
                 ScriptVerdict::Block => return TreeVerdict::Block(why),
                 ScriptVerdict::NotRun => return TreeVerdict::NotRun(why),
             }
         }
-        TreeVerdict::Pass
+        // Gates that do not apply are no proof.
+        if is_proven {
+            TreeVerdict::Pass
+        } else {
+            TreeVerdict::NotRun("no gate has proven anything".to_owned())
+        }
     }
 }
 
