@@ -177,8 +177,9 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
   await page.locator("#pilot-cancel [data-order=cancel]").click();
   await page.locator("#pilot-cancel").getByRole("button", { name: "Let it go on" }).click();
   await page.locator("#pilot-cancel [data-order=cancel]").and(page.locator(":focus")).waitFor();
-  await page.locator("#pilot-go", { hasText: "Pause" }).click();
+  await page.locator("#pilot-go", { hasText: "Pause" }).press("Enter");
   await page.locator("#pilot-state", { hasText: "Pauses once what runs has ended" }).waitFor();
+  await page.locator("#pilot-go:focus").waitFor();
   writ.release("add");
   await page.locator("#pilot-state[data-state=paused]").waitFor();
   await unit(page, "task/m1/s1/t1").and(page.locator("[data-over=false]")).waitFor();

@@ -65,6 +65,8 @@ export class Pilot {
   #known = null;
   /** The cards of plans, by their work item. */
   #cards = new Map();
+  /** Whether something was asked for, and is not answered yet. */
+  #asking = false;
   #plans;
   #blockers;
   #units;
@@ -274,14 +276,16 @@ export class Pilot {
 
   /** Asks for something, and shows what became of it. */
   async #ask(path, body) {
-    byId("pilot-go").disabled = true;
+    // A button that is disabled would lose the focus.
+    if (this.#asking) return;
+    this.#asking = true;
     try {
       await request(path, { method: "POST", body });
       await this.#refresh();
     } catch (error) {
       this.#refused(error);
     } finally {
-      byId("pilot-go").disabled = false;
+      this.#asking = false;
     }
     // What was answered is gone, and its button with it.
     if (document.activeElement === document.body) byId("pilot-state").focus();

@@ -37,19 +37,13 @@ function question(order, { ask, yes, no, needsReason }, done) {
 export function orderButtons(orders, give) {
   const node = el("div", { className: "pilot-orders" });
   const bar = el("div", { className: "actions" });
-  const send = async (order, reason) => {
-    const buttons = [...bar.children];
-    for (const button of buttons) button.disabled = true;
-    await give(order, reason);
-    for (const button of buttons) button.disabled = false;
-  };
   const put = (order) => {
-    if (!QUESTIONS[order]) return send(order, "");
+    if (!QUESTIONS[order]) return give(order, "");
     const form = question(order, QUESTIONS[order], (reason) => {
       form.remove();
       bar.hidden = false;
       bar.querySelector(`[data-order=${order}]`).focus();
-      if (reason !== null) send(order, reason);
+      if (reason !== null) give(order, reason);
     });
     bar.hidden = true;
     node.append(form);
