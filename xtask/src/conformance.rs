@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn put_page(root: &Path, page: &str, write: bool) -> Result<bool> {
     let place = root.join(items::PAGE);
     if write {
-        std::fs::write(&place, page).context(items::PAGE)?;
+        std::fs::write(place, page).context(items::PAGE)?;
         println!("{} is written", items::PAGE);
         return Ok(true);
     }

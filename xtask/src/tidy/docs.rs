@@ -143,7 +143,7 @@ fn check_lessons(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     let is_there = |number: &usize| rows.iter().any(|(_, first, _)| *first == number.to_string());
     let gone = (1..=COMPLAINTS).filter(|number| !is_there(number));
     let mut findings: Vec<Finding> = gone
-        .map(|number| Finding::new("lesson", &number.to_string(), format!("has no row in {LESSONS}")))
+        .map(|number| Finding::new("lesson", number.to_string(), format!("has no row in {LESSONS}")))
         .collect();
     for (line, first, last) in rows {
         let wrong = judge_evidence(last, tests);

@@ -29,7 +29,6 @@ pub(crate) struct CaseMove {
     pub(crate) change: CaseChange,
     pub(crate) reason: String,
     pub(crate) target: String,
-    /// The operations that note a fresh key, and its end.
     pub(crate) minted: Vec<Op>,
     pub(crate) key_ends: Option<Timestamp>,
 }

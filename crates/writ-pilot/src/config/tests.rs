@@ -390,3 +390,25 @@ fn a_session_takes_over_all_but_what_is_fixed_for_it() {
     assert_eq!(live.list_drift(&new).len(), 3, "as long as the file differs");
     assert!(new.list_drift(&new).is_empty());
 }
+
+/// The settings and the workflow that the guide shows are read as they stand there, and say what is the default.
+#[test]
+fn the_examples_of_the_guide_are_read() {
+    let guide = include_str!("../../../../docs/guides/pilot.md");
+    let examples: Vec<&str> = guide
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```").map(|(text, _)| text))
+        .collect();
+    let [settings, workflow] = examples[..] else { panic!("{examples:?}") };
+    let config = read_config(&[(CONFIG_FILE, settings)]).unwrap();
+    let defaults = PilotConfig::default();
+    assert_eq!(config.limits, defaults.limits);
+    assert_eq!(config.times, defaults.times);
+    assert_eq!(config.agents, defaults.agents);
+    assert_eq!(
+        config.gates.iter().map(|gate| gate.at).collect::<Vec<_>>(),
+        [GateMoment::Task, GateMoment::Merge]
+    );
+    writ_autopilot::workflow::parse_workflow("own", workflow).unwrap();
+}

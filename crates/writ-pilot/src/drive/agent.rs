@@ -39,7 +39,7 @@ const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 const MAX_SUMMARY_CHARS: usize = 2_000;
 
 /// An attempt that has ended.
-pub(super) struct AgentEnd {
+pub(super) struct WorkEnd {
     pub(super) end: RunEnd,
     pub(super) said: String,
     reason: String,
@@ -60,7 +60,7 @@ pub(super) async fn work_in_phase(
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work)?;
-    // Notes and plans are taken from the reply: whatever such an attempt writes is thrown away.
+    // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let ended = run_agent(project, work, (workspace.folder.clone(), prompt, reads_only), stop).await?;
     if ended.end != RunEnd::Success {
@@ -102,7 +102,7 @@ pub(super) fn prompt_of(
     let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
     let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
     let (session, now) = (project.session.to_string(), project.hands.now().to_string());
-    // A gate or a review that sends work back is no failed attempt, and its words are wanted all the same.
+    // A gate or a review that sends work back is no failed attempt, and the next attempt needs its words.
     let failures = unit.stand.counters.failures.max(1);
     let has = |text: &str| !text.trim().is_empty();
     let retry = has(&error).then_some(RetryNote { failures, error: &error, path: LAST_ERROR_PLACE });
@@ -155,7 +155,7 @@ pub(super) async fn run_agent(
     work: &WorkClaim,
     (folder, instructions, reads_only): (PathBuf, String, bool),
     stop: &CancellationToken,
-) -> Result<AgentEnd, AutopilotError> {
+) -> Result<WorkEnd, AutopilotError> {
     let unit = &work.unit;
     let item = project
         .hands
@@ -190,18 +190,18 @@ pub(super) async fn run_agent(
         };
         if let Some((end, why)) = why {
             project.hands.end_attempt(item, why).await?;
-            // What was used until now is paid, whatever came of it.
+            // The tokens used until now are paid, also without a result.
             let used = match project.hands.look_at_attempt(item).await? {
                 AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
                 AttemptLook::Running { cost, .. } => (Tokens::ZERO, Tokens::ZERO, cost),
             };
-            return Ok(AgentEnd { reason: why.to_owned(), used, ..stopped(end) });
+            return Ok(WorkEnd { reason: why.to_owned(), used, ..stopped(end) });
         }
     }
 }
 
-fn stopped(end: RunEnd) -> AgentEnd {
-    AgentEnd {
+fn stopped(end: RunEnd) -> WorkEnd {
+    WorkEnd {
         end,
         said: String::new(),
         reason: String::new(),
@@ -209,7 +209,7 @@ fn stopped(end: RunEnd) -> AgentEnd {
     }
 }
 
-fn end_of(outcome: AttemptOutcome) -> AgentEnd {
+fn end_of(outcome: AttemptOutcome) -> WorkEnd {
     let end = match outcome.state {
         WorkState::Done => RunEnd::Success,
         WorkState::Cancelled => RunEnd::Canceled,
@@ -223,10 +223,10 @@ fn end_of(outcome: AttemptOutcome) -> AgentEnd {
         | WorkState::Denied => RunEnd::Failure,
     };
     let used = (outcome.input, outcome.output, outcome.cost);
-    AgentEnd { end, said: outcome.said, reason: outcome.reason, used }
+    WorkEnd { end, said: outcome.said, reason: outcome.reason, used }
 }
 
-pub(super) fn ended_badly(ended: AgentEnd) -> PhaseResult {
+pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
     let report = AttemptReport { end: ended.end, marker: None, has_progress: false, is_met: false };
     let why = if ended.reason.is_empty() {
         "the attempt has ended without a result".to_owned()
@@ -252,11 +252,7 @@ pub(super) fn ended_badly(ended: AgentEnd) -> PhaseResult {
 }
 
 /// A clean end, with what the harness has seen of it.
-fn ended_well(
-    ended: &AgentEnd,
-    (has_progress, is_met): (bool, bool),
-    missing: Option<String>,
-) -> PhaseResult {
+fn ended_well(ended: &WorkEnd, (has_progress, is_met): (bool, bool), missing: Option<String>) -> PhaseResult {
     let marker = TurnMarker::find_in(&ended.said);
     PhaseResult {
         event: UnitEvent::End(AttemptReport { end: RunEnd::Success, marker, has_progress, is_met }),
@@ -272,7 +268,7 @@ fn ended_well(
 }
 
 /// The same attempt as a failed one, since nothing can be done with its words.
-fn unusable(ended: &AgentEnd, code: &str, why: String) -> PhaseResult {
+fn unusable(ended: &WorkEnd, code: &str, why: String) -> PhaseResult {
     PhaseResult { used: ended.used, ..fault(code, why) }
 }
 
@@ -283,7 +279,7 @@ fn cut_words(text: &str) -> String {
 fn take_research(
     project: &OpenProject,
     work: &WorkClaim,
-    ended: AgentEnd,
+    ended: WorkEnd,
 ) -> Result<PhaseResult, AutopilotError> {
     if ended.said.trim().is_empty() {
         return Ok(unusable(&ended, "pilot.no_research", "the reply was empty".to_owned()));
@@ -292,11 +288,7 @@ fn take_research(
     Ok(ended_well(&ended, (true, true), None))
 }
 
-fn take_plan(
-    project: &OpenProject,
-    work: &WorkClaim,
-    ended: AgentEnd,
-) -> Result<PhaseResult, AutopilotError> {
+fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<PhaseResult, AutopilotError> {
     if matches!(TurnMarker::find_in(&ended.said), Some(TurnMarker::Blocked | TurnMarker::GivingUp)) {
         return Ok(ended_well(&ended, (false, false), None));
     }
@@ -325,7 +317,7 @@ async fn take_code(
     project: &OpenProject,
     work: &WorkClaim,
     workspace: &UnitWorkspace,
-    ended: AgentEnd,
+    ended: WorkEnd,
 ) -> Result<PhaseResult, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
     let message = format!("{}\n\n{}", work.unit.row.title, cut_words(&ended.said));

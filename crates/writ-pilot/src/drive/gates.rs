@@ -154,7 +154,7 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
         CheckEnd::NotRun { reason } => return not_run(reason.clone()),
         CheckEnd::FilesOnly => ScriptExit::NotStarted,
     };
-    // As one text: a script's first line is its head, whatever it writes to the other stream.
+    // As one text: a script's first line is its head, also where other text follows on the other stream.
     let output = format!("{}{}", ended.stdout, ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
     let report: Option<(ReportFormat, &str)> =
