@@ -238,6 +238,9 @@ pub(crate) struct DemoArgs {
     /// Show a fleet instead: agents in Python that are not trusted, on the data of a shop
     #[arg(long)]
     pub(crate) fleet: bool,
+    /// Show the autopilot instead: a goal becomes merged commits
+    #[arg(long, conflicts_with = "fleet")]
+    pub(crate) pilot: bool,
     /// Leave the folder of the fleet, to look around
     #[arg(long, requires = "fleet")]
     pub(crate) keep: bool,

@@ -405,6 +405,7 @@ fn fault_result(error: &AutopilotError) -> PhaseResult {
         }
         AutopilotError::Store(_)
         | AutopilotError::Refused(_)
+        | AutopilotError::NoFolder { .. }
         | AutopilotError::NoPlan { .. }
         | AutopilotError::NoUnit { .. }
         | AutopilotError::Busy { .. }

@@ -155,6 +155,14 @@ pub enum AutopilotError {
         /// The reason.
         why: String,
     },
+    /// The folder of a project cannot be used.
+    #[error("no project can be at '{folder}': {why}")]
+    NoFolder {
+        /// The folder that was named.
+        folder: String,
+        /// The reason.
+        why: String,
+    },
     /// The project has no plan.
     #[error("nothing is planned in {project}")]
     NoPlan {
@@ -203,6 +211,8 @@ impl ToReport for AutopilotError {
             ),
             Self::Unreadable { .. } => Report::new(Exit::Bug, "pilot.unreadable", text)
                 .with_hint("it was written by another version: use that one"),
+            Self::NoFolder { .. } => Report::new(Exit::Usage, "pilot.no_folder", text)
+                .with_hint("name the folder of a git repository by its whole path"),
             Self::NoPlan { .. } => Report::new(Exit::Usage, "pilot.no_plan", text)
                 .with_hint("`writ pilot plan \"GOAL\"` makes a plan"),
             Self::NoUnit { .. } => Report::new(Exit::Usage, "pilot.no_unit", text)

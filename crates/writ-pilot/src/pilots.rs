@@ -86,13 +86,22 @@ impl Pilots {
         Ok(project)
     }
 
+    /// Opens a project that was planned in before. Looking at any other folder makes nothing in it.
+    async fn open_known(&self, folder: &str) -> Result<Arc<OpenProject>, AutopilotError> {
+        let (_, name) = name_project(folder)?;
+        if self.hands.store().pilot_session(&name).await?.is_none() {
+            return Err(AutopilotError::NoPlan { project: name });
+        }
+        self.open(folder).await
+    }
+
     async fn plan(&self, goal: PilotGoal) -> Result<PilotPlanned, AutopilotError> {
         let project = self.open(&goal.project).await?;
         goal::plan_goal(&project, &goal.goal).await
     }
 
     async fn run(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
-        let project = self.open(&asked.project).await?;
+        let project = self.open_known(&asked.project).await?;
         if project.plans().await?.is_empty() {
             return Err(AutopilotError::NoPlan { project: project.name.clone() });
         }
@@ -101,22 +110,22 @@ impl Pilots {
     }
 
     async fn pause(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
-        let project = self.open(&asked.project).await?;
+        let project = self.open_known(&asked.project).await?;
         project.end_loop();
         show::show_status(&project).await
     }
 
     async fn status(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
-        show::show_status(&*self.open(&asked.project).await?).await
+        show::show_status(&*self.open_known(&asked.project).await?).await
     }
 
     async fn unit(&self, asked: PilotUnitName) -> Result<PilotUnitDetails, AutopilotError> {
-        let project = self.open(&asked.project).await?;
+        let project = self.open_known(&asked.project).await?;
         show::show_unit(&project, read_id(&asked.unit)?).await
     }
 
     async fn obey(&self, person: &str, order: PilotUnitOrder) -> Result<PilotUnitDetails, AutopilotError> {
-        let project = self.open(&order.project).await?;
+        let project = self.open_known(&order.project).await?;
         let id = read_id(&order.unit)?;
         carry_out(&project, id, (person, &order)).await?;
         // What waited for this answer goes on; what else holds the loop is seen by its first look.

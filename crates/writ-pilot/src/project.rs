@@ -74,14 +74,15 @@ struct RunningLoop {
 ///
 /// If there is no such folder, or its path cannot be shown.
 pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), AutopilotError> {
-    let path = std::fs::canonicalize(folder)
-        .map_err(|error| AutopilotError::File { path: PathBuf::from(folder), why: error.to_string() })?;
+    let shown: String = folder.chars().take(200).filter(|c| !c.is_control()).collect();
+    let unusable = |why: String| AutopilotError::NoFolder { folder: shown.clone(), why };
+    // A relative one would begin at the folder in which the engine was started.
+    if !Path::new(folder).is_absolute() {
+        return Err(unusable("it is no whole path".to_owned()));
+    }
+    let path = std::fs::canonicalize(folder).map_err(|error| unusable(error.to_string()))?;
     let name = path.to_str().filter(|name| !name.chars().any(char::is_control)).map(str::to_owned);
-    let unshowable = || AutopilotError::File {
-        path: path.clone(),
-        why: "its path has characters that cannot be shown".to_owned(),
-    };
-    let name = name.ok_or_else(unshowable)?;
+    let name = name.ok_or_else(|| unusable("its path has characters that cannot be shown".to_owned()))?;
     Ok((path, name))
 }
 

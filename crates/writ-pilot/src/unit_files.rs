@@ -82,7 +82,9 @@ impl UnitFiles {
     ///
     /// If it cannot be read.
     pub fn read_file(&self, unit: UnitId, file: UnitFile) -> Result<String, AutopilotError> {
-        let path = self.folder_of(unit)?.join(file.name());
+        // Looking makes no folder: one that was archived stays there.
+        let folder = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+        let path = folder.join(file.name());
         // A link in its place is none of ours.
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_file() => {}
@@ -103,9 +105,9 @@ impl UnitFiles {
     ///
     /// If it cannot be written.
     pub fn write_file(&self, unit: UnitId, file: UnitFile, text: &str) -> Result<(), AutopilotError> {
-        let folder = self.folder_of(unit)?;
-        let path = folder.join(file.name());
         if text.is_empty() {
+            let folder = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+            let path = folder.join(file.name());
             return match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, &error)),
                 Ok(()) | Err(_) => Ok(()),
@@ -115,6 +117,8 @@ impl UnitFiles {
         while !text.is_char_boundary(end) {
             end -= 1;
         }
+        let folder = self.folder_of(unit)?;
+        let path = folder.join(file.name());
         // Renamed over the old one, so that a crash leaves one of both, and a link is replaced and not followed.
         let fresh = folder.join(format!(".{}.new", file.name()));
         let _ = fs::remove_file(&fresh);

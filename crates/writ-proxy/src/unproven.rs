@@ -1,4 +1,4 @@
-//! Requests that do not prove who asks: anyone who reaches a socket can make them, so few leave an entry of their own.
+//! Requests that do not prove who asks: anyone who reaches a socket can make them, so a flood leaves no entry for each.
 //!
 //! The first of a minute and a source are recorded one by one, with their reasons. The others are counted, and one entry says how
 //! many they were. A proxy that is killed has not written the count of its last minute.
@@ -11,8 +11,8 @@ use writ_types::unit::Timestamp;
 
 use crate::proxy::Peer;
 
-/// The most entries of one minute and source: enough to see every reason that there is.
-pub const MAX_UNPROVEN_ENTRIES: u64 = 16;
+/// The most entries of one minute and source: more than agents that err or try keys make, and far less than a flood.
+pub const MAX_UNPROVEN_ENTRIES: u64 = 1_000;
 /// The most sources that are counted apart in one minute; those after them are counted together.
 const MAX_SOURCES: usize = 64;
 /// The length of a minute, in milliseconds.

@@ -129,9 +129,9 @@ impl Engine {
         let _ = self.services.life.fleet.set(desk);
     }
 
-    /// Hands in the autopilot, so that people reach it through the engine's methods. The first one stays.
+    /// Hands in the autopilot, so that people reach it through the engine's methods until it drains.
     pub fn open_autopilot(&self, desk: Arc<dyn PilotDesk>) {
-        let _ = self.services.life.autopilot.set(desk);
+        *self.services.life.autopilot() = Some(desk);
     }
 
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.
@@ -181,6 +181,9 @@ impl Engine {
     /// their next step and are taken up again at the next start. Returns true if all ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.services.life.draining.cancel();
+        // It holds the services, and the store closes with the last of them.
+        let desk = self.services.life.autopilot().take();
+        drop(desk);
         let dispatcher = self.services.life.dispatcher().take();
         if let Some(dispatcher) = dispatcher
             && let Err(error) = dispatcher.await

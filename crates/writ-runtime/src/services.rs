@@ -195,8 +195,8 @@ pub(crate) struct Life {
     pub(crate) approved: Approved,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
-    /// The autopilot, once it has started.
-    pub(crate) autopilot: OnceLock<Arc<dyn PilotDesk>>,
+    /// The autopilot, once it has started and until the engine ends: it holds the services in turn.
+    autopilot: Mutex<Option<Arc<dyn PilotDesk>>>,
 }
 
 impl Life {
@@ -220,8 +220,13 @@ impl Life {
             work: WorkCalls::default(),
             approved: Approved::new(Arc::clone(journal)),
             fleet: OnceLock::new(),
-            autopilot: OnceLock::new(),
+            autopilot: Mutex::default(),
         }
+    }
+
+    /// The place of the autopilot.
+    pub(crate) fn autopilot(&self) -> MutexGuard<'_, Option<Arc<dyn PilotDesk>>> {
+        self.autopilot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of the task that takes messages from the queue.

@@ -10,4 +10,6 @@ pub mod demo;
 
 pub mod fleet;
 
+pub mod pilot;
+
 pub mod mail_sink;

@@ -5,6 +5,8 @@ mod proof;
 
 mod fleet;
 
+mod pilot;
+
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
@@ -54,6 +56,9 @@ const PROVIDER: &str = "demo";
 pub(crate) fn run_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     if args.fleet {
         return fleet::run_fleet_demo(context, args);
+    }
+    if args.pilot {
+        return pilot::run_pilot_demo(context, args);
     }
     let place = DemoFolder::make_place(context)?;
     // From here on the demo's own home is used, never the user's.

@@ -310,6 +310,9 @@ fn moves(details: &PilotUnitDetails) -> Vec<String> {
 }
 
 /// A goal goes in, and merged commits come out: all phases of every unit, each slice merged after its gates on the merged tree.
+///
+/// Rows: SF-077 (in part: the phases of a task and of its slice) SF-231 (in part: complete after the merge)
+/// Rows: SF-236 (in part: a slice waits for the one that it depends on) SF-262 (in part: nothing is left after a full run)
 #[test]
 fn needs_userns_needs_git_needs_node_a_goal_becomes_merged_commits() {
     let dir = repository(GATES);
@@ -339,10 +342,15 @@ fn needs_userns_needs_git_needs_node_a_goal_becomes_merged_commits() {
     assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(dir.path(), &["status", "--porcelain"]), "");
     assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "");
+    let active = std::fs::read_dir(dir.path().join(".writ/active")).expect("is there").flatten();
+    let left: Vec<_> = active.map(|entry| entry.file_name()).filter(|name| *name != ".gitignore").collect();
+    assert!(left.is_empty(), "archived: {left:?}");
     scene.end();
 }
 
 /// A wrong try is caught by the gate and sent back with its output; a finding of the review is mended before the merge.
+///
+/// Rows: SF-078 (in part: back to execute) SF-079 (in part: changes are requested) SF-076 (in part: a run for each attempt)
 #[test]
 fn needs_userns_needs_git_needs_node_wrong_tries_and_findings_are_mended() {
     let dir = repository(GATES);
@@ -391,6 +399,8 @@ require_uat = true
 "#;
 
 /// A result waits for a person, is rejected once with a reason, is planned anew, and is merged once it was accepted.
+///
+/// Rows: SF-095 (in part: both answers) SF-103 (in part: back to plan) SF-094 (in part: the loop pauses)
 #[test]
 fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
     let gates = format!("[pilot]\ndefault_workflow = \"accepted\"\n{GATES}");
@@ -432,6 +442,8 @@ fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
 }
 
 /// A task that a coder gives up is abandoned; its slice is planned anew without it, and what does not depend on it goes on.
+///
+/// Rows: SF-102 (in part: two of three decisions) SF-127 (in part: what waited for it runs) SF-143 (in part: reassess is next)
 #[test]
 fn needs_userns_needs_git_needs_node_dependants_of_an_abandoned_task_are_planned_anew() {
     let dir = repository(GATES);
@@ -467,6 +479,8 @@ fn needs_userns_needs_git_needs_node_dependants_of_an_abandoned_task_are_planned
 
 /// A user commits to the target meanwhile what conflicts: the work pauses with the files named, and goes on once a person has
 /// resolved it in the workspace.
+///
+/// Rows: SF-232 (in part: blocker and pause)
 #[test]
 fn needs_userns_needs_git_needs_node_a_conflict_waits_for_a_person() {
     let dir = repository(GATES);
@@ -504,6 +518,8 @@ fn needs_userns_needs_git_needs_node_a_conflict_waits_for_a_person() {
 }
 
 /// The engine ends in the middle of attempts, again and again; each start goes on by itself, and every commit is there once.
+///
+/// Rows: SF-110 (in part: dispatched afresh) SF-117 (in part: claims end at the start)
 #[test]
 fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_any_moment() {
     let dir = repository(GATES);

