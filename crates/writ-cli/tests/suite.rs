@@ -115,6 +115,9 @@ mod rows_sil;
 #[path = "suite/mcp.rs"]
 mod mcp;
 
+#[path = "suite/pilot.rs"]
+mod pilot;
+
 #[path = "suite/proofs.rs"]
 mod proofs;
 

