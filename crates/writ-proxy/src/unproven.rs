@@ -117,13 +117,14 @@ mod tests {
     #[test]
     fn sources_without_end_are_counted_together() {
         let requests = UnprovenRequests::default();
-        let users = u32::try_from(MAX_SOURCES).expect("few") + 100;
+        let beyond = MAX_UNPROVEN_ENTRIES + 84;
+        let users = u32::try_from(MAX_SOURCES as u64 + beyond).expect("few");
         let own = (0..users).filter(|uid| requests.count_request(Peer::Local(*uid))).count() as u64;
         assert_eq!(own, MAX_SOURCES as u64 + MAX_UNPROVEN_ENTRIES);
         let rest = UnprovenCount {
             since: Timestamp::from_millis(0),
             source: UnprovenSource::Others,
-            count: 100 - MAX_UNPROVEN_ENTRIES,
+            count: beyond - MAX_UNPROVEN_ENTRIES,
         };
         assert_eq!(requests.take_all(), [rest]);
         assert_eq!(requests.take_all(), []);
