@@ -1,7 +1,7 @@
 //! Prompts of the autopilot: one template a phase, strict, and bounded in what it can make.
 //!
 //! A project overrides one by `.writ/prompts/NAME.md`. Every template is checked when it is loaded: each variable that it names
-//! must be one that its callers pass, and it is rendered once with each kind of value ([`samples`]), so that a mistake is found
+//! must be one that its callers pass, and it is rendered once with each kind of value (`samples`), so that a mistake is found
 //! before any unit is dispatched (SF 7.1).
 
 use std::io::{self, Write};
