@@ -23,7 +23,7 @@ use writ_store::units::{PilotBlocker, RunStart, UnitDecision, UnitLine, UnitOp, 
 use writ_types::api::work::WorkState;
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, UnitRunId};
-use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::AutopilotError;
 use crate::project::{LiveUnit, OpenProject};
@@ -42,10 +42,12 @@ mod merging;
 
 mod reviewing;
 
-pub(crate) use ending::end_unit;
+pub(crate) use ending::{end_unit, make_up_ends};
 
 /// The longest wait between two ticks.
 const TICK: Duration = Duration::from_secs(10);
+/// The longest wait while units are open and none is worked on: the pause after a failure may end.
+const IDLE_TICK: Duration = Duration::from_secs(1);
 /// The wait after a tick that has failed.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 /// The time from one renewal of a claim to the next: three within its time.
@@ -158,19 +160,13 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     let lines = store.unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
     let is_open = |line: &&UnitLine| !line.is_over && is_workable(line, &plans);
     if lines.iter().any(|line| is_open(&line)) {
-        return Ok(Tick::Wait(TICK.min(next_due(&candidates, now))));
+        return Ok(Tick::Wait(IDLE_TICK));
     }
     // A plan that is not answered yet may become work at any moment.
     if plans.values().any(|state| *state == WorkState::Proposed) {
         return Ok(Tick::Wait(TICK));
     }
     Ok(Tick::Ended("complete"))
-}
-
-fn next_due(candidates: &[Candidate], now: Timestamp) -> Duration {
-    let due =
-        candidates.iter().filter_map(|candidate| candidate.not_before).map(|at| at.time_since(now)).min();
-    due.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(50))
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {
@@ -294,6 +290,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
         work_on(&own, &work, &stop).await;
+        if !own.hands.draining().is_cancelled() {
+            ending::end_if_over(&own, work.unit.id).await;
+        }
         own.live().remove(&work.unit.id);
         own.wake.notify_one();
     }));
@@ -454,11 +453,7 @@ async fn settle(
         at: project.hands.now(),
     };
     let claim = HeldClaim { fence: work.fence, end: Some(end) };
-    commit_move(project, unit, &made, (Some(claim), &result.reason)).await?;
-    if made.stand.is_terminal() {
-        ending::end_unit(project, unit.id).await?;
-    }
-    Ok(())
+    commit_move(project, unit, &made, (Some(claim), &result.reason)).await
 }
 
 /// Commits a move of a unit with what it brings about.

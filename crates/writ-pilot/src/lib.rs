@@ -4,7 +4,7 @@
 //! writes down what comes of them by the pure machine of `writ-autopilot`. [`config`], [`prompts`] and [`planning`] read what people and
 //! planners write.
 //!
-//! Of its git service: [`naming`] makes the names of branches and folders, [`service`] opens a repository and cleans up after a crash,
+//! Of its git service: [`naming`] makes the names of folders, [`service`] opens a repository and cleans up after a crash,
 //! [`workspace`] gives each slice a work tree and commits its work, [`mod@merge`] brings slices to the target branch, [`resolve`] and
 //! [`revert`] are for conflicts and regrets.
 //!

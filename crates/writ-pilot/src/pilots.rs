@@ -15,7 +15,9 @@ use writ_runtime::pilot::PilotHands;
 use writ_runtime::pilot_desk::PilotDesk;
 use writ_sandbox::git::refs::read_ref;
 use writ_sandbox::git::{GitFault, GitProject};
+use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
+use writ_store::units::UnitOp;
 use writ_types::api::pilot::{
     PilotGoal, PilotOrder, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName,
     PilotUnitOrder,
@@ -82,6 +84,7 @@ impl Pilots {
             return Ok(Arc::clone(project));
         }
         let project = Arc::new(OpenProject::open(self.hands.clone(), &path, name.clone()).await?);
+        drive::make_up_ends(&project).await?;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -264,19 +267,20 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
 
 /// Ends a unit where it stands; an attempt that runs is ended first.
 async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
-    use writ_store::batch::Op;
-    use writ_store::units::UnitOp;
-    if unit.stand.is_terminal() {
-        return Err(AutopilotError::NoUnit { unit: format!("{} that is not over", unit.id) });
-    }
+    // Refuses one that is over; the store ends the claim, too.
+    apply_event(&project.flow_of(unit).await?, &project.config.limits, &unit.stand, &UnitEvent::Cancel)?;
     let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
     let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
     // First, so that its worker writes nothing more.
     project.hands.commit(vec![Op::Units(op)]).await?;
-    if let Some(stop) = stop {
-        stop.cancel();
+    match stop {
+        // Its worker does what follows, once nothing works in the folder any more.
+        Some(stop) => {
+            stop.cancel();
+            Ok(())
+        }
+        None => drive::end_unit(project, unit.id).await,
     }
-    drive::end_unit(project, unit.id).await
 }
 
 impl PilotDesk for Pilots {

@@ -23,7 +23,6 @@ use writ_types::id::{ItemId, PilotId};
 use crate::config::{PilotConfig, load_config};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
-use crate::naming::slice_branch;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::standing::{UnitRecord, key_of, read_unit};
@@ -143,9 +142,9 @@ impl OpenProject {
 
     /// Returns the work items of the plans, by milestone.
     pub(crate) async fn plans(&self) -> Result<BTreeMap<UnitId, ItemId>, AutopilotError> {
-        let rows = self.hands.store().whole_units(&self.name, writ_store::units::MAX_UNITS).await?;
+        let rows = self.hands.store().milestones(&self.name).await?;
         let mut plans = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.kind == "milestone") {
+        for row in &rows {
             let facts = crate::standing::read_facts(row)?;
             if let (Ok(id), Some(plan)) = (row.key.id.parse(), facts.plan) {
                 plans.insert(id, plan);
@@ -195,15 +194,8 @@ impl OpenProject {
         let row = self.hands.store().unit(self.key_of(owner)).await?;
         let title =
             row.map(|row| row.title).ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
-        let branch = match owner {
-            UnitId::Slice(milestone, slice) => {
-                slice_branch(milestone, slice, &title).map_err(PilotGitError::from)?
-            }
-            UnitId::Task(..) | UnitId::Milestone(_) => {
-                let name = writ_autopilot::names::branch_name(owner, &title);
-                BranchName::parse_name(&name).map_err(PilotGitError::from)?
-            }
-        };
+        let name = writ_autopilot::names::branch_name(owner, &title);
+        let branch = BranchName::parse_name(&name).map_err(PilotGitError::from)?;
         Ok(UnitWork { unit: owner.to_string(), branch })
     }
 

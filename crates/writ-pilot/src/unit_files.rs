@@ -131,6 +131,16 @@ impl UnitFiles {
         write().map_err(|error| failed(&path, &error))
     }
 
+    /// Returns true if a unit has a folder that was not archived.
+    ///
+    /// # Errors
+    ///
+    /// If a link leads out of the project.
+    pub fn has_folder(&self, unit: UnitId) -> Result<bool, AutopilotError> {
+        let folder = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+        Ok(fs::symlink_metadata(folder).is_ok())
+    }
+
     /// Moves the folder of a unit to the archive, as `{date}-{unit}`, by one rename.
     ///
     /// # Errors

@@ -150,8 +150,8 @@ async fn run(
             context.out.print_remark(&progress);
             told = progress;
         }
-        // One that was never started is idle until its first look.
-        if status.state != "running" && status.state != "idle" {
+        // It was started above, so any other state is its end.
+        if status.state != "running" {
             break;
         }
         sleep(LOOK_EVERY).await;

@@ -554,5 +554,11 @@ fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_an
     assert_eq!(merges.lines().count(), 2, "each slice once: {merges}");
     assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "");
+    // As a crash leaves it between the commit of an end and what follows from it.
+    let left = dir.path().join(".writ/active/slice_m1_s1");
+    std::fs::create_dir(&left).expect("made");
+    let scene = scene.restarted();
+    scene.engine.runtime.block_on(scene.status());
+    assert!(!left.exists(), "the next start makes up for it");
     scene.end();
 }

@@ -43,6 +43,35 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     Ok(())
 }
 
+/// Does what follows from the end of a unit if it is over; a failure is in the log, and made up for at the next start.
+pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
+    let ended = match project.read_unit(id).await {
+        Ok(unit) if unit.row.is_over => end_unit(project, id).await,
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        tracing::error!(unit = %id, %error, "the end of a unit is not complete");
+    }
+}
+
+/// Makes up for ends that a crash has cut off between the commit that wrote them and what follows from it.
+///
+/// # Errors
+///
+/// If git, the files or the store fail.
+pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let over = lines.iter().filter(|line| line.is_over).filter_map(|line| line.id.parse::<UnitId>().ok());
+    for id in over.collect::<Vec<_>>() {
+        // The folder goes to the archive last, so one that is there says that something is left to do.
+        if project.files.has_folder(id)? || id.unit_type() == UnitType::Milestone {
+            end_unit(project, id).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Moves the files of a unit and of its parts to the archive.
 async fn archive(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
@@ -81,11 +110,15 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
         if unit.stand.is_terminal() {
             continue;
         }
+        let why = format!("{} was abandoned", ended.id);
+        // Informed before a crash: once is enough.
+        let moves = project.hands.store().unit_transitions(unit.row.key.clone()).await?;
+        if moves.iter().any(|one| one.reason.ends_with(&why)) {
+            continue;
+        }
         let flow = project.flow_of(&unit).await?;
         match apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
-            Ok(made) => {
-                commit_move(project, &unit, &made, (None, &format!("{} was abandoned", ended.id))).await?
-            }
+            Ok(made) => commit_move(project, &unit, &made, (None, &why)).await?,
             // A running attempt ends first; its gates see what is missing.
             Err(MachineError::OutOfPlace { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -97,6 +130,10 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
 /// Ends the work item of a plan: done if every slice was delivered.
 async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), AutopilotError> {
     let plan = plan_of(project, milestone).await?;
+    let is_over = project.hands.plan_state(plan).await?.is_none_or(|plan| plan.state.is_over());
+    if is_over {
+        return Ok(());
+    }
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let mut given_up = Vec::new();
     for row in &rows {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::check::counts::ReportFormat;
@@ -32,6 +33,9 @@ const PROTECTED_FOLDERS: [&str; 1] = [".writ/"];
 /// The most findings that a message lists.
 const MAX_LISTED: usize = 20;
 
+/// A gate's name, its judgement, and the time that it took.
+type JudgedGate = (String, GateJudgement, Duration);
+
 /// Runs the gates of a unit's level on its workspace.
 ///
 /// # Errors
@@ -50,10 +54,16 @@ pub(super) async fn run_gates(
         UnitType::Slice => GateMoment::Slice,
         UnitType::Milestone => GateMoment::Milestone,
     };
-    let mut judged = judge_diff(project, &workspace).await?;
+    let started = Instant::now();
+    let of_diff = judge_diff(project, &workspace).await?;
+    let took = started.elapsed();
+    let mut judged: Vec<JudgedGate> =
+        of_diff.into_iter().map(|(name, judged)| (name, judged, took)).collect();
+    let max_retries = project.flow_of(&work.unit).await?.max_retries;
     for gate in gates_for(&project.config, moment) {
+        let started = Instant::now();
         let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
-        judged.push((gate.name.clone(), judgement));
+        judged.push((gate.name.clone(), judgement, started.elapsed()));
         // What was ended from outside shows nothing, and the next gate would not either.
         if stop.is_cancelled() {
             break;
@@ -61,8 +71,8 @@ pub(super) async fn run_gates(
     }
     let is_advice = |name: &str| project.config.gates.iter().any(|gate| gate.name == name && !gate.required);
     let mut gates = Vec::new();
-    for (name, judgement) in &mut judged {
-        record(project, work, (name, judgement)).await?;
+    for (name, judgement, took) in &mut judged {
+        record(project, work, (name, judgement), (*took, max_retries)).await?;
         // What is not required is on record, and holds nothing up.
         if is_advice(name) && judgement.verdict != ScriptVerdict::Pass {
             judgement.verdict = ScriptVerdict::Skip;
@@ -73,19 +83,19 @@ pub(super) async fn run_gates(
     gates.retain(|(name, verdict)| {
         *verdict != ScriptVerdict::Pass || ![TESTS_KEPT, PROTECTED].contains(&name.as_str())
     });
-    let failed: Vec<&(String, GateJudgement)> = judged
+    let failed: Vec<&JudgedGate> = judged
         .iter()
-        .filter(|(_, judgement)| !matches!(judgement.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip))
+        .filter(|(_, judgement, _)| !matches!(judgement.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip))
         .collect();
-    let code = failed.iter().find_map(|(_, judgement)| judgement.code.clone()).unwrap_or_default();
-    let words: Vec<String> = failed.iter().map(|(name, judgement)| describe(name, judgement)).collect();
+    let code = failed.iter().find_map(|(_, judgement, _)| judgement.code.clone()).unwrap_or_default();
+    let words: Vec<String> = failed.iter().map(|(name, judgement, _)| describe(name, judgement)).collect();
     Ok(PhaseResult {
         event: UnitEvent::Gates(gates),
         outcome: if failed.is_empty() { "success" } else { "failure" },
         code: if failed.is_empty() || !code.is_empty() { code } else { "gate_failed".to_owned() },
         reason: failed
             .iter()
-            .map(|(name, one)| format!("{name}: {}", one.summary))
+            .map(|(name, one, _)| format!("{name}: {}", one.summary))
             .collect::<Vec<_>>()
             .join("; "),
         last_error: (!failed.is_empty()).then(|| words.join("\n\n")),
@@ -230,6 +240,7 @@ async fn record(
     project: &OpenProject,
     work: &WorkClaim,
     (name, judgement): (&String, &GateJudgement),
+    (took, max_retries): (Duration, u32),
 ) -> Result<(), AutopilotError> {
     let failures = work.unit.stand.counters.gate_failures.get(name).copied().unwrap_or(0);
     let row = GateRow {
@@ -237,9 +248,9 @@ async fn record(
         gate: name.clone(),
         passed: matches!(judgement.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip),
         attempt: failures.saturating_add(1),
-        max_retries: project.flow_of(&work.unit).await?.max_retries,
+        max_retries,
         output: format!("{}\n{}", judgement.summary, judgement.output),
-        duration_ms: 0,
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         at: project.hands.now(),
     };
     project.hands.commit(vec![Op::Units(UnitOp::RecordGate(Box::new(row)))]).await?;

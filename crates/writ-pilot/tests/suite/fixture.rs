@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use writ_autopilot::names::branch_name;
+use writ_autopilot::unit_id::UnitId;
 use writ_pilot::PilotGit;
 use writ_pilot::events::{GitEvent, GitEvents};
 use writ_pilot::merge::{MergeRequest, MergeResult, MergeResults, MergedTree, TreeCheck, TreeVerdict};
-use writ_pilot::naming::slice_branch;
 use writ_pilot::service::{PilotGitConfig, RecoveryReport, UnitWork};
 use writ_pilot::workspace::CommitResult;
 use writ_sandbox::git::{BranchName, CommitId};
@@ -111,7 +112,10 @@ pub(crate) fn main_branch() -> BranchName {
 
 /// The work of slice `m1/s{n}`.
 pub(crate) fn slice(number: u32) -> UnitWork {
-    UnitWork { unit: format!("m1/s{number}"), branch: slice_branch(1, number, "Some work").unwrap() }
+    UnitWork {
+        unit: format!("m1/s{number}"),
+        branch: BranchName::parse_name(&branch_name(UnitId::Slice(1, number), "Some work")).unwrap(),
+    }
 }
 
 /// The request to merge it, planned in the order of the numbers.

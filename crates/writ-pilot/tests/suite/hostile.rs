@@ -5,9 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use writ_pilot::workspace::CommitResult;
 
+use writ_autopilot::names::branch_name;
+use writ_autopilot::unit_id::UnitId;
 use writ_pilot::resolve::begin_resolve;
 
 use writ_pilot::revert::{plan_revert, revert_unit};
+
+use writ_sandbox::git::BranchName;
 
 use super::fixture::*;
 
@@ -122,7 +126,8 @@ async fn a_work_tree_s_own_git_file_is_not_trusted() {
 async fn titles_and_ids_are_no_options_and_no_paths() {
     let repo = Repo::new().await;
     let service = repo.open().await;
-    let branch = writ_pilot::naming::slice_branch(1, 1, "--upload-pack=/bin/sh ../../x\n\0").unwrap();
+    let name = branch_name(UnitId::Slice(1, 1), "--upload-pack=/bin/sh ../../x\n\0");
+    let branch = BranchName::parse_name(&name).unwrap();
     let work = writ_pilot::service::UnitWork { unit: "../../m1/s1 --force\n".into(), branch };
     let place = service.ensure_workspace(&work, &main_branch()).await.unwrap();
     assert_eq!(place.folder, repo.dir.join(".writ/workspaces/.._.._m1_s1_--force_"));
