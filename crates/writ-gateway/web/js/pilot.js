@@ -61,6 +61,8 @@ export class Pilot {
   #pausing = false;
   /** Counts the reads, so that an old answer does not overtake a new one. */
   #reads = 0;
+  /** The read that is not answered yet, `0` when there is none. */
+  #reading = 0;
   /** The blockers of the last look; `null` before the first of a project. */
   #known = null;
   /** The cards of plans, by their work item. */
@@ -97,7 +99,8 @@ export class Pilot {
     this.#inView = inView;
     if (!inView) return;
     this.#refreshIfSeen();
-    this.#timer = setInterval(() => this.#refreshIfSeen(), LOOK_EVERY);
+    // An engine that answers slowly is not asked again before it has answered: each new read would drop the one before.
+    this.#timer = setInterval(() => this.#reading === this.#reads || this.#refreshIfSeen(), LOOK_EVERY);
   }
 
   #refreshIfSeen() {
@@ -131,6 +134,7 @@ export class Pilot {
 
   async #refresh() {
     const read = ++this.#reads;
+    this.#reading = read;
     const project = this.#project;
     try {
       const status = await request(withQuery("/api/v1/pilot", { project }));
@@ -145,6 +149,8 @@ export class Pilot {
       this.#refused(error);
       // A folder that is no project is not asked about again and again.
       if (error.status !== 0 && byId("pilot-board").hidden) this.#project = "";
+    } finally {
+      if (this.#reading === read) this.#reading = 0;
     }
   }
 
