@@ -157,9 +157,9 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     if is_paused {
         return Ok(Tick::Ended("paused"));
     }
-    let lines = store.unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
-    let is_open = |line: &&UnitLine| !line.is_over && is_workable(line, &plans);
-    if lines.iter().any(|line| is_open(&line)) {
+    // A milestone is over after all its parts: a project of many units is not read whole each second.
+    let milestones = store.milestones(&project.name).await?;
+    if milestones.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
         return Ok(Tick::Wait(IDLE_TICK));
     }
     // A plan that is not answered yet may become work at any moment.
@@ -196,8 +196,8 @@ const fn milestone_of(id: UnitId) -> u32 {
     }
 }
 
-fn is_workable(line: &UnitLine, plans: &BTreeMap<u32, WorkState>) -> bool {
-    let state = id_of(line).and_then(|id| plans.get(&milestone_of(id)));
+fn is_workable(unit: &str, plans: &BTreeMap<u32, WorkState>) -> bool {
+    let state = unit.parse().ok().and_then(|id| plans.get(&milestone_of(id)));
     state == Some(&WorkState::Running)
 }
 
@@ -217,7 +217,7 @@ fn make_candidate(
         created_at: line.created_at,
         not_before: None,
         open_upstreams: 0,
-        is_held: is_blocked || !is_workable(line, plans),
+        is_held: is_blocked || !is_workable(&line.id, plans),
         is_claimed: line.is_claimed,
     })
 }

@@ -41,6 +41,8 @@ mod operations;
 
 mod fleet;
 
+mod pilot;
+
 mod presence;
 
 mod proxy;
@@ -104,6 +106,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("proxy", proxy::measure),
     ("operations", operations::measure),
     ("fleet", fleet::measure),
+    ("pilot", pilot::measure),
     ("request", request::measure),
 ];
 

@@ -1,5 +1,5 @@
 //! What `cargo xtask bench` measures inside the product's crates: the door, approvals, what is done to values, contexts,
-//! the ledger, the filtering proxy, the security proxy, and a model that answers at once. Results are lines of JSON on standard output.
+//! the ledger, the filtering proxy, the security proxy, the autopilot's choice, and a model that answers at once. Results are lines of JSON on standard output.
 
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
@@ -16,6 +16,8 @@ mod ledger;
 mod model;
 
 mod operations;
+
+mod pilot;
 
 mod presence;
 
@@ -81,6 +83,16 @@ enum Task {
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rounds: u32,
     },
+    /// Choose among many units, race for claims, and make work trees of a large repository.
+    Pilot {
+        /// Where databases are made.
+        folder: PathBuf,
+        /// A repository with a branch `main`, in which `last.txt` is the last file.
+        repository: PathBuf,
+        /// How many ticks are measured with each number of units.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rounds: u32,
+    },
     /// Serve a scripted model over loopback until standard input ends.
     Model,
 }
@@ -94,6 +106,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ledger { folder, rows } => ledger::run(&folder, rows),
         Task::Proxy { folder, host, port } => proxy::run(&folder, &host, port),
         Task::Operations { folder, rounds } => operations::run(&folder, rounds),
+        Task::Pilot { folder, repository, rounds } => pilot::run(&folder, &repository, rounds),
         Task::Model => model::run(),
     }
 }

@@ -43,6 +43,12 @@ impl Measured {
         Sample::new(self.nanos.iter().copied().map(Duration::from_nanos).collect())
     }
 
+    /// Returns the time of everything together.
+    pub(super) fn whole(&self) -> Result<Duration> {
+        ensure!(self.took_nanos > 0, "'{}' took no time", self.what);
+        Ok(Duration::from_nanos(self.took_nanos))
+    }
+
     /// Returns the number of rows that were handled.
     pub(super) const fn rows(&self) -> u64 {
         self.rows
