@@ -189,8 +189,10 @@ impl Jobs {
 struct RunningJob {
     name: String,
     interval: Duration,
-    /// The next run that its row named when it began.
+    /// The next run that its row names, as far as it is known here.
     row_next: Option<Timestamp>,
+    /// The row was seen to name another one: somebody has scheduled the job while it ran, and the row stands.
+    scheduled: bool,
 }
 
 /// State of the task that runs jobs.
@@ -276,7 +278,8 @@ impl<'a> Runner<'a> {
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
             let (name, interval) = (chore.name.clone(), chore.interval);
-            self.running.insert(task.id(), RunningJob { name, interval, row_next: row.next_run });
+            let run = RunningJob { name, interval, row_next: row.next_run, scheduled: false };
+            self.running.insert(task.id(), run);
         }
         look.wait
     }
@@ -299,7 +302,7 @@ impl<'a> Runner<'a> {
             }
             Err(error) => (error.id(), Err(JobError::Panicked)),
         };
-        let Some(RunningJob { name, interval, row_next }) = self.running.remove(&id) else { return };
+        let Some(RunningJob { name, interval, row_next, .. }) = self.running.remove(&id) else { return };
         let wait =
             if matches!(result, Ok(Progress::Partial)) { CONTINUE_AFTER.min(interval) } else { interval };
         let result = match result {
@@ -328,8 +331,9 @@ impl<'a> Runner<'a> {
             let ops = self.unwritten.iter().cloned().map(Op::Jobs).collect();
             match self.journal.store.commit(Batch::relaxed(ops)).await {
                 Ok(_) => {
-                    for op in self.unwritten.drain(..) {
+                    for op in std::mem::take(&mut self.unwritten) {
                         self.recent.forget_run(job_of(&op));
+                        self.follow_row(&op);
                     }
                 }
                 // A job that was removed while it ran has no place for its result.
@@ -346,6 +350,14 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Notes the next run that a row names by the result of the run before the one under way.
+    fn follow_row(&mut self, written: &JobOp) {
+        let JobOp::Finish { name, next_run, .. } = written else { return };
+        for run in self.running.values_mut().filter(|run| run.name == *name && !run.scheduled) {
+            run.row_next = *next_run;
+        }
+    }
+
     /// Takes the runs that are in no row among those that are to be written.
     async fn take_recent(&mut self) {
         let mut rows = match self.journal.store.jobs(MAX_JOBS).await {
@@ -355,6 +367,10 @@ impl<'a> Runner<'a> {
                 return;
             }
         };
+        for run in self.running.values_mut() {
+            let is_other = |row: &Job| row.name == run.name && row.next_run != run.row_next;
+            run.scheduled |= rows.iter().any(is_other);
+        }
         for row in self.recent.complete_rows(&mut rows) {
             let Job { name, next_run, last_run: Some(at), last_result, .. } = row.clone() else { continue };
             self.unwritten.retain(|op| job_of(op) != name);

@@ -307,6 +307,7 @@ impl NativeRunner {
                 // A limit for each process is the best there is without a control group.
                 data_bytes: (!metered).then_some(config.memory_max),
                 tmp_bytes: config.tmp_max,
+                first_victim: false,
             },
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),

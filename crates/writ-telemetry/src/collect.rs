@@ -77,7 +77,7 @@ where
         attributes.record(&mut fields);
         // A span outside a turn has no place in a trace.
         let Some((trace, own, parent)) = place_of(&span, &fields) else { return };
-        let began = (now_nanos(), Instant::now());
+        let began = begin_of(&span);
         span.extensions_mut().insert(Open { trace, id: own, parent, began, fields });
     }
 
@@ -135,6 +135,22 @@ where
         TURN => Some((trace, trace.root_span(), None)),
         _ => Some((trace, SpanId::random_id(), Some(trace.root_span()))),
     }
+}
+
+/// Returns the time at which a span begins. Below another one it is counted from that one's beginning: a wall clock that is set
+/// meanwhile would have it begin before its parent, or end after it.
+fn begin_of<'a, S>(span: &registry::SpanRef<'a, S>) -> (u64, Instant)
+where
+    S: LookupSpan<'a>,
+{
+    let above =
+        span.scope().skip(1).find_map(|above| above.extensions().get::<Open>().map(|open| open.began));
+    let now = Instant::now();
+    let nanos = above.map_or_else(now_nanos, |(nanos, began)| {
+        let after = now.saturating_duration_since(began).as_nanos();
+        nanos.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
+    });
+    (nanos, now)
 }
 
 fn now_nanos() -> u64 {

@@ -220,6 +220,13 @@ fn nothing_of_a_container_is_left_when_its_launcher_is_killed_or_asked_to_end() 
     }
     assert_eq!(code(&harbor.run(&[], "true")), 0);
     assert_eq!(harbor.server.wait_empty().expect("lists"), [""; 0]);
+    // One that a person kills has ended by that, and the launcher is no helper that has failed.
+    let (mut child, mut lines, first) = harbor.place.start_with("task0.jwt", &more, &["sh", "-c", script]);
+    assert_eq!(first, "ready\n");
+    let names = harbor.server.containers().expect("lists");
+    assert!(harbor.server.docker(&["kill", &names[0]]).expect("asks").status.success());
+    lines.read_to_string(&mut rest).expect("reads");
+    assert_eq!((child.wait().expect("it ends").code(), rest.as_str()), (Some(137), ""));
     // An order to end is the agent's, too, though it is not the container's first process.
     let script = "trap 'echo bye; exit 9' TERM; echo ready; sleep 600 & wait";
     let (mut child, mut lines, first) = harbor.place.start_with("task0.jwt", &more, &["sh", "-c", script]);
@@ -250,6 +257,12 @@ fn the_bounds_of_an_agent_hold_in_a_container() {
         assert_eq!(code(&done), expected, "{name}: {}", text(&done));
         assert!(text(&done).contains(&format!("ended at its bound: {name}")), "{name}: {}", text(&done));
     }
+    // When memory runs out, the kernel ends the agent's processes before the one that reports, as long as the agent leaves it so.
+    let done = harbor.run(&[], "cat /proc/self/oom_score_adj");
+    assert_eq!((code(&done), text(&done).as_str()), (0, "1000\n"));
+    let script = "echo 0 > /proc/self/oom_score_adj; dd if=/dev/zero of=/tmp/x bs=1M count=150; exit 1";
+    let done = harbor.run(&["--memory", "64", "--tmp", "200"], script);
+    assert_eq!((code(&done), text(&done).contains("error:")), (137, false), "{}", text(&done));
     // A temporary folder that is full, and processes that are too many, are refused one by one.
     let done =
         harbor.run(&["--tmp", "1"], "dd if=/dev/zero of=/tmp/x bs=1M count=2 2>/dev/null || echo full");

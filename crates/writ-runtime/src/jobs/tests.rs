@@ -435,6 +435,36 @@ async fn the_same_result_of_a_short_job_is_written_at_the_end_and_another_at_onc
     );
 }
 
+/// The row names the run before, and then, at the latest with the engine's end, the one that was under way.
+#[tokio::test]
+async fn the_row_of_a_job_that_ends_while_the_engine_stops_names_the_run_after_it() {
+    const SHORT: Duration = Duration::from_secs(30);
+    let mut bench = Bench::new().await;
+    bench.start(&[("a", SHORT)]).await;
+    for _ in 0..2 {
+        bench.clock.advance(SHORT);
+        bench.next().await.end(Ok(Progress::Complete));
+        bench.until_ended("a").await;
+    }
+    let second = bench.clock.now();
+    bench.clock.advance(SHORT);
+    let third = bench.next().await;
+    assert_ne!(bench.row("a").await.last_run, Some(second), "the second run is not written by itself");
+    bench.draining.cancel();
+    let written = async {
+        while bench.row("a").await.last_run != Some(second) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, written).await.expect("the second run is written");
+    bench.clock.advance(MINUTE);
+    let ended = bench.clock.now();
+    third.end(Ok(Progress::Complete));
+    bench.jobs.ended().await;
+    let row = bench.row("a").await;
+    assert_eq!((row.last_run, row.next_run), (Some(ended), Some(ended.plus_duration(SHORT))));
+}
+
 /// Of a run that is in no row, the row names a next run that is over.
 #[tokio::test]
 async fn a_job_is_brought_forward_from_the_next_run_that_its_last_one_named() {

@@ -156,6 +156,7 @@ pub(crate) fn agent_spec(
             // Where no group of the kernel counts its memory, each process is bounded for itself.
             data_bytes: (!metered).then_some(limits.memory),
             tmp_bytes: limits.tmp,
+            first_victim: false,
         },
         uid: user.unwrap_or_else(|| nix::unistd::geteuid().as_raw()),
         gid: user.unwrap_or_else(|| nix::unistd::getegid().as_raw()),

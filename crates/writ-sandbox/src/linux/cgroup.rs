@@ -174,14 +174,13 @@ impl OtherGroup {
 }
 
 fn read_time(folders: &[PathBuf]) -> Option<Duration> {
-    folders.iter().find_map(|folder| {
-        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok());
-        let new = || {
-            let text = read("cpu.stat")?;
-            text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok())
-        };
-        old.map(Duration::from_nanos).or_else(|| new().map(Duration::from_micros))
+    let read = |name: &str| folders.iter().find_map(|folder| fs::read_to_string(folder.join(name)).ok());
+    // Where there are both versions, a process may be in the root of version 2, which counts the whole machine.
+    let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok()).map(Duration::from_nanos);
+    old.or_else(|| {
+        let text = read("cpu.stat")?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok());
+        used.map(Duration::from_micros)
     })
 }
 

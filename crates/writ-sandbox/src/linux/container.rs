@@ -151,10 +151,12 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     }
     alive.control.write_all(&encode_frame(&spec.base)?).await;
     alive.control.send_job(frames, streams.into()).await;
-    let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
+    let mut news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
     // Counted as long as the first process waits for us.
     let starved = news.event != Some(JobEnd::Exited(0)) && alive.group.kill_count() > 0;
     missing.extend(end_container(&client, alive, &mut running, &name).await);
+    // A person may kill a container, and the machine for want of its own memory.
+    news.event = news.event.or_else(|| running.was_killed().then_some(JobEnd::Signalled(libc::SIGKILL)));
     Ok(AgentResult {
         end: end_of(&news, starved, folder.as_deref())?,
         unreached: news.unreached,
@@ -215,6 +217,8 @@ fn container_spec(
     let mut spec = agent_spec(order, Some(user), true, None)?;
     // Its users are those of the host, or of the engine: other processes may have the same.
     spec.base.own_users = false;
+    // The count of kills is its engine's, and gone with the first process.
+    spec.base.limits.first_victim = true;
     spec.setup.trust = None;
     if has_folder {
         spec.order.cwd = WORK.into();

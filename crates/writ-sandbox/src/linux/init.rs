@@ -28,6 +28,10 @@ pub(crate) const INNER_ID: u32 = 1000;
 const PATH_ENTRIES_MAX: usize = 64;
 /// The time between two reaps of ended orphans, in milliseconds.
 const REAP_EVERY: u16 = 1_000;
+/// The file of the kernel's preference for this process when memory runs out.
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+/// The highest of these: as if it had all memory of the group, see proc_pid_oom_score_adj(5).
+const OOM_SCORE_MAX: &str = "1000";
 /// The number of times that the second rung looks for remaining processes before it gives up on them.
 const SWEEPS_MAX: u32 = 1_000;
 
@@ -319,6 +323,9 @@ fn become_job(
     nix::unistd::setsid().stage("session")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).stage("parent death signal")?;
     sys::reset_signals();
+    if base.limits.first_victim {
+        become_victim();
+    }
     // The host's `/proc` is out of sight later, and the one inside cannot be written.
     let profile = apparmor::open_switch();
     lockdown::begin_lockdown(base, filters)?;
@@ -349,6 +356,16 @@ fn become_job(
         #[cfg(test)]
         SandboxJob::Probe(name) => Ok(super::tests::probe(name)),
     }
+}
+
+/// Has the kernel choose this process, and what it will start, when the memory of its group runs out. Otherwise it may choose the
+/// first process, which is larger than a shell: a full temporary folder counts for no process. Its report would be gone with it.
+fn become_victim() {
+    // The files of a process that cannot be looked into are root's. Only its parent is here besides it.
+    sys::set_dumpable(true);
+    // Where it cannot be written, the engine's exit code says that the first process was killed, and not why.
+    let _written = std::fs::write(OOM_SCORE, OOM_SCORE_MAX);
+    sys::set_dumpable(false);
 }
 
 /// Receives what to do and the three streams, which come with the first bytes of it.

@@ -181,6 +181,8 @@ pub(crate) struct Limits {
     /// Writable memory of one process, where no control group limits all of them together.
     pub(crate) data_bytes: Option<u64>,
     pub(crate) tmp_bytes: u64,
+    /// The job's processes are killed before the first one when memory runs out.
+    pub(crate) first_victim: bool,
 }
 
 /// A message of the first process to the host, over the control socket.

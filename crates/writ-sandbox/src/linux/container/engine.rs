@@ -26,6 +26,8 @@ const WORDS_MAX: usize = 300;
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Processes of one user, where an engine insists on a bound of these.
 const USER_PROCESSES: u64 = 32 * 1024;
+/// The exit code of an engine for a container whose first process was killed: 128 and the signal.
+const KILLED: i32 = 128 + libc::SIGKILL;
 /// Variables of images that would change how our own program is loaded.
 const LOADER_VARIABLES: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"];
 
@@ -190,6 +192,12 @@ impl RunClient {
         let status = self.child.wait().await;
         let words = (&mut self.words).await.unwrap_or_default();
         (!status.is_ok_and(|status| status.success())).then(|| short_words(&words))
+    }
+
+    /// Returns true if it has ended and says that the container's first process was killed.
+    pub(crate) fn was_killed(&mut self) -> bool {
+        let status = self.child.try_wait().ok().flatten();
+        status.and_then(|status| status.code()) == Some(KILLED)
     }
 }
 
