@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -28,6 +29,8 @@ pub enum TextAnswer {
     NotANumber(usize),
     /// A status for the whole request, with the provider's words.
     Status(u16, String),
+    /// Too many requests, with the seconds of `Retry-After`.
+    Wait(u64),
 }
 
 /// Decides the answer to a text.
@@ -121,10 +124,7 @@ impl Drop for EmbeddingServer {
     }
 }
 
-async fn embed(
-    State(shared): State<Arc<EmbeddingState>>,
-    Json(request): Json<Value>,
-) -> (StatusCode, Json<Value>) {
+async fn embed(State(shared): State<Arc<EmbeddingState>>, Json(request): Json<Value>) -> Response {
     let input = request.get("input").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts: Vec<String> = input.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     {
@@ -136,7 +136,7 @@ async fn embed(
     let _place = shared.gate.acquire().await;
     if texts.len() > shared.max_texts.load(Ordering::SeqCst) {
         let error = json!({ "error": { "message": "batch size is invalid", "type": "InvalidParameter" } });
-        return (StatusCode::BAD_REQUEST, Json(error));
+        return (StatusCode::BAD_REQUEST, Json(error)).into_response();
     }
     let mut data = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -152,7 +152,12 @@ async fn embed(
             }
             TextAnswer::Status(status, message) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                return (status, Json(json!({ "error": { "message": message } })));
+                return (status, Json(json!({ "error": { "message": message } }))).into_response();
+            }
+            TextAnswer::Wait(seconds) => {
+                let error = json!({ "error": { "message": "slow down", "type": "requests" } });
+                let wait = [(header::RETRY_AFTER, seconds.to_string())];
+                return (StatusCode::TOO_MANY_REQUESTS, wait, Json(error)).into_response();
             }
         };
         data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
@@ -163,6 +168,7 @@ async fn embed(
         StatusCode::OK,
         Json(json!({ "object": "list", "model": request.get("model"), "data": data, "usage": usage })),
     )
+        .into_response()
 }
 
 /// Words that mean the same to this model.

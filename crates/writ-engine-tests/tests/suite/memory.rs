@@ -245,6 +245,41 @@ fn an_embedder_that_is_away_is_left_alone_and_a_single_bad_text_is_not_that() {
     engine.handed.end();
 }
 
+/// A provider that asks for a wait gets none of the requests that would make it longer, neither of the job nor of a search, and
+/// is asked again once it is over.
+#[test]
+fn a_provider_of_vectors_that_asks_for_a_wait_is_not_asked_before() {
+    const RUN: Duration = Duration::from_secs(16);
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(16), silent);
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        // Not by a call, which would begin a run at once.
+        let commit = |n, text| handed.store.commit(Batch::synced(vec![working(n, text, Taint::Owner).1]));
+        commit(1, "Tom has a cat").await.expect("stored");
+        assert_eq!(engine.embed().await, "ok");
+        commit(2, "The door is green").await.expect("stored");
+        engine.embedder.set_script(|_| TextAnswer::Wait(40));
+        let run = async || {
+            handed.clock.go_on(RUN);
+            until_run(handed, "memory.embed", handed.clock.now()).await.last_result
+        };
+        let asked = || engine.embedder.requests().len();
+        let before = asked();
+        assert!(run().await.starts_with("memory.embedder"));
+        assert_eq!(asked(), before + 1, "not even a plain word is tried after it");
+        assert!(run().await.starts_with("memory.embedder"));
+        handed.clock.go_on(RUN);
+        engine.embedder.set_script(|_| TextAnswer::Vector(16));
+        let searched = search(handed, "kitten").await;
+        let note = searched["note"].as_str().expect("a note");
+        assert!(note.contains("embed has asked for a wait of 8 more seconds"), "{note}");
+        assert_eq!(asked(), before + 1, "for 32 of 40 seconds");
+        assert_eq!(run().await, "ok");
+        assert_eq!(engine.spaces().await, [(16, 2, true)]);
+    });
+    engine.handed.end();
+}
+
 /// A call of which the answer comes too late for its search is counted all the same.
 #[test]
 fn a_search_waits_a_little_and_the_call_is_counted_in_the_end() {
