@@ -144,7 +144,9 @@ fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
                         .to_string(),
                 )
             } else {
-                Reply::text(&format!("Heard: {}. {}", request.last_user_text(), "word ".repeat(40)))
+                // In few pieces: each frame costs as much as a commit, and streams have tests of their own.
+                let heard = format!("Heard: {}. ", request.last_user_text());
+                Reply { texts: vec![heard, "word ".repeat(20), "word ".repeat(20)], ..Reply::default() }
             };
             reply.with_usage(counted(request), answer)
         }
