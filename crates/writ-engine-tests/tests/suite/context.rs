@@ -232,6 +232,7 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 ///
 /// Rows: SIL-079 (in part: it is called once where the history is too large)
 /// Rows: SIL-080 (in part: what it keeps stays, and what is pinned stays whatever it says)
+/// Rows: SIL-344 (in part: items of all zones are listed in one form, with their pins)
 /// Rows: SIL-082 (in part: what left is found again) WIN-352 (in part: the prompt names the bound)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
