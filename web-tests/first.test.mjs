@@ -117,6 +117,7 @@ async function onUsualPort(base) {
   return server;
 }
 
+/** Rows: SIL-409 (in part: the five steps, from the request to the result) */
 test("a first run by keyboard alone: key, model, plan, approval, evidence", async () => {
   const writ = await Writ.start(SCRIPT, "", "", { model: false });
   // A wrong address, and a second first model, are refused below.

@@ -5,6 +5,7 @@
 //! (`embeddings`), and Ollama's own (`api/embed`).
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -25,6 +26,7 @@ use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::plan::PlanError;
 use crate::provider::{Provider, Route};
 use crate::refusal::{error_in, provider_error};
+use crate::retry::stated_wait;
 
 /// The largest answer: 64 vectors of 4,096 numbers of 22 characters have a third of it.
 const MAX_ANSWER: ByteCount = ByteCount::new(16 * 1024 * 1024);
@@ -198,6 +200,7 @@ async fn ask(
     }
     let mut answer = request.send().await.map_err(|_| Failure::Dropped)?;
     let status = answer.status().as_u16();
+    let wait = stated_wait(answer.headers(), SystemTime::now());
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|_| Failure::Cut)? {
         // Bounded while it is read: a server could send without end.
@@ -212,7 +215,7 @@ async fn ask(
     let says_error =
         value.as_ref().is_some_and(|value| value.get("error").is_some_and(|error| !error.is_null()));
     if status >= 400 || says_error {
-        return Err(provider_error(&error_in(&text), status.max(400), None));
+        return Err(provider_error(&error_in(&text), status.max(400), wait));
     }
     read_answer(&value.ok_or(Failure::Invalid { what: "it is no JSON" })?)
 }

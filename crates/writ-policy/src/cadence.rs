@@ -123,6 +123,7 @@ mod tests {
         }
     }
 
+    /// Rows: SIL-366 (in part: what was denied is counted apart for each likeness)
     #[test]
     fn answers_are_counted_and_what_expired_has_no_time() {
         let (yes, no, late) = (AnswerTime::Approved, AnswerTime::Denied, AnswerTime::Expired);
@@ -135,6 +136,7 @@ mod tests {
         assert_eq!(count_answers(&asks[3..]).0.median, None);
     }
 
+    /// Rows: SIL-368 (in part: below the least number there is no offer, and one doubt ends it)
     #[test]
     fn a_habit_without_a_doubt_speaks_for_longer_and_one_doubt_does_not() {
         let mut asks: Vec<AnsweredAsk> = (0..5).map(|n| ask("a", n, 1, AnswerTime::Approved)).collect();
@@ -145,6 +147,7 @@ mod tests {
         assert!(!count_answers(&asks).0.speaks_for_longer(0));
     }
 
+    /// Rows: SIL-367 (in part: what was denied since is an offer to be asked again)
     #[test]
     fn only_what_came_after_an_approval_speaks_against_it() {
         let approval = |undone| LastingApproval {

@@ -31,6 +31,8 @@ pub(crate) struct Memories {
     serving: Mutex<Option<(VectorSpace, Arc<SharedIndex>)>>,
     /// The time until which the embedder is left alone, and why.
     away: Mutex<Option<(Timestamp, String)>>,
+    /// The provider that has asked for a wait, and until when.
+    asked_wait: Mutex<Option<(String, Timestamp)>>,
     /// The model of the last vectors, and their dimension: a model can change it.
     dimension: Mutex<Option<(String, u32)>>,
     /// The texts of one request that the embedder takes, as far as is known.
@@ -52,6 +54,7 @@ impl Memories {
             added: Arc::default(),
             serving: Mutex::default(),
             away: Mutex::default(),
+            asked_wait: Mutex::default(),
             dimension: Mutex::default(),
             batch_limit: AtomicUsize::new(MAX_BATCH),
             session: Mutex::default(),
@@ -109,6 +112,18 @@ impl Memories {
     /// Notes that the embedder did not answer, or (`None`) that it did.
     pub(crate) fn note_embedder(&self, failed: Option<&str>, now: Timestamp) {
         *lock(&self.away) = failed.map(|why| (now.plus_duration(EMBEDDER_REST), why.to_owned()));
+    }
+
+    /// Returns the rest of the wait that a provider of vectors has asked for; `None`: it may be asked.
+    pub(crate) fn wait_left(&self, provider: &str, now: Timestamp) -> Option<Duration> {
+        let asked = lock(&self.asked_wait);
+        let until = asked.as_ref().filter(|(name, until)| name == provider && now < *until)?.1;
+        Some(until.time_since(now))
+    }
+
+    /// Notes that a provider of vectors has asked for a wait.
+    pub(crate) fn note_wait(&self, provider: &str, until: Timestamp) {
+        *lock(&self.asked_wait) = Some((provider.to_owned(), until));
     }
 
     /// Returns the dimension of a model's last vectors, if it has answered since the start.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use writ_agent::event::WorkspaceItem;
 use writ_inspect::prepared::{Prepared, Sink};
 use writ_store::batch::Op;
@@ -25,6 +26,7 @@ use crate::perform::{self, subscribe};
 use crate::place::CallPlace;
 use crate::session::{SUBSCRIPTIONS, Session};
 use crate::subscription::{Subscription, TOOL};
+use crate::trace;
 
 /// The most estimated tokens of all subscriptions of a session together: an eighteenth of the default context.
 const MAX_TOKENS: u64 = 10_000;
@@ -98,7 +100,8 @@ pub(crate) async fn materialize(
         let (text, label) = if cancel.is_cancelled() {
             ("[not read: the turn was stopped]".to_owned(), one.label())
         } else if place.services.journal.clock.now().time_since(began) < READING_MAX {
-            look(place, &one, cancel).await?
+            let span = trace::subscription(place.session.id, place.turn);
+            look(place, &one, cancel).instrument(span).await?
         } else {
             ("[not read: the others took too long]".to_owned(), one.label())
         };

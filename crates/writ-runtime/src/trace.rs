@@ -189,6 +189,16 @@ pub(crate) fn memory_store() -> Span {
     info_span!("memory.store")
 }
 
+/// The span of reading what a session is subscribed to, as part of the turn that begins with it.
+pub(crate) fn subscription(session: SessionId, turn: Option<TurnId>) -> Span {
+    info_span!(
+        parent: None,
+        "subscription.materialize",
+        turn_id = turn.map(tracing::field::display),
+        scope_id = %session,
+    )
+}
+
 /// A judgement of the gates at one point.
 pub(crate) fn gate(point: GatePoint) -> Span {
     info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty)

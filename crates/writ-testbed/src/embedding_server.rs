@@ -1,4 +1,4 @@
-//! A scripted embedding server with the wire format of OpenAI on a loopback port.
+//! A scripted embedding server with the wire formats of OpenAI and Ollama on a loopback port.
 //!
 //! Its vectors are of bags of words: texts with the same words, or with words that `ALIKE` names, lie close together.
 
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -28,6 +29,8 @@ pub enum TextAnswer {
     NotANumber(usize),
     /// A status for the whole request, with the provider's words.
     Status(u16, String),
+    /// Too many requests, with the seconds of `Retry-After`.
+    Wait(u64),
 }
 
 /// Decides the answer to a text.
@@ -44,6 +47,8 @@ pub struct EmbeddingServer {
 struct EmbeddingState {
     script: Mutex<TextScript>,
     requests: Mutex<Vec<Vec<String>>>,
+    /// The body of the last request.
+    last: Mutex<Value>,
     /// The most texts of one request.
     max_texts: AtomicUsize,
     /// Requests wait for a place while the server is held.
@@ -72,10 +77,14 @@ impl EmbeddingServer {
         let shared = Arc::new(EmbeddingState {
             script: Mutex::new(Box::new(script)),
             requests: Mutex::default(),
+            last: Mutex::default(),
             max_texts: AtomicUsize::new(usize::MAX),
             gate: Semaphore::new(1),
         });
-        let router = Router::new().route("/v1/embeddings", post(embed)).with_state(Arc::clone(&shared));
+        let router = Router::new()
+            .route("/v1/embeddings", post(embed))
+            .route("/api/embed", post(embed_plain))
+            .with_state(Arc::clone(&shared));
         let running = tokio::spawn(async move {
             if axum::serve(listener, router).await.is_err() {
                 // The listener is closed; clients notice that themselves.
@@ -87,6 +96,16 @@ impl EmbeddingServer {
     /// Returns the address for the configuration of a provider.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1/", self.address)
+    }
+
+    /// Returns the address for the configuration of a provider that speaks Ollama's own form.
+    pub fn plain_url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Returns the body of the last request.
+    pub fn last_body(&self) -> Value {
+        lock(&self.shared.last).clone()
     }
 
     /// Sets the script from now on.
@@ -121,10 +140,34 @@ impl Drop for EmbeddingServer {
     }
 }
 
-async fn embed(
-    State(shared): State<Arc<EmbeddingState>>,
-    Json(request): Json<Value>,
-) -> (StatusCode, Json<Value>) {
+async fn embed(State(shared): State<Arc<EmbeddingState>>, Json(request): Json<Value>) -> Response {
+    let (vectors, tokens) = match answer_texts(&shared, &request).await {
+        Ok(answered) => answered,
+        Err(refusal) => return refusal,
+    };
+    let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
+    let rows = vectors.into_iter().enumerate();
+    let data: Vec<Value> = rows
+        .map(|(index, embedding)| json!({ "object": "embedding", "index": index, "embedding": embedding }))
+        .collect();
+    let answer = json!({ "object": "list", "model": request.get("model"), "data": data, "usage": usage });
+    Json(answer).into_response()
+}
+
+/// The same in Ollama's own form.
+async fn embed_plain(State(shared): State<Arc<EmbeddingState>>, Json(request): Json<Value>) -> Response {
+    match answer_texts(&shared, &request).await {
+        Ok((vectors, tokens)) => {
+            Json(json!({ "model": request.get("model"), "embeddings": vectors, "prompt_eval_count": tokens }))
+                .into_response()
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+/// Returns the vectors of a request's texts and their tokens, or what is answered instead.
+async fn answer_texts(shared: &EmbeddingState, request: &Value) -> Result<(Vec<Value>, usize), Response> {
+    lock(&shared.last).clone_from(request);
     let input = request.get("input").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts: Vec<String> = input.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     {
@@ -136,10 +179,10 @@ async fn embed(
     let _place = shared.gate.acquire().await;
     if texts.len() > shared.max_texts.load(Ordering::SeqCst) {
         let error = json!({ "error": { "message": "batch size is invalid", "type": "InvalidParameter" } });
-        return (StatusCode::BAD_REQUEST, Json(error));
+        return Err((StatusCode::BAD_REQUEST, Json(error)).into_response());
     }
     let mut data = Vec::new();
-    for (index, text) in texts.iter().enumerate() {
+    for text in &texts {
         let answer = (lock(&shared.script))(text);
         let embedding = match answer {
             TextAnswer::Vector(dimension) => json!(vector_of(text, dimension)),
@@ -152,17 +195,18 @@ async fn embed(
             }
             TextAnswer::Status(status, message) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                return (status, Json(json!({ "error": { "message": message } })));
+                return Err((status, Json(json!({ "error": { "message": message } }))).into_response());
+            }
+            TextAnswer::Wait(seconds) => {
+                let error = json!({ "error": { "message": "slow down", "type": "requests" } });
+                let wait = [(header::RETRY_AFTER, seconds.to_string())];
+                return Err((StatusCode::TOO_MANY_REQUESTS, wait, Json(error)).into_response());
             }
         };
-        data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
+        data.push(embedding);
     }
     let tokens: usize = texts.iter().map(|text| text.split_whitespace().count()).sum();
-    let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
-    (
-        StatusCode::OK,
-        Json(json!({ "object": "list", "model": request.get("model"), "data": data, "usage": usage })),
-    )
+    Ok((data, tokens))
 }
 
 /// Words that mean the same to this model.

@@ -274,7 +274,10 @@ fn a_pinned_part_that_is_larger_than_the_window_is_an_error_that_names_it() {
     assert!(report.hint.contains("writ context unpin"), "{}", report.hint);
 }
 
-/// Rows: WIN-351 (in part: the decision, and that calls and results stay together)
+/// Above 60 per cent of the window, and not below, the older part makes room: the next request has the summary that stands for it, the
+/// newest messages as they were, the system's text and the tools. A call and its result are never parted.
+///
+/// Rows: WIN-351
 #[test]
 fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
     let seed = seed();
@@ -292,6 +295,24 @@ fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
     assert!(plan.messages > 0 && plan.messages < more.len());
     let stays: Vec<ChatMessage> = more[plan.messages..].iter().map(|message| (**message).clone()).collect();
     assert_paired(&stays);
+    let filled = |per_cent: u64| {
+        let total = plan.before.get() * 100 / per_cent;
+        plan_compaction(&config(total), &seed, &more, (100, false)).is_some()
+    };
+    assert_eq!([59, 61].map(filled), [false, true]);
+    let summary = carried("summary of earlier messages, by scripted", "They read some files.", true);
+    let newest = more[plan.messages..].to_vec();
+    let after = ContextSeed { carried: vec![summary], history: newest, ..seed.clone() };
+    let now = [said(Role::User, "now")];
+    let made = assemble_context(&config(total), &after, &[], &now, OUTPUT).expect("fits");
+    assert_paired(&made.request.messages);
+    let texts = texts_of(&made.request);
+    assert!(texts.contains("They read some files.") && !texts.contains("request 1\n"), "{texts}");
+    for message in &stays {
+        assert!(made.request.messages.iter().any(|sent| **sent == *message), "{message:?}");
+    }
+    let before = assemble_context(&config(100_000), &seed, &[], &now, OUTPUT).expect("fits").request;
+    assert_eq!((&made.request.system, &made.request.tools), (&before.system, &before.tools));
     let at_sixty = ContextConfig { compact_at_pct: Share::of_percent(100), ..config(total) };
     assert_eq!(plan_compaction(&at_sixty, &seed, &more, (100, false)), None);
     let many = history(30, 1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use writ_agent::config::AgentConfig;
+use writ_agent::config::{AgentConfig, Share};
 use writ_agent::event::{ContextSeed, Event, MemoryItem, TextVerdict};
 use writ_agent::route::{RouteDecision, TurnRoute};
 use writ_types::chat::Role;
@@ -47,7 +47,9 @@ fn a_decision_has_a_way_and_a_reason_and_an_answer_where_the_proxy_answers() {
 /// The proxy picks the profile of a turn: the executor's request is divided as that profile divides it. A name that is none
 /// leaves the turn with the profile that it has.
 ///
-/// Rows: SIL-071 (in part: the shares of history and memory; what is at work is left out last)
+/// The profile `coding` has 20, 20 and 40 per cent, and divides the next request; a name that no profile has is that of the agent's own.
+///
+/// Rows: SIL-071
 #[test]
 fn the_profile_that_the_proxy_picks_divides_the_request_of_its_turn() {
     let mut config = AgentConfig::default();
@@ -83,6 +85,9 @@ fn the_profile_that_the_proxy_picks_divides_the_request_of_its_turn() {
         let texts = texts_of(&picked(Some(name)));
         (texts.matches("said ").count(), texts.matches("known ").count())
     };
+    let shares = config.context.profile_named("coding");
+    let shares = [shares.chronicle_pct, shares.memory_pct, shares.workspace_pct];
+    assert_eq!(shares, [20, 20, 40].map(Share::of_percent));
     let (coding, conversation) = (counts("coding"), counts("conversation"));
     assert!(coding.0 < conversation.0 && coding.1 > conversation.1, "{coding:?} {conversation:?}");
 }

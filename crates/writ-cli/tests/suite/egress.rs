@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 use writ_inspect::egress::Registry;
 use writ_testkit::model_server::Reply;
+use writ_tools::def::AgentRole;
+use writ_tools::registry::AllowList;
 use writ_types::error::Exit;
 
 use super::engine::{Engine, Link};
@@ -54,23 +56,33 @@ fn last_request(bench: &Bench) -> String {
     bench.requests().pop().expect("a request")
 }
 
+/// The roles that are offered a tool: proxy, planner, executor, verification.
+fn roles_with(tool: &str) -> [bool; 4] {
+    let registry = writ_tools::registry::Registry::core_tools();
+    [AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor, AgentRole::Verification]
+        .map(|role| registry.toolset_of(&[role], &AllowList::All).names().any(|name| name == tool))
+}
+
 fn bench(mirror: &Mirror, list: Vec<(&'static str, Value)>) -> Bench {
     let bench = Bench::new("openai", calls(list, "Done."));
     mirror.list_in(&bench);
     bench
 }
 
-/// Rows: SIL-106 (a result of the network is external, and so is the reply that rests on it)
+/// Rows: SIL-106
 /// Rows: WIN-090 (in part: a GET on the host, as text)
 #[test]
 fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
     let mirror = Mirror::start();
     let url = mirror.url("depot", "/page?of=mine");
-    let bench = bench(&mirror, vec![("web_fetch", json!({ "url": url }))]);
+    let list = [url.as_str(), "no address"].map(|url| ("web_fetch", json!({ "url": url })));
+    let bench = bench(&mirror, list.to_vec());
     let done = bench.chat(&format!("Please read {url}."), &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert_eq!(mirror.asked(), ["GET /page?of=mine HTTP/1.1"]);
     let request = last_request(&bench);
+    assert!(request.contains("no address"), "an address that is none is an error of the tool: {request}");
+    assert_eq!(roles_with("web_fetch"), [true, false, true, false]);
     assert!(request.contains("HTTP 200 from") && request.contains("the page /page?of=mine"), "{request}");
     let label = |event: &str| {
         let rows = bench.events(event);

@@ -480,8 +480,8 @@ fn a_port_that_another_program_has_keeps_no_turn_from_its_end() {
 }
 
 /// Rows: SIL-016 SCL-091
+/// Rows: SIL-228 SIL-229
 /// Rows: SIL-014 SIL-015 (in part: on a port that is free)
-/// Rows: SIL-228 (in part: not what logs hold) SIL-229 (in part: no wrong token in the first message)
 #[test]
 fn a_socket_proves_who_it_is_in_three_ways() {
     let web = Web::new();
@@ -499,6 +499,9 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     let mut early = web.socket("/ws", &[]).expect("connects");
     early.say(&json!({ "type": "resume", "session": null }));
     assert_eq!(early.closed(), 4401);
+    let mut stranger = web.socket("/ws", &[]).expect("connects");
+    stranger.say(&json!({ "type": "auth", "token": "0".repeat(64) }));
+    assert_eq!(stranger.closed(), 4401);
     let mut silent = web.socket("/ws", &[]).expect("connects");
     let began = Instant::now();
     assert_eq!(silent.closed(), 4401);
@@ -508,6 +511,15 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     let bearer = web.bearer();
     let nothing = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     assert_eq!(web.socket(&format!("/ws/{nothing}"), &[("Authorization", &bearer)]).err(), Some(404));
+    // What was written down about all that names no token, neither a right nor a wrong one.
+    let logs = web.bench.home.root().join("logs");
+    let files: Vec<_> =
+        std::fs::read_dir(&logs).expect("a log").map(|file| file.expect("a file").path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let log = std::fs::read_to_string(&file).expect("reads");
+        assert!(!log.contains(&web.token) && !log.contains(&"0".repeat(64)), "{}", file.display());
+    }
 }
 
 /// Rows: SIL-017 SIL-234 SCL-093 SCL-097 SCL-098

@@ -45,7 +45,9 @@ fn a_memory_is_edited_undone_and_shown_with_its_causes() {
     assert_eq!(stats["embedder"], Value::Null);
 }
 
-/// Rows: WIN-331 (in part: two opposing facts are asked about, and none is deleted)
+/// Two opposing facts are flagged for the owner, as soon as the second is stored, and none of them goes before an answer.
+///
+/// Rows: WIN-331
 #[test]
 fn contradictions_are_asked_about_and_the_owners_word_decides() {
     let home = Home::ready();

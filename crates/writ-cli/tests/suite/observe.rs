@@ -9,6 +9,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, render_span_tree};
 use writ_testkit::model_server::{Reply, ReplyFault, ReplyGate};
+use writ_tools::def::AgentRole;
+use writ_tools::registry::{AllowList, Registry};
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
 
@@ -92,7 +94,6 @@ fn measured(bench: &Bench, series: &str) -> f64 {
 }
 
 /// Rows: SIL-252 SCL-199
-/// Rows: SIL-248 (in part: a turn, its executor and its gates) SIL-249 (in part: memory)
 /// Rows: SIL-282 (in part: spans reach the collector that is named)
 #[test]
 fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
@@ -176,6 +177,115 @@ fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said
     for secret in SECRETS {
         assert!(requests.iter().all(|request| !request.body.contains(secret)), "{secret}");
     }
+}
+
+/// Each search, store and reading of a subscription is one span of the turn that it belongs to, and a turn without any has none.
+///
+/// Rows: SIL-249 SIL-103
+#[test]
+fn needs_userns_memory_and_subscriptions_are_a_span_each_in_the_turns_that_use_them() {
+    let bench = Bench::new("openai", |request| {
+        let is_new = request.messages.last().is_some_and(|last| last.results.is_empty());
+        match request.last_user_text() {
+            "watch" if is_new => Reply::call("context_subscribe", json!({ "path": "a.txt", "turns": 9 }))
+                .and_call("memory_store", json!({ "text": "a heron was seen" })),
+            "find" if is_new => Reply::call("memory_search", json!({ "query": "heron" })),
+            _ => Reply::text("Good."),
+        }
+    });
+    std::fs::write(bench.project().join("a.txt"), "one\n").expect("written");
+    let collector = collector(&bench);
+    let engine = Engine::start(&bench.home, &[("WRIT_TELEMETRY__OTLP_ENDPOINT", &collector.endpoint())])
+        .expect("ready");
+    let stored = "writ_memory_operations_total{operation=\"store\"}";
+    assert_eq!(measured(&bench, stored), 0.0);
+    for (word, exit) in [("watch", 0), ("find", 0), ("please DROP TABLE users", 4)] {
+        let done = bench.chat(word, &[]);
+        assert_eq!(code(&done), exit, "{}", text(&done));
+    }
+    assert_eq!(measured(&bench, stored), 1.0);
+    let hits = bench.home.json(&["memory", "search", "heron"]);
+    let id = hits.pointer("/hits/0/id").and_then(Value::as_str).expect("a row");
+    assert!(bench.requests().iter().any(|request| request.contains(&format!("remembered as {id}"))), "{id}");
+    let registry = Registry::core_tools();
+    let offered = [AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor]
+        .map(|role| registry.toolset_of(&[role], &AllowList::All).names().any(|name| name == "memory_store"));
+    assert_eq!(offered, [true, false, true]);
+    assert_eq!(engine.stop().code, Some(0));
+    let spans = collector.spans();
+    let counted: Vec<[usize; 3]> = turns(&bench)
+        .iter()
+        .map(|turn| {
+            let tree = render_span_tree(&spans, &trace_id(turn)).expect("one tree");
+            let count = |name: &str| tree.iter().filter(|line| line.trim() == name).count();
+            ["memory.search", "memory.store", "subscription.materialize"].map(count)
+        })
+        .collect();
+    // A search comes by itself with each message that reaches the agent; what is blocked reaches none.
+    assert_eq!(counted, [[1, 1, 0], [2, 0, 1], [0, 0, 1]]);
+}
+
+/// Each agent that a message is passed to has a span, in a turn: the planner works in one of its own. A message that the proxy
+/// answers has neither a planner nor an executor.
+///
+/// Rows: SIL-248
+#[test]
+fn the_spans_of_a_planned_request_name_each_agent_and_those_of_an_answer_the_proxy_alone() {
+    let bench = Bench::new("openai", |request| match (request.model.as_str(), request.last_user_text()) {
+        ("small", text) => {
+            let (route, response) = match text {
+                "hello" => ("direct", json!("Hello.")),
+                "plan it" => ("planner", Value::Null),
+                _ => ("act", Value::Null),
+            };
+            let decision =
+                json!({ "route": route, "reason": "so", "response": response, "context_profile": null });
+            Reply::text(&decision.to_string())
+        }
+        ("planner", _) => Reply::text(
+            "---\nid: task-note\ntype: task\ntitle: Note it\nsteps:\n  - id: note\n    title: Note it\n    do: Remember the port.\n\
+             verify:\n  - name: there\n    run: test -e notes\n    expect: { exit_code: 0 }\n---\n\nRemember the port.\n",
+        ),
+        (_, _) => Reply::text("Good."),
+    });
+    let config = bench.home.root().join("config.toml");
+    let own = std::fs::read_to_string(&config).expect("reads");
+    let roles = "[models.roles]\nproxy = \"test/small\"\nplanner = \"test/planner\"\n";
+    std::fs::write(&config, format!("{own}\n{roles}")).expect("written");
+    let collector = collector(&bench);
+    let engine = Engine::start(&bench.home, &[("WRIT_TELEMETRY__OTLP_ENDPOINT", &collector.endpoint())])
+        .expect("ready");
+    for word in ["hello", "do it"] {
+        let done = bench.chat(word, &["--new"]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+    }
+    bench.chat("plan it", &["--new"]);
+    let began = Instant::now();
+    while bench.count("asked") == 0 {
+        assert!(began.elapsed() < PATIENCE, "there is no plan");
+        std::thread::yield_now();
+    }
+    assert_eq!(engine.stop().code, Some(0));
+    let spans = collector.spans();
+    let trees: Vec<Vec<String>> = turns(&bench)
+        .iter()
+        .map(|turn| render_span_tree(&spans, &trace_id(turn)).expect("one tree"))
+        .collect();
+    let counts = |tree: &Vec<String>| {
+        let names = [
+            "stream.process_turn",
+            "gate.evaluate",
+            "agent.proxy.run",
+            "agent.planner.run",
+            "agent.executor.run",
+        ];
+        names.map(|name| tree.iter().filter(|line| line.trim() == name).count())
+    };
+    assert_eq!(counts(&trees[0]), [1, 2, 1, 0, 0], "{:?}", trees[0]);
+    assert_eq!(counts(&trees[1]), [1, 2, 1, 0, 1], "{:?}", trees[1]);
+    assert_eq!(counts(&trees[2])[..4], [1, 2, 1, 0], "{:?}", trees[2]);
+    let planned = counts(&trees[3]);
+    assert_eq!((planned[0], planned[2], planned[3]), (1, 0, 1), "{:?}", trees[3]);
 }
 
 /// Without a collector, and with one that is not there, turns go on and nobody is told of it.

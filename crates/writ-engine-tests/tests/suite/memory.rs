@@ -55,6 +55,15 @@ impl EmbeddingEngine {
         script: impl FnMut(&str) -> TextAnswer + Send + 'static,
         chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
     ) -> Self {
+        Self::start_as(embedder_kind, |server| table(server.base_url()), script, chat)
+    }
+
+    fn start_as(
+        embedder_kind: EmbedderKind,
+        table_of: impl FnOnce(&EmbeddingServer) -> ProviderTable,
+        script: impl FnMut(&str) -> TextAnswer + Send + 'static,
+        chat: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    ) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let embedder = runtime.block_on(EmbeddingServer::start(script)).expect("serves");
         let chat = runtime.block_on(ModelServer::start(chat)).expect("serves");
@@ -62,7 +71,7 @@ impl EmbeddingEngine {
         config.models.default = Some("chat/scripted".to_owned());
         config.models.roles.insert(ModelRole::Embedding, "embed/words".to_owned());
         config.providers.insert("chat".to_owned(), table(chat.base_url()));
-        config.providers.insert("embed".to_owned(), table(embedder.base_url()));
+        config.providers.insert("embed".to_owned(), table_of(&embedder));
         let handed = TestEngine::with(
             |parts| {
                 let models = Models::new(&config, Arc::new(NoSecrets), Arc::clone(&parts.egress));
@@ -72,6 +81,20 @@ impl EmbeddingEngine {
             |_| |_: &ParsedRequest| Reply::text("It is not asked."),
         );
         Self { handed, embedder, chat, _runtime: runtime }
+    }
+
+    /// An engine whose embedding server is asked in Ollama's own form.
+    fn start_plain(script: impl FnMut(&str) -> TextAnswer + Send + 'static) -> Self {
+        Self::start_as(
+            EmbedderKind::Model,
+            |server| ProviderTable {
+                kind: Some(ProviderKind::Ollama),
+                base_url: Some(server.plain_url()),
+                ..ProviderTable::default()
+            },
+            script,
+            silent,
+        )
     }
 
     /// Lets the job that makes vectors run once; returns how it ended.
@@ -241,6 +264,105 @@ fn an_embedder_that_is_away_is_left_alone_and_a_single_bad_text_is_not_that() {
         assert_eq!(engine.embedder.requests().len(), before);
         engine.handed.clock.go_on(MINUTE);
         assert_eq!(found(&engine.handed, "kitten").await, ["Tom has a cat"]);
+    });
+    engine.handed.end();
+}
+
+/// Ollama is asked in its own form, and the dimension of a model is that of its answer; one that no vector can have stores nothing.
+///
+/// Rows: WIN-206
+#[test]
+fn an_ollama_server_is_asked_at_its_own_address_and_a_wrong_dimension_stores_nothing() {
+    let engine = EmbeddingEngine::start_plain(|_| TextAnswer::Vector(4));
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        handed
+            .store
+            .commit(Batch::synced(vec![working(1, "Tom has a cat", Taint::Owner).1]))
+            .await
+            .expect("stored");
+        let wrong = engine.embed().await;
+        assert!(wrong.starts_with("memory.embedder"), "{wrong}");
+        assert_eq!(engine.spaces().await, []);
+        assert_eq!(found(handed, "cat").await, ["Tom has a cat"], "by its words");
+        engine.embedder.set_script(|_| TextAnswer::Vector(32));
+        assert_eq!(engine.embed().await, "ok");
+        let body = json!({ "model": "words", "input": ["Tom has a cat"], "truncate": true });
+        assert_eq!(engine.embedder.last_body(), body);
+        assert_eq!(engine.spaces().await, [(32, 1, true)]);
+        assert_eq!(found(handed, "kitten").await, ["Tom has a cat"], "by its meaning");
+    });
+    engine.handed.end();
+}
+
+/// The ranking of a search: by words alone without an embedder, fused with that by meaning where there is one, cut at the limit; what
+/// is syntax for the index is no error in either.
+///
+/// Rows: WIN-202
+#[test]
+fn a_search_ranks_by_words_or_by_words_and_meaning_and_takes_any_text() {
+    let texts = ["The kitten sleeps in the garden house", "A feline", "kitten and cat", "The fence is green"];
+    for (kind, best, all) in
+        [(EmbedderKind::None, "kitten and cat", 2), (EmbedderKind::Model, "kitten and cat", 3)]
+    {
+        let engine = EmbeddingEngine::start_with(kind, |_| TextAnswer::Vector(64), silent);
+        let handed = &engine.handed;
+        handed.runtime.block_on(async {
+            let ops = (1..).zip(texts).map(|(n, text)| working(n, text, Taint::Owner).1).collect();
+            handed.store.commit(Batch::synced(ops)).await.expect("stored");
+            if kind == EmbedderKind::Model {
+                assert_eq!(engine.embed().await, "ok");
+            }
+            let ranked = found(handed, "kitten").await;
+            assert_eq!((ranked[0].as_str(), ranked.len()), (best, all), "{ranked:?}");
+            assert!(!ranked.contains(&"The fence is green".to_owned()), "{ranked:?}");
+            let limited = handed
+                .call("memory.search", json!({ "query": "kitten", "limit": 1 }))
+                .await
+                .expect("searches");
+            assert_eq!(limited["hits"].as_array().map(Vec::len), Some(1));
+            assert_eq!(limited["hits"][0]["text"], json!(ranked[0]));
+            for syntax in ["\"kitten", "kitten*", "kitten -sleeps", "kitten AND (", "NEAR(kitten", "^kitten:"]
+            {
+                let ranked = found(handed, syntax).await;
+                assert!(ranked.iter().any(|text| text.contains("kitten")), "{syntax}: {ranked:?}");
+            }
+        });
+        engine.handed.end();
+    }
+}
+
+/// A provider that asks for a wait gets none of the requests that would make it longer, neither of the job nor of a search, and
+/// is asked again once it is over.
+#[test]
+fn a_provider_of_vectors_that_asks_for_a_wait_is_not_asked_before() {
+    const RUN: Duration = Duration::from_secs(16);
+    let engine = EmbeddingEngine::start(|_| TextAnswer::Vector(16), silent);
+    let handed = &engine.handed;
+    handed.runtime.block_on(async {
+        // Not by a call, which would begin a run at once.
+        let commit = |n, text| handed.store.commit(Batch::synced(vec![working(n, text, Taint::Owner).1]));
+        commit(1, "Tom has a cat").await.expect("stored");
+        assert_eq!(engine.embed().await, "ok");
+        commit(2, "The door is green").await.expect("stored");
+        engine.embedder.set_script(|_| TextAnswer::Wait(40));
+        let run = async || {
+            handed.clock.go_on(RUN);
+            until_run(handed, "memory.embed", handed.clock.now()).await.last_result
+        };
+        let asked = || engine.embedder.requests().len();
+        let before = asked();
+        assert!(run().await.starts_with("memory.embedder"));
+        assert_eq!(asked(), before + 1, "not even a plain word is tried after it");
+        assert!(run().await.starts_with("memory.embedder"));
+        handed.clock.go_on(RUN);
+        engine.embedder.set_script(|_| TextAnswer::Vector(16));
+        let searched = search(handed, "kitten").await;
+        let note = searched["note"].as_str().expect("a note");
+        assert!(note.contains("embed has asked for a wait of 8 more seconds"), "{note}");
+        assert_eq!(asked(), before + 1, "for 32 of 40 seconds");
+        assert_eq!(run().await, "ok");
+        assert_eq!(engine.spaces().await, [(16, 2, true)]);
     });
     engine.handed.end();
 }

@@ -131,6 +131,7 @@ fn an_erasure_names_the_work_that_it_waits_for() {
 /// Rows: SIL-052 (in part: what it has reads files and memory; a call of the shell is refused)
 /// Rows: SIL-204 SIL-225 (in part: agent and planner; the plan comes back as a card and not by a queue)
 /// Rows: SIL-220 (in part: a call that would write is refused)
+/// Rows: SIL-214 (in part: a message of a person is one message of the agent)
 #[test]
 fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
     let seen = Seen::default();
@@ -174,6 +175,7 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
 /// Research reads and changes nothing, and nobody is asked for it; afterwards the same conversation acts on no more than before.
 ///
 /// Rows: SIL-220 SIL-222
+/// Rows: SIL-217 (in part: research has no tools that write; the planner does it itself)
 #[test]
 fn needs_userns_research_reads_without_an_approval_and_changes_nothing() {
     let seen = Seen::default();

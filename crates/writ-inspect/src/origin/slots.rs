@@ -9,7 +9,7 @@ use std::str::FromStr as _;
 
 use serde_json::Value;
 use writ_types::action::{Slot, SlotKind, SlotSource};
-use writ_types::chat::{Field, ToolResult};
+use writ_types::chat::{Field, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FIELDS_BYTES, ToolResult};
 use writ_types::unit::Amount;
 
 use super::designated::DesignationSources;
@@ -97,8 +97,63 @@ impl SlotResults {
                     .for_each(|text| sources.add_source(text));
                 sources.is_only_one(value, slot.kind)
             }
+            SlotSource::Sum { name, named } => {
+                let columns = self.columns_of(slot, (name, named.as_deref()));
+                let sum = columns.as_deref().and_then(one_sum);
+                sum.is_some_and(|sum| Amount::from_str(value) == Ok(sum))
+            }
+            // A list stands there, and no value alone.
+            SlotSource::All { .. } => false,
         }
     }
+
+    /// Returns true if a list has all values of the field of a slot, each once, and no others.
+    fn has_list(&self, slot: &Slot, values: &[&str]) -> bool {
+        let SlotSource::All { name, named, most } = &slot.source else { return false };
+        let is_bounded = u32::try_from(values.len()).is_ok_and(|count| (1..=*most).contains(&count));
+        if self.is_full || !is_bounded {
+            return false;
+        }
+        let listed: BTreeSet<&str> = values.iter().copied().collect();
+        let is_kind = |value: &&str| {
+            is_within_kind(slot.kind, value) && (slot.kind == SlotKind::Text || is_of_kind(slot.kind, value))
+        };
+        let is_whole = |column: &Vec<&str>| column.iter().copied().collect::<BTreeSet<&str>>() == listed;
+        let columns = self.columns_of(slot, (name, named.as_deref()));
+        let has_all = columns.is_some_and(|columns| !columns.is_empty() && columns.iter().all(is_whole));
+        listed.len() == values.len() && values.iter().all(is_kind) && has_all
+    }
+
+    /// Returns the values of a field in each result of a slot's tool that has it; none if one of the results may have more of
+    /// them. The agent chooses what it calls, and how often, so results are never put together.
+    fn columns_of(&self, slot: &Slot, (name, named): (&str, Option<&str>)) -> Option<Vec<Vec<&str>>> {
+        let is_source = |result: &&SlotResult| {
+            result.tool == slot.tool && named.is_none_or(|named| result.named.contains(named))
+        };
+        let columns = self.results.iter().filter(is_source).map(|result| {
+            let fields = result.fields.iter().filter(|field| name_of(&field.path) == name);
+            result.is_whole().then(|| fields.map(|field| field.value.as_str()).collect::<Vec<_>>())
+        });
+        let columns: Vec<Vec<&str>> = columns.collect::<Option<_>>()?;
+        Some(columns.into_iter().filter(|column| !column.is_empty()).collect())
+    }
+}
+
+/// Returns the sum of each column, if all are the same.
+fn one_sum(columns: &[Vec<&str>]) -> Option<Amount> {
+    let mut sums = columns.iter().map(|column| add_amounts(column));
+    let first = sums.next()??;
+    sums.all(|sum| sum == Some(first)).then_some(first)
+}
+
+/// Adds amounts; none if one of the values is none: what cannot be read might be a part of the sum.
+fn add_amounts(values: &[&str]) -> Option<Amount> {
+    let is_zero = |value: &str| value.contains('0') && value.bytes().all(|byte| matches!(byte, b'0' | b'.'));
+    let sum = values
+        .iter()
+        .filter(|value| !is_zero(value))
+        .try_fold(0_u64, |sum, value| sum.checked_add(Amount::from_str(value).ok()?.millionths()));
+    Amount::from_millionths(sum?).ok()
 }
 
 impl SlotResult {
@@ -116,8 +171,18 @@ impl SlotResult {
 
     /// Returns true if a text stands in the result as it is, and the result was not cut.
     fn quotes(&self, value: &str) -> bool {
-        let is_whole = !self.texts.iter().any(|text| CUTS.iter().any(|cut| text.contains(cut)));
-        is_whole && self.texts.iter().any(|text| text.contains(value))
+        !self.is_cut() && self.texts.iter().any(|text| text.contains(value))
+    }
+
+    fn is_cut(&self) -> bool {
+        self.texts.iter().any(|text| CUTS.iter().any(|cut| text.contains(cut)))
+    }
+
+    /// Returns true if all fields of the result are there: near a bound of [`Field::fields_of`] one may have been left out.
+    fn is_whole(&self) -> bool {
+        let bytes: usize = self.fields.iter().map(|field| field.path.len() + field.value.len()).sum();
+        let has_room = self.fields.len() < MAX_FIELDS && bytes + 2 * MAX_FIELD_BYTES <= MAX_FIELDS_BYTES;
+        has_room && !self.is_cut()
     }
 }
 
@@ -153,5 +218,12 @@ impl Origins {
     pub fn fits_slot(&self, slot: &Slot, value: &str) -> bool {
         // A strict home takes no value from outside without a look.
         !self.owner.is_narrow && !self.given.any_has_value(value) && self.results.has_value(slot, value)
+    }
+
+    /// Returns true if a list may stand for a slot of an approved plan: it has all values of the slot's field and no others, and
+    /// the agent has written none of them anywhere since it read something from outside.
+    pub fn fits_list_slot(&self, slot: &Slot, values: &[&str]) -> bool {
+        let is_given = values.iter().any(|value| self.given.any_has_value(value));
+        !self.owner.is_narrow && !is_given && self.results.has_list(slot, values)
     }
 }

@@ -101,12 +101,13 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
 
 /// Describes a slot in words: kind, bound and source, so that a person knows which values pass without another question.
 fn describe_slot(path: &str, slot: &Slot) -> String {
-    let kind = match slot.kind {
-        SlotKind::Account => "an account number".to_owned(),
-        SlotKind::Address => "a mail address".to_owned(),
-        SlotKind::Link => "a link".to_owned(),
-        SlotKind::Amount { max } => format!("an amount of at most {max}"),
-        SlotKind::Text => "a text without links and addresses".to_owned(),
+    let most = match slot.source {
+        SlotSource::All { most, .. } => Some(most),
+        SlotSource::Field { .. } | SlotSource::Result { .. } | SlotSource::Sum { .. } => None,
+    };
+    let kind = match (most, slot.kind) {
+        (Some(most), kind) => format!("a list of at most {most}, each {}", kind_words(kind)),
+        (None, kind) => kind_words(kind),
     };
     let tool = quote_argument(&slot.tool);
     let source = match (&slot.source, slot.kind) {
@@ -124,6 +125,31 @@ fn describe_slot(path: &str, slot: &Slot) -> String {
         (SlotSource::Result { named }, _) => {
             format!("the only one in what {tool} returns about {}", quote_argument(named))
         }
+        (SlotSource::Sum { name, named }, _) => {
+            let about = about(named.as_deref());
+            format!(
+                "the sum of all values of the field {} in what {tool} returns{about}",
+                quote_argument(name)
+            )
+        }
+        (SlotSource::All { name, named, .. }, _) => {
+            let about = about(named.as_deref());
+            format!("all values of the field {} in what {tool} returns{about}", quote_argument(name))
+        }
     };
     format!("{} = {kind}: {source}; any other value asks", quote_argument(path))
+}
+
+fn kind_words(kind: SlotKind) -> String {
+    match kind {
+        SlotKind::Account => "an account number".to_owned(),
+        SlotKind::Address => "a mail address".to_owned(),
+        SlotKind::Link => "a link".to_owned(),
+        SlotKind::Amount { max } => format!("an amount of at most {max}"),
+        SlotKind::Text => "a text without links and addresses".to_owned(),
+    }
+}
+
+fn about(named: Option<&str>) -> String {
+    named.map_or_else(String::new, |named| format!(" about {}", quote_argument(named)))
 }

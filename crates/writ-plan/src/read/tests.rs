@@ -15,6 +15,32 @@ fn read(text: &str) -> PlanDocument {
     read_plan(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The examples of a document: what stands in its blocks of Markdown.
+fn examples(document: &str) -> Vec<&str> {
+    let blocks = document.split("\n```markdown\n").skip(1);
+    blocks.map(|block| block.split_once("\n```").expect("the block is closed").0).collect()
+}
+
+/// The plans of the guide and of the reference are read, one of each kind among them; a broken one would be noticed.
+///
+/// Rows: SIL-285
+#[test]
+fn the_plans_of_the_documents_are_read() {
+    let reference = include_str!("../../../../docs/reference/plans.md");
+    let guide = include_str!("../../../../docs/guides/work.md");
+    let read_all = |text: &str| examples(text).into_iter().map(read_plan).collect::<Result<Vec<_>, _>>();
+    let kinds: Vec<WorkKind> =
+        read_all(reference).expect("all are plans").iter().map(|plan| plan.kind).collect();
+    assert_eq!(kinds, [WorkKind::Task, WorkKind::Project, WorkKind::Goal]);
+    assert_eq!(read_all(guide).expect("all are plans").len(), 1);
+    for broken in
+        [("type: goal", "type: gaol"), ("on_failure: spawn_task", "on_failure:"), ("    title: Build\n", "")]
+    {
+        assert!(reference.contains(broken.0), "{broken:?}");
+        assert!(read_all(&reference.replace(broken.0, broken.1)).is_err(), "{broken:?}");
+    }
+}
+
 /// Rows: SIL-053 SIL-054 SIL-055 SIL-056
 /// Rows: SIL-051 (in part: names of skills are not compared with skills, of which there are none yet)
 #[test]

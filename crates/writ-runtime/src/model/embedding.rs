@@ -44,7 +44,13 @@ pub(crate) async fn embed_texts(
     if label.clearance() > route.provider.clearance {
         return Ok(Err(EmbedError::Refused("the provider is not cleared for this text".to_owned())));
     }
-    let (now, place) = (services.journal.clock.now(), embedding_place(services).await?);
+    let now = services.journal.clock.now();
+    // Its `Retry-After` counts for searches and the job alike: a request before would make the wait longer.
+    if let Some(left) = services.memories.wait_left(&route.provider.name, now) {
+        let why = format!("{} has asked for a wait of {} more seconds", route.provider.name, left.as_secs());
+        return Ok(Err(EmbedError::Away(why)));
+    }
+    let place = embedding_place(services).await?;
     let planned = match models.plan_embedding(route, texts, now) {
         Ok(planned) => planned,
         Err(error) => return Ok(Err(EmbedError::Refused(error.report().outside))),
@@ -97,6 +103,10 @@ pub(crate) async fn embed_texts(
     let share = UsageShare { delta, role, model: planned.requested_model(), item: None };
     ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
     place.commit(ops).await?;
+    if let Some(wait) = answer.as_ref().err().and_then(|error| error.failure.retry_after()) {
+        let until = services.journal.clock.now().plus_duration(wait);
+        services.memories.note_wait(&route.provider.name, until);
+    }
     Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
         let why = services.journal.redactor.mask_report(error.report()).outside;
         if error.failure.is_about_content() { EmbedError::Refused(why) } else { EmbedError::Away(why) }

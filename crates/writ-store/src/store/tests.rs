@@ -50,6 +50,25 @@ fn a_new_home_gets_one_database_that_survives() {
     }
 }
 
+/// The file is in the mode of a write-ahead log, and each connection waits for a lock of another process. The writer goes below the
+/// synchronisation of that mode nowhere, and above it where a commit must outlive a loss of power.
+///
+/// Rows: SIL-093 (in part: the log and the wait; a commit is NORMAL or, where it must outlive a loss of power, FULL)
+#[test]
+fn every_connection_uses_the_log_and_waits_for_a_lock() {
+    let home = TestHome::new();
+    let pragmas = |conn: &Connection| {
+        let text = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, String>(0)).expect("reads");
+        let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("reads");
+        (text("PRAGMA journal_mode"), number("PRAGMA synchronous") >= 1, number("PRAGMA busy_timeout"))
+    };
+    let wanted = ("wal".to_owned(), true, 5_000);
+    let writer = open_writer(&StoreConfig::new(home.path())).expect("opens");
+    assert_eq!(pragmas(&writer), wanted);
+    let reader = ReadSource::new(&home.path(), [0; 32]).open().expect("opens");
+    assert_eq!(pragmas(&reader.conn), wanted);
+}
+
 #[test]
 fn a_failing_operation_undoes_its_batch_and_no_other() {
     let home = TestHome::new().with_session(1);

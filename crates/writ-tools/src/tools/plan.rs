@@ -42,7 +42,8 @@ struct PlanArgs {
     /// Purpose of the plan.
     title: String,
     /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open), slots for
-    /// values found later: {argument: {kind: account|address|link|amount|text, max, tool, named (in its call) or field, of}}.
+    /// values found later: {argument: {kind: account|address|link|amount|text, max, tool, named (in its call) or field, of; or sum of a
+    /// field, or all (a list of at most max)}}.
     #[schemars(with = "Vec<Map<String, Value>>")]
     steps: Vec<StepArgs>,
     /// How long it is valid, 30 if not given.
@@ -74,6 +75,11 @@ struct SlotArg {
     named: Option<String>,
     field: Option<String>,
     of: Option<String>,
+    /// A field of which the sum is taken.
+    sum: Option<String>,
+    /// A field of which all values are taken, as a list.
+    all: Option<String>,
+    /// The largest amount, or the most values of a list.
     max: Option<serde_json::Number>,
 }
 
@@ -92,25 +98,37 @@ impl SlotArg {
     /// Returns the slot, and the placeholder that stands for its value: it has the form of the kind, so that schemas take it,
     /// and names nothing that exists (RFC 2606).
     fn read_slot(self) -> Result<(Slot, Value), String> {
+        let is_list = self.all.is_some();
         let (kind, placeholder) = match (self.kind, &self.max) {
+            (KindArg::Amount, _) if is_list => return Err("a list has no amounts".to_owned()),
+            (_, None) if is_list => return Err("a list needs 'max'".to_owned()),
             (KindArg::Amount, Some(max)) => {
                 let limit = max.to_string().parse().map_err(|error: NoAmount| format!("max: {error}"))?;
                 (SlotKind::Amount { max: limit }, Value::Number(max.clone()))
             }
             (KindArg::Amount, None) => return Err("an amount needs 'max'".to_owned()),
-            (_, Some(_)) => return Err("'max' is for amounts".to_owned()),
-            (KindArg::Account, None) => (SlotKind::Account, "SLOT000000".into()),
-            (KindArg::Address, None) => (SlotKind::Address, "slot@slot.invalid".into()),
-            (KindArg::Link, None) => (SlotKind::Link, "https://slot.invalid/".into()),
-            (KindArg::Text, None) => (SlotKind::Text, "(found later)".into()),
+            (_, Some(_)) if !is_list => return Err("'max' is for amounts and lists".to_owned()),
+            (KindArg::Account, _) => (SlotKind::Account, "SLOT000000".into()),
+            (KindArg::Address, _) => (SlotKind::Address, "slot@slot.invalid".into()),
+            (KindArg::Link, _) => (SlotKind::Link, "https://slot.invalid/".into()),
+            (KindArg::Text, _) => (SlotKind::Text, "(found later)".into()),
         };
-        let source = match (self.named, self.field, self.of) {
-            (Some(named), None, None) => SlotSource::Result { named },
-            (None, Some(name), of) => SlotSource::Field { name, of },
-            (_, _, _) => {
-                return Err("its source is either 'named' or 'field', with 'of' if need be".to_owned());
+        let most = self.max.as_ref().and_then(serde_json::Number::as_u64);
+        let source = match (self.named, self.field, self.of, self.sum, self.all) {
+            (Some(named), None, None, None, None) => SlotSource::Result { named },
+            (None, Some(name), of, None, None) => SlotSource::Field { name, of },
+            (named, None, None, Some(name), None) => SlotSource::Sum { name, named },
+            (named, None, None, None, Some(name)) => {
+                let most = most.and_then(|most| u32::try_from(most).ok());
+                let most = most.ok_or("'max' is the most values of the list")?;
+                SlotSource::All { name, named, most }
+            }
+            (_, _, _, _, _) => {
+                let sources = "'named', 'field' with 'of' if need be, 'sum' or 'all'";
+                return Err(format!("its source is one of {sources}"));
             }
         };
+        let placeholder = if is_list { Value::Array(vec![placeholder]) } else { placeholder };
         Ok((Slot { kind, tool: self.tool, source }, placeholder))
     }
 }
@@ -245,7 +263,24 @@ mod tests {
             read(json!({"kind": "address", "tool": "people__list", "field": "email", "of": "Ann"}))
                 .expect("is read");
         assert_eq!(slot.source, SlotSource::Field { name: "email".into(), of: Some("Ann".into()) });
+        let (slot, placeholder) = read(
+            json!({"kind": "amount", "tool": "bank__bills", "sum": "amount", "named": "may", "max": 9.5}),
+        )
+        .expect("is read");
+        assert_eq!(placeholder, json!(9.5));
+        assert_eq!(slot.source, SlotSource::Sum { name: "amount".into(), named: Some("may".into()) });
+        let (slot, placeholder) =
+            read(json!({"kind": "address", "tool": "people__list", "all": "email", "max": 5}))
+                .expect("is read");
+        assert_eq!(placeholder, json!(["slot@slot.invalid"]));
+        assert_eq!(slot.source, SlotSource::All { name: "email".into(), named: None, most: 5 });
         for wrong in [
+            json!({"kind": "address", "tool": "a", "all": "b"}),
+            json!({"kind": "address", "tool": "a", "all": "b", "max": 1.5}),
+            json!({"kind": "address", "tool": "a", "all": "b", "of": "c", "max": 2}),
+            json!({"kind": "amount", "tool": "a", "all": "b", "max": 2}),
+            json!({"kind": "amount", "tool": "a", "sum": "b"}),
+            json!({"kind": "amount", "tool": "a", "sum": "b", "field": "c", "max": 2}),
             json!({"kind": "amount", "tool": "a", "named": "b"}),
             json!({"kind": "amount", "tool": "a", "named": "b", "max": -1}),
             json!({"kind": "account", "tool": "a", "named": "b", "max": 1}),

@@ -66,4 +66,22 @@ pub enum SlotSource {
         /// A value among the arguments of that call, such as the path of a file.
         named: String,
     },
+    /// The sum of a field over all records of one result: the value is computed, and stands nowhere.
+    Sum {
+        /// The name of the field.
+        name: String,
+        /// A value among the arguments of the call; none: all results of the tool have the same sum.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        named: Option<String>,
+    },
+    /// All values of a field in one result, as a list in any order.
+    All {
+        /// The name of the field.
+        name: String,
+        /// A value among the arguments of the call; none: all results of the tool have the same values.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        named: Option<String>,
+        /// The most values, so that a person knows how many there can be.
+        most: u32,
+    },
 }

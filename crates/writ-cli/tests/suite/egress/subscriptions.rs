@@ -8,8 +8,8 @@ use writ_types::frame::{ClientFrame, ServerFrame};
 use super::super::engine::{Engine, Link, stop_engine_of};
 use super::super::turns::Bench;
 use super::super::{code, text};
-use super::last_request;
 use super::mirror::Mirror;
+use super::{last_request, roles_with};
 
 /// A script that makes the calls of a turn one after the other, then ends it; then those of the next turn.
 fn turns(mut turns: Vec<Vec<(&'static str, Value)>>) -> impl FnMut(&ParsedRequest) -> Reply {
@@ -28,8 +28,8 @@ fn lines(marked: usize) -> String {
     (1..=40).map(|n| if n == marked { format!("changed {n}\n") } else { format!("line {n}\n") }).collect()
 }
 
-/// Rows: SIL-083 SIL-084 SIL-112
-/// Rows: SIL-086 (in part: but its gauge) SIL-111 (in part) SIL-039 (in part: a restart forgets none)
+/// Rows: SIL-083 SIL-084 SIL-112 SIL-039 SIL-111
+/// Rows: SIL-086 (in part: but its gauge)
 #[test]
 fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_over() {
     let subscribe = |path: &str, first: u64, last: u64, turns: u64| json!({ "path": path, "first_line": first, "last_line": last, "turns": turns });
@@ -40,6 +40,7 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
                 ("context_subscribe", json!({ "path": "whole.txt", "turns": 3 })),
                 ("context_subscribe", subscribe("part.txt", 10, 20, 9)),
                 ("context_subscribe", json!({ "path": "../out.txt" })),
+                ("context_subscribe", json!({ "feed": "news" })),
             ],
             vec![],
             vec![],
@@ -62,6 +63,8 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
     let said = chat("watch them");
     assert!(said.contains("subscription s1") && said.contains("subscription s2"), "{said}");
     assert!(said.contains("leads out of the work folder") && !said.contains("[Subscription"), "{said}");
+    assert!(said.contains("feed"), "what it cannot be subscribed to is named: {said}");
+    assert_eq!(roles_with("context_subscribe"), [true, false, false, false]);
 
     write("whole.txt", "the second\n");
     write("part.txt", &lines(15));
@@ -85,6 +88,8 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
     assert!(said.contains("[Subscription s1") && said.contains("subscription s2 has ended"), "{said}");
     assert!(said.contains("there is no subscription 's9'"), "{said}");
 
+    // Neither what has had its turns nor what was ended is restored.
+    stop_engine_of(&bench.home);
     let said = chat("four: the third turn of s1 is over");
     assert!(!said.contains("[Subscription"), "{said}");
     assert_eq!(bench.count("asked"), 0);
@@ -93,7 +98,7 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
 
 /// Threat 12 (a subscription is external in every turn).
 ///
-/// Rows: SIL-085 (in part: no server is down) SIL-087
+/// Rows: SIL-085 SIL-087
 #[test]
 fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_one() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -138,6 +143,13 @@ fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_o
     assert!(replied.first().is_some_and(|row| row.to_string().contains("external")), "{replied:?}");
     let read = ["/status", "/long", "/long?again"].map(|path| format!("GET {path} HTTP/1.1"));
     assert_eq!(mirror.asked(), read);
+    // A server that is down costs its text, and no turn.
+    drop(mirror);
+    let done = bench.chat("and now", &[]);
+    assert!(text(&done).contains("Done."), "{}", text(&done));
+    let said = last_request(&bench);
+    assert!(said.contains("[Subscription s1]") && said.contains("[not read"), "{said}");
+    assert!(!said.contains("something broke"), "{said}");
 }
 
 /// Its turns are counted from the approval, and the person's word holds for each of them.

@@ -168,6 +168,116 @@ fn a_field_is_found_by_the_record_beside_it() {
     );
 }
 
+/// A transfer of what several bills come to, and a mail to all who are invited: computed from one whole result, and nothing else.
+#[test]
+fn a_sum_and_a_list_are_computed_from_one_whole_result() {
+    let sum = |named: Option<&str>| Slot {
+        kind: max("200"),
+        tool: "bank__bills".into(),
+        source: SlotSource::Sum { name: "amount".into(), named: named.map(str::to_owned) },
+    };
+    let bills = json!({"bills": [{"amount": 64.2, "to": "Soups"}, {"amount": "35.8"}, {"amount": 0}]});
+    let mut origins = Origins::new(["Pay my bills".to_owned()]);
+    origins.read_messages(&opened("1", "bank__bills", json!({"month": "may"}), &bills));
+    for (value, fits) in [("100", true), ("100.00", true), ("99.99", false), ("64.2", false), ("many", false)]
+    {
+        assert_eq!(origins.fits_slot(&sum(None), value), fits, "{value}");
+    }
+    assert!(!origins.fits_slot(&Slot { kind: max("99"), ..sum(None) }, "100"), "above the bound");
+    assert!(!origins.fits_slot(&Slot { tool: "bank__list".into(), ..sum(None) }, "100"), "another tool");
+    // The same once more changes nothing; another month leaves a choice, but for who named the month.
+    origins.read_messages(&opened("2", "bank__bills", json!({"month": "may"}), &bills));
+    assert!(origins.fits_slot(&sum(None), "100"));
+    let june = json!({"bills": [{"amount": 7}]});
+    origins.read_messages(&opened("3", "bank__bills", json!({"month": "june"}), &june));
+    assert!(!origins.fits_slot(&sum(None), "100") && !origins.fits_slot(&sum(None), "107"));
+    assert!(origins.fits_slot(&sum(Some("may")), "100") && origins.fits_slot(&sum(Some("june")), "7"));
+    for wrong in [json!([{"amount": 7}, {"amount": -3}]), json!([{"amount": 7}, {"amount": "3 EUR"}])] {
+        let mut origins = Origins::new(["Pay my bills".to_owned()]);
+        origins.read_messages(&opened("1", "bank__bills", json!({}), &wrong));
+        assert!(!origins.fits_slot(&sum(None), "7") && !origins.fits_slot(&sum(None), "4"), "{wrong}");
+    }
+    let many = json!((0..1_200).map(|_| json!({"amount": 0.1})).collect::<Vec<_>>());
+    let mut origins = Origins::new(["Pay my bills".to_owned()]);
+    origins.read_messages(&opened("1", "bank__bills", json!({}), &many));
+    assert!(!origins.fits_slot(&sum(None), "100"), "a part of the result is not known");
+
+    let list = |most| Slot {
+        kind: SlotKind::Address,
+        tool: "people__list".into(),
+        source: SlotSource::All { name: "email".into(), named: None, most },
+    };
+    let people = json!([{"email": "ann@a.test"}, {"email": "bob@b.test"}, {"email": "ann@a.test"}]);
+    let mut origins = Origins::new(["Invite all".to_owned()]);
+    origins.read_messages(&opened("1", "people__list", json!({}), &people));
+    let (ann, bob, eve) = ("ann@a.test", "bob@b.test", "eve@e.test");
+    assert!(origins.fits_list_slot(&list(2), &[bob, ann]));
+    for wrong in [&[ann][..], &[ann, bob, eve], &[ann, eve], &[ann, bob, ann], &[]] {
+        assert!(!origins.fits_list_slot(&list(5), wrong), "{wrong:?}");
+    }
+    assert!(!origins.fits_list_slot(&list(1), &[ann, bob]), "more than was approved");
+    assert!(!origins.fits_slot(&list(5), ann), "no list");
+    origins.read_messages(&opened("2", "people__list", json!({"all": true}), &json!([{"email": eve}])));
+    assert!(!origins.fits_list_slot(&list(5), &[ann, bob]), "two results are not the same");
+}
+
+/// A call with a list in place of the placeholder is the step, whatever the number of its values, and its other sinks stay fixed.
+#[test]
+fn a_step_with_a_list_takes_the_whole_list_and_no_other() {
+    let invite = |to: &[&str], room: &str| {
+        let mut sinks: Vec<Sink> = (0..)
+            .zip(to)
+            .map(|(n, value): (u32, _)| Sink { argument: format!("to.{n}"), value: (*value).to_owned() })
+            .collect();
+        sinks.push(Sink { argument: "room".to_owned(), value: room.to_owned() });
+        let arguments = json!({ "to": to, "room": room });
+        let call = CallTool { arguments, declared: true, sends: false, risk: Risk::Medium, ..call_tool() };
+        Prepared { sinks, label: Label::new(Taint::External), ..prepared(Action::CallTool(call)) }
+    };
+    let Prepared { action, tool, sinks, bindings, .. } = invite(&["slot@slot.invalid"], "B");
+    let slot = Slot {
+        kind: SlotKind::Address,
+        tool: "people__list".into(),
+        source: SlotSource::All { name: "email".into(), named: None, most: 3 },
+    };
+    let step = PlanStep {
+        tool,
+        action,
+        sinks: sinks.into_iter().map(|sink| (sink.argument, sink.value)).collect(),
+        bindings,
+        times: 1,
+        free: Free::Nothing,
+        external: Default::default(),
+        slots: BTreeMap::from([("to".to_owned(), slot)]),
+    };
+    let people = json!([{"email": "ann@a.test"}, {"email": "bob@b.test"}]);
+    let passes = |call: Prepared| {
+        let mut origins = Origins::new(["Invite all".to_owned()]);
+        origins.read_messages(&opened("1", "people__list", json!({}), &people));
+        World { origins, ..under(&of(vec![step.clone()]), shipped(), &[1]) }.decide(call).is_ok()
+    };
+    assert!(passes(invite(&["ann@a.test", "bob@b.test"], "B")));
+    assert!(passes(invite(&["bob@b.test", "ann@a.test"], "B")), "in any order");
+    for (to, room) in [
+        (&["ann@a.test"][..], "B"),
+        (&["ann@a.test", "bob@b.test", "eve@e.test"], "B"),
+        (&["ann@a.test", "eve@e.test"], "B"),
+        (&["ann@a.test", "bob@b.test"], "C"),
+        (&[], "B"),
+    ] {
+        assert!(!passes(invite(to, room)), "{to:?} {room}");
+    }
+    let mut one = invite(&["ann@a.test", "bob@b.test"], "B");
+    let Action::CallTool(call) = &mut one.action else { panic!("a call") };
+    call.arguments["to"] = json!([["ann@a.test", "bob@b.test"]]);
+    assert!(!passes(one), "a list in the list");
+    let card = writ_inspect::show::ShownText::new(&prepared(Action::Plan(of(vec![step.clone()]))), "")
+        .expect("short");
+    let line = "slot       to = a list of at most 3, each a mail address: all values of the field email in what people__list returns; any \
+                other value asks";
+    assert!(card.text().contains(line), "{}", card.text());
+}
+
 #[test]
 fn a_quotation_stands_in_its_source_and_directs_nobody() {
     let text = slot(SlotKind::Text, named("bill.txt"));
@@ -194,6 +304,15 @@ fn slots_are_checked_when_the_plan_is_made_and_shown_on_its_card() {
     assert!(check(&add("nobody", account(named("a")))).is_err(), "no such argument");
     assert!(check(&add("recipient", account(named("a\nb")))).is_err(), "two lines");
     assert!(check(&add("recipient", account(named(" ")))).is_err(), "no name");
+    let sum = || SlotSource::Sum { name: "amount".into(), named: None };
+    let all = |most| SlotSource::All { name: "iban".into(), named: None, most };
+    assert_eq!(check(&add("amount", slot(max("5"), sum()))), Ok(()));
+    assert_eq!(check(&add("recipient", account(all(MAX_LIST)))), Ok(()));
+    assert!(check(&add("recipient", account(sum()))).is_err(), "a sum of accounts");
+    assert!(check(&add("amount", slot(max("5"), all(2)))).is_err(), "a list of amounts");
+    for most in [0, MAX_LIST + 1] {
+        assert!(check(&add("recipient", account(all(most)))).is_err(), "{most} values");
+    }
     assert!(check(&|step| step.action = Action::Exec(crate::fixture::exec())).is_err(), "no call");
     let many: BTreeMap<String, Slot> =
         (0..=MAX_SLOTS).map(|n| (n.to_string(), account(named("a")))).collect();

@@ -396,11 +396,20 @@ async fn work_is_kept_between_commands_and_the_project_is_not_touched() {
     assert_eq!(result.stdout.text, "n\n");
 }
 
-/// Rows: SIL-183 (in part: what a command has left in its home, and what verification leaves)
+/// Verification has a sandbox of its own, on a copy of the work in a folder of its own: it sees the changes of the project's files, and
+/// nothing of the home, the temporary folder, the processes and the environment of what ran before; nor is anything of it seen after.
+///
+/// Rows: SIL-183
 #[tokio::test]
 async fn verification_sees_the_work_and_leaves_nothing() {
     let fixture = Fixture::new().await;
-    fixture.sh("echo three >> README.md; rm src/a.rs; echo secret > ~/.cache-token").await;
+    fixture
+        .sh("echo three >> README.md; rm src/a.rs; echo secret > ~/.cache-token; echo secret > /tmp/token")
+        .await;
+    let mut with_env = exec(&["sh", "-c", "echo $TOKEN; cat /tmp/token"]);
+    with_env.env.insert("TOKEN".into(), "t".into());
+    let seen = fixture.workspace.run_exec(with_env, ExecOptions::default()).await.unwrap();
+    assert_eq!(seen.stdout.text, "t\nsecret\n", "commands of the agent share both");
     let verify = |argv: &[&str]| Exec { profile: ExecProfile::Verification, ..exec(argv) };
     let run = |exec| fixture.workspace.run_exec(exec, ExecOptions::default());
     let result =
@@ -413,6 +422,12 @@ async fn verification_sees_the_work_and_leaves_nothing() {
             .replace(if result.stdout.text.contains(".cargo") { "" } else { ".cargo\n" }, ""),
         "{result:?}"
     );
+    let result = run(verify(&["sh", "-c", "ls -A /tmp; echo x > /tmp/checked; ls /proc | grep -c '^[0-9]'"]))
+        .await
+        .unwrap();
+    let few: Vec<&str> = result.stdout.text.lines().collect();
+    assert!(few.len() == 1 && few[0].parse::<u32>().is_ok_and(|count| count < 10), "{result:?}");
+    assert_eq!(fixture.sh("ls -A /tmp").await, "token", "and nothing of it is left there");
     let result = run(verify(&["env"])).await.unwrap();
     let names: Vec<&str> = result.stdout.text.lines().filter_map(|line| line.split('=').next()).collect();
     assert_eq!(names, ["HOME", "PATH"]);
