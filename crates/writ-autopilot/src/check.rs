@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 pub mod counts;
 
+pub mod protected;
+
 pub mod text;
 
 pub mod weakened;
@@ -18,6 +20,8 @@ mod go_test;
 mod junit;
 
 mod tap;
+
+mod unittest;
 
 use counts::{ReportFormat, TestCounts, count_tests};
 use text::cut_output;

@@ -211,6 +211,11 @@ impl Home {
         self.root.join("agents")
     }
 
+    /// Tests of the owner's that no agent sees, in a folder for each name that a project's gates may have for them.
+    pub(crate) fn hidden_tests(&self) -> PathBuf {
+        self.root.join("hidden-tests")
+    }
+
     /// Keys and secrets.
     pub(crate) fn keys(&self) -> PathBuf {
         self.root.join("keys")

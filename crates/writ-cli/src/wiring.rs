@@ -227,7 +227,7 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
-    open_autopilot(&engine).await;
+    open_autopilot(context, &engine).await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }
 
@@ -240,8 +240,8 @@ fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {
 }
 
 /// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.
-async fn open_autopilot(engine: &Engine) {
-    let pilots = Pilots::new(engine.pilot_hands());
+async fn open_autopilot(context: &Context, engine: &Engine) {
+    let pilots = Pilots::new(engine.pilot_hands(), Some(context.home.hidden_tests()));
     engine.open_autopilot(pilots.clone());
     pilots.resume_projects().await;
 }

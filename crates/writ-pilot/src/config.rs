@@ -201,6 +201,8 @@ pub struct PilotConfig {
     pub tiers: BTreeMap<PilotTier, Vec<String>>,
     /// The gates, in the order of the file.
     pub gates: Vec<PilotGate>,
+    /// Paths that agents leave as they are, besides those that are protected always.
+    pub protected_paths: Vec<String>,
 }
 
 impl Default for PilotConfig {
@@ -229,6 +231,7 @@ impl Default for PilotConfig {
             routing: pairs.collect(),
             tiers: BTreeMap::new(),
             gates: Vec::new(),
+            protected_paths: Vec::new(),
         }
     }
 }

@@ -34,14 +34,21 @@ use crate::unit_files::UnitFile;
 
 mod agent;
 
+mod baseline;
+
+mod diff;
+
 mod ending;
 
 mod gates;
+
+mod hidden;
 
 mod merging;
 
 mod reviewing;
 
+pub(crate) use baseline::Baselines;
 pub(crate) use ending::{end_unit, make_up_ends};
 
 /// The longest wait between two ticks.

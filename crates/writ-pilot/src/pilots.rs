@@ -1,7 +1,7 @@
 //! The autopilot of an engine: its open projects, and what people ask of them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
@@ -38,14 +38,15 @@ use crate::{goal, show};
 #[derive(Debug)]
 pub struct Pilots {
     hands: PilotHands,
+    hidden_tests: Option<PathBuf>,
     projects: Mutex<BTreeMap<String, Arc<OpenProject>>>,
     own: Weak<Self>,
 }
 
 impl Pilots {
-    /// Makes the autopilot of an engine.
-    pub fn new(hands: PilotHands) -> Arc<Self> {
-        Arc::new_cyclic(|own| Self { hands, projects: Mutex::default(), own: own.clone() })
+    /// Makes the autopilot of an engine. Gates find hidden tests below `hidden_tests`, where no project and no agent reaches.
+    pub fn new(hands: PilotHands, hidden_tests: Option<PathBuf>) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self { hands, hidden_tests, projects: Mutex::default(), own: own.clone() })
     }
 
     /// Goes on with the projects that ran when an earlier engine ended. One that cannot be opened stays as it is, with a line in the log.
@@ -83,7 +84,9 @@ impl Pilots {
         if let Some(project) = projects.get(&name) {
             return Ok(Arc::clone(project));
         }
-        let project = Arc::new(OpenProject::open(self.hands.clone(), &path, name.clone()).await?);
+        let project = Arc::new(
+            OpenProject::open((self.hands.clone(), self.hidden_tests.clone()), &path, name.clone()).await?,
+        );
         drive::make_up_ends(&project).await?;
         projects.insert(name, Arc::clone(&project));
         Ok(project)

@@ -16,7 +16,7 @@ use writ_types::work::{OnStuck, PlanDocument, WorkBudget, WorkKind, WorkStep};
 mod answer;
 
 use answer::find_outline;
-pub use answer::read_acceptance;
+pub use answer::{read_acceptance, read_allowed_paths, read_kept_paths};
 
 /// The largest answer that is read, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 512 * 1024;

@@ -21,6 +21,7 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 
 use crate::config::{PilotConfig, load_config};
+use crate::drive::Baselines;
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::prompts::PromptSet;
@@ -47,6 +48,10 @@ pub(crate) struct OpenProject {
     pub(crate) prompts: PromptSet,
     pub(crate) files: UnitFiles,
     pub(crate) session: PilotId,
+    /// The numbers of tests before changes.
+    pub(crate) baselines: Baselines,
+    /// The owner's folder of hidden tests; none: there is none.
+    pub(crate) hidden_tests: Option<PathBuf>,
     /// The branch that work is merged into.
     pub(crate) target: BranchName,
     /// Wakes the loop.
@@ -91,7 +96,11 @@ impl OpenProject {
     /// # Errors
     ///
     /// If its repository or settings cannot be used, or another process has it.
-    pub(crate) async fn open(hands: PilotHands, folder: &Path, name: String) -> Result<Self, AutopilotError> {
+    pub(crate) async fn open(
+        (hands, hidden_tests): (PilotHands, Option<PathBuf>),
+        folder: &Path,
+        name: String,
+    ) -> Result<Self, AutopilotError> {
         let config = load_config(None, folder).map_err(|error| error.report())?;
         let prompts = PromptSet::load_for(folder).map_err(|error| error.report())?;
         let git_config =
@@ -117,6 +126,8 @@ impl OpenProject {
             prompts,
             files,
             session,
+            baselines: Baselines::default(),
+            hidden_tests,
             target,
             wake: Notify::new(),
             live: Mutex::default(),

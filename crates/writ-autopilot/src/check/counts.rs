@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::text::strip_colours;
-use super::{go_test, javascript, junit, tap};
+use super::{go_test, javascript, junit, tap, unittest};
 
 /// The largest report that is read, in bytes.
 pub const MAX_REPORT_BYTES: usize = 32 * 1024 * 1024;
@@ -29,6 +29,26 @@ impl TestCounts {
     /// Returns the number of tests that ran.
     pub const fn executed(self) -> u64 {
         self.passed.saturating_add(self.failed)
+    }
+
+    /// Returns the reason why a run shows less than one before it; none: it shows as much. Results do not count here: a test that
+    /// failed before was there.
+    pub fn compare_with(self, before: Self) -> Option<String> {
+        let left_out = |counts: Self| counts.skipped.saturating_add(counts.filtered);
+        if self.executed() < before.executed() {
+            return Some(format!(
+                "only {} tests ran; {} ran before the change",
+                self.executed(),
+                before.executed()
+            ));
+        }
+        (left_out(self) > left_out(before)).then(|| {
+            format!(
+                "{} tests were skipped or left out; {} were before the change",
+                left_out(self),
+                left_out(before)
+            )
+        })
     }
 
     /// Adds other counts; saturates.
@@ -63,6 +83,8 @@ pub enum ReportFormat {
     JunitXml,
     /// The Test Anything Protocol.
     Tap,
+    /// The text of Python's `unittest`.
+    Unittest,
 }
 
 impl ReportFormat {
@@ -77,6 +99,7 @@ impl ReportFormat {
             Self::GoTest => "go test",
             Self::JunitXml => "JUnit XML",
             Self::Tap => "TAP",
+            Self::Unittest => "unittest",
         }
     }
 }
@@ -117,6 +140,7 @@ pub fn count_tests(format: ReportFormat, report: &str) -> Result<TestCounts, Rep
         ReportFormat::GoTest => go_test::count_go(&text),
         ReportFormat::JunitXml => junit::count_junit(&text),
         ReportFormat::Tap => tap::count_tap(&text),
+        ReportFormat::Unittest => unittest::count_unittest(&text),
     }
 }
 

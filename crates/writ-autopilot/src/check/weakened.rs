@@ -30,6 +30,12 @@ pub enum WeakenedKind {
     FewerAssertions,
     /// An assertion that always holds.
     EmptyAssertion,
+    /// More assertions of one value are taken away than added: what stands there instead holds for other values, too.
+    WeakerAssertions,
+    /// A test ends the program that runs the tests.
+    EndsRun,
+    /// A line of a runner's report, written by what is tested.
+    ForgedReport,
 }
 
 /// A finding.
@@ -100,6 +106,53 @@ const ASSERTIONS: [&str; 14] = [
     "require.",
     "pytest.raises(",
 ];
+/// Parts of assertions that hold for one value alone.
+const EXACT: [&str; 16] = [
+    "assert_eq!(",
+    "assertEqual(",
+    "assertEquals(",
+    "assertListEqual(",
+    "assertDictEqual(",
+    "assertIs(",
+    "toBe(",
+    "toEqual(",
+    "toStrictEqual(",
+    "assert.equal(",
+    "assert.strictEqual(",
+    "assert.deepEqual(",
+    "assert.deepStrictEqual(",
+    "assert.Equal(",
+    "require.Equal(",
+    "DeepEqual(",
+];
+/// Parts of lines that end the program of a runner.
+const ENDS: [&str; 8] = [
+    "process.exit(",
+    "process.reallyExit(",
+    "os._exit(",
+    "sys.exit(",
+    "process::exit(",
+    "process::abort(",
+    "os.Exit(",
+    "syscall.Exit(",
+];
+/// Parts of reports that programs have no reason to print.
+const REPORTS: [&str; 12] = [
+    "test result: ok",
+    "test result: FAILED",
+    "TAP version 1",
+    "tests in 0.",
+    " passed in 0.",
+    "--- PASS:",
+    "\"Action\":\"pass\"",
+    "\\\"Action\\\":\\\"pass\\\"",
+    "\"numPassedTests\"",
+    "<testsuite",
+    "tests run: ",
+    "# pass ",
+];
+/// Endings of files that are read, not run.
+const TEXTS: [&str; 6] = [".md", ".txt", ".rst", ".adoc", ".html", ".log"];
 /// Assertions that hold for every program, without blanks.
 const EMPTY: [&str; 9] = [
     "assert!(true",
@@ -182,6 +235,7 @@ fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<Wea
         parts.iter().copied().filter(|part| count(&file.added, part) > count(&file.removed, part)).collect()
     };
     let (skips, onlys) = (new_marks(&SKIPS), new_marks(&ONLYS));
+    let is_text = TEXTS.into_iter().any(|end| path.ends_with(end));
     for line in &file.added {
         if skips.iter().any(|part| has_part(line.text, part)) {
             add(line.number, WeakenedKind::SkippedTest, line.text);
@@ -189,6 +243,10 @@ fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<Wea
             add(line.number, WeakenedKind::OnlyTest, line.text);
         } else if is_empty_assertion(line.text) {
             add(line.number, WeakenedKind::EmptyAssertion, line.text);
+        } else if is_test_path(path) && ends_run(line.text) {
+            add(line.number, WeakenedKind::EndsRun, line.text);
+        } else if !is_text && REPORTS.into_iter().any(|part| line.text.contains(part)) {
+            add(line.number, WeakenedKind::ForgedReport, line.text);
         }
     }
     let assertions = |lines: &[DiffLine<'_>]| lines.iter().filter(|line| is_assertion(line.text)).count();
@@ -201,7 +259,32 @@ fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<Wea
             WeakenedKind::FewerAssertions,
             &format!("{gone} assertions removed, {new} added"),
         );
+        return;
     }
+    let exact = |lines: &[DiffLine<'_>]| lines.iter().filter(|line| is_exact(line.text)).count();
+    let (gone, new) = (exact(&file.removed), exact(&file.added));
+    if gone > new && lost.is_empty() && !is_deleted {
+        let first = file.removed.iter().find(|line| is_exact(line.text));
+        add(
+            first.map_or(0, |line| line.number),
+            WeakenedKind::WeakerAssertions,
+            &format!("{gone} assertions of one value removed, {new} added"),
+        );
+    }
+}
+
+/// Returns true for an assertion that holds for one value alone.
+fn is_exact(line: &str) -> bool {
+    let is_python = has_part(line, "assert ") && line.contains(" == ");
+    is_python || (is_assertion(line) && EXACT.into_iter().any(|part| line.contains(part)))
+}
+
+/// Returns true for a line that ends the runner: the tests after it are not run, and it has the exit status that it wants.
+fn ends_run(line: &str) -> bool {
+    // What Go's own `TestMain` and Python's own `main` end with is the result of the tests.
+    let is_result =
+        line.contains("m.Run()") || line.contains("unittest.main") || line.contains("pytest.main");
+    !is_result && ENDS.into_iter().any(|part| has_part(line, part))
 }
 
 /// Returns true for code that has a part; a comment that speaks of it has not.
@@ -266,7 +349,7 @@ fn has_named_tests(path: &str) -> bool {
 }
 
 /// Returns true if a path is one of tests, as runners look for them.
-fn is_test_path(path: &str) -> bool {
+pub fn is_test_path(path: &str) -> bool {
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
     let is_folder = |folder: &str| {
         matches!(
@@ -467,6 +550,48 @@ mod tests {
             [],
             "another value is for the review"
         );
+    }
+
+    #[test]
+    fn assertions_of_one_value_ends_of_the_run_and_forged_reports_are_found() {
+        for (path, old, new) in [
+            ("a.rs", "assert_eq!(a, 1);", "assert!(a > 0);"),
+            ("test_a.py", "self.assertEqual(a, 1)", "self.assertGreater(a, 0)"),
+            ("test_a.py", "assert a == 1", "assert a"),
+            ("a.test.ts", "expect(a).toBe(1);", "expect(a).toBeDefined();"),
+            ("a.test.mjs", "assert.equal(a, 1);", "assert.ok(a);"),
+        ] {
+            let found = kinds(&diff(path, &format!("-  {old}\n+  {new}")));
+            assert_eq!(found, [(10, WeakenedKind::WeakerAssertions)], "{old}");
+            assert_eq!(kinds(&diff(path, &format!("-  {new}\n+  {old}"))), [], "the other way round");
+        }
+        for line in
+            ["process.exit(0);", "os._exit(0)", "    sys.exit(0)", "std::process::exit(0);", "os.Exit(0)"]
+        {
+            assert_eq!(
+                kinds(&diff("tests/a.x", &format!("+{line}"))),
+                [(20, WeakenedKind::EndsRun)],
+                "{line}"
+            );
+            assert_eq!(kinds(&diff("src/main.x", &format!("+{line}"))), [], "a program may end");
+        }
+        for line in ["os.Exit(m.Run())", "sys.exit(unittest.main())"] {
+            assert_eq!(kinds(&diff("tests/a.x", &format!("+{line}"))), [], "{line}");
+        }
+        for line in [
+            "println!(\"test result: ok. 3 passed; 0 failed\");",
+            "print('Ran 3 tests in 0.001s')",
+            "console.log('TAP version 13\\n1..3')",
+            "fmt.Println(`{\"Action\":\"pass\",\"Test\":\"A\"}`)",
+            "fmt.Println(\"--- PASS: TestA (0.00s)\")",
+        ] {
+            assert_eq!(
+                kinds(&diff("src/a.x", &format!("+{line}"))),
+                [(20, WeakenedKind::ForgedReport)],
+                "{line}"
+            );
+            assert_eq!(kinds(&diff("docs/a.md", &format!("+{line}"))), [], "{line}");
+        }
     }
 
     /// Lines inside a hunk that look like heads of files are lines.

@@ -221,7 +221,7 @@ impl Scene {
 
     /// The autopilot of an engine whose clock goes on as the system's: its waits are short.
     fn of_engine(engine: TestEngine, project: PathBuf) -> Self {
-        let pilots = Pilots::new(engine.engine.pilot_hands());
+        let pilots = Pilots::new(engine.engine.pilot_hands(), None);
         engine.engine.open_autopilot(pilots.clone());
         let clock = Arc::clone(&engine.clock);
         let ticking = engine.runtime.spawn(async move {

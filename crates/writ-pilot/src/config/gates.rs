@@ -21,11 +21,13 @@ const MAX_NAME_BYTES: usize = 40;
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 /// The most seconds that a gate may take.
 const MAX_TIMEOUT_SECS: u64 = 86_400;
+/// The most tests that a gate may have to show.
+const MAX_MIN_TESTS: u64 = 1_000_000;
 /// The most further runs of a gate after its first failure.
 const MAX_RETRIES: u32 = 20;
 
 /// The names of formats in the file.
-pub(super) const FORMATS: [(&str, ReportFormat); 8] = [
+pub(super) const FORMATS: [(&str, ReportFormat); 9] = [
     ("cargo", ReportFormat::Cargo),
     ("nextest", ReportFormat::Nextest),
     ("pytest", ReportFormat::Pytest),
@@ -34,6 +36,7 @@ pub(super) const FORMATS: [(&str, ReportFormat); 8] = [
     ("go_test", ReportFormat::GoTest),
     ("junit_xml", ReportFormat::JunitXml),
     ("tap", ReportFormat::Tap),
+    ("unittest", ReportFormat::Unittest),
 ];
 
 /// Returns the name of a format in the file.
@@ -88,6 +91,10 @@ pub struct PilotGate {
     pub report: Option<ReportFormat>,
     /// The file of its report, by its path in the work; none: the output is the report.
     pub report_file: Option<String>,
+    /// The least number of tests that have to run.
+    pub min_tests: u64,
+    /// The folder of tests that no agent sees, by its name among the owner's: its files are laid over the merged tree.
+    pub hidden: Option<String>,
     /// The time after which it is ended.
     pub timeout: Duration,
     /// Set if work that does not pass it goes no further.
@@ -123,9 +130,8 @@ pub(super) fn read_gates(
 
 fn read_gate(place: &FoundSetting<'_>, mut section: Section<'_>) -> Result<PilotGate, PilotConfigError> {
     let name = section.read_text("name")?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let name =
-        name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_plain));
+    let name = name
+        .filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_name_char));
     let Some(name) = name else {
         let hint = format!("add `name`: 1 to {MAX_NAME_BYTES} letters, digits, hyphens or underscores");
         return Err(place.fault("has no name that can be used", hint));
@@ -150,11 +156,19 @@ fn read_gate(place: &FoundSetting<'_>, mut section: Section<'_>) -> Result<Pilot
             "name the format of its report, such as `report = \"cargo\"`",
         ));
     }
+    let at = section.read_choice("at", &GateMoment::NAMES)?.unwrap_or(GateMoment::Slice);
+    let runs_tests = runs_tests.unwrap_or(report.is_some());
+    let min_tests = section.find_setting("min_tests");
+    if let Some(setting) = min_tests.as_ref().filter(|_| !runs_tests) {
+        return Err(setting.fault("at a gate that runs no tests", "add the format of its report"));
+    }
     let gate = PilotGate {
         name: name.to_owned(),
         command,
-        at: section.read_choice("at", &GateMoment::NAMES)?.unwrap_or(GateMoment::Slice),
-        runs_tests: runs_tests.unwrap_or(report.is_some()),
+        at,
+        runs_tests,
+        min_tests: section.read_whole("min_tests", 1..=MAX_MIN_TESTS)?.unwrap_or(0),
+        hidden: read_hidden(&mut section, (at, runs_tests))?,
         report,
         report_file: report_file.map(|setting| setting.read_text().map(str::to_owned)).transpose()?,
         timeout: Duration::from_secs(
@@ -166,6 +180,34 @@ fn read_gate(place: &FoundSetting<'_>, mut section: Section<'_>) -> Result<Pilot
     };
     section.end_section()?;
     Ok(gate)
+}
+
+/// Reads the name of a folder of hidden tests.
+fn read_hidden(
+    section: &mut Section<'_>,
+    (at, runs_tests): (GateMoment, bool),
+) -> Result<Option<String>, PilotConfigError> {
+    let Some(setting) = section.find_setting("hidden") else { return Ok(None) };
+    let name = setting.read_text()?;
+    // A path would let a project have any file of the owner's put into a sandbox.
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_name_char) {
+        return Err(setting.fault(
+            "names no folder of hidden tests",
+            format!("write 1 to {MAX_NAME_BYTES} letters, digits, hyphens or underscores"),
+        ));
+    }
+    // An earlier moment would tell the agent what it must not know, attempt by attempt.
+    if at != GateMoment::Merge || !runs_tests {
+        return Err(setting.fault(
+            "at a gate that is not one of tests at the merge",
+            "add `at = \"merge\"` and the format of its report",
+        ));
+    }
+    Ok(Some(name.to_owned()))
+}
+
+const fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
 fn read_command(

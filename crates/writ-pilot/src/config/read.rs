@@ -22,6 +22,8 @@ const MAX_AGENTS: u32 = 256;
 const MAX_TRIES: u32 = 10_000;
 /// The highest ceiling, in micro-USD: a million dollars.
 const MAX_CEILING: u64 = 1_000_000_000_000;
+/// The most paths of a project that are protected.
+const MAX_PROTECTED: usize = 200;
 /// The longest name of a model or workflow, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
@@ -101,6 +103,16 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
     config.input_required = pilot.read_choice("turn_input_required", &answers)?.unwrap_or_default();
     let conflicts = [("pause", false), ("reassess", true)];
     config.limits.reassess_conflicts = pilot.read_choice("merge_conflict", &conflicts)?.unwrap_or(false);
+    if let Some(setting) = pilot.find_setting("protected_paths") {
+        let paths = setting.read_texts()?;
+        if paths.len() > MAX_PROTECTED || !paths.iter().all(|path| is_below_project(path)) {
+            return Err(setting.fault(
+                &format!("is no list of at most {MAX_PROTECTED} paths in the project"),
+                "write relative paths of files or folders, such as [\"tests/acceptance\"]",
+            ));
+        }
+        config.protected_paths = paths.into_iter().map(str::to_owned).collect();
+    }
     config.doc_sync = pilot.read_switch("doc_sync")?.unwrap_or(config.doc_sync);
     Ok(())
 }

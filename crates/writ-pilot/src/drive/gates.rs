@@ -7,31 +7,21 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::check::counts::ReportFormat;
-use writ_autopilot::check::weakened::find_weakened_tests;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
 use writ_autopilot::machine::UnitEvent;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_runtime::pilot::{GateEnd, GateProgram};
-use writ_sandbox::git::commits::{changed_paths, diff_text};
 use writ_store::batch::Op;
 use writ_store::units::{GateRow, UnitOp};
 use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::CheckEnd;
 
+use super::baseline::compare_with_base;
+use super::diff::{PROTECTED, TESTS_KEPT, judge_diff, rules_of};
 use super::{PhaseResult, WorkClaim, plan_of};
 use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
-use crate::error::{AutopilotError, PilotGitError};
+use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::workspace::UnitWorkspace;
-
-/// The gate of the harness itself: tests that a change deletes, skips or weakens.
-const TESTS_KEPT: &str = "tests-kept";
-/// The gate of the harness itself: paths that no agent changes.
-const PROTECTED: &str = "protected-paths";
-/// Folders that no agent changes: the harness's own settings and prompts.
-const PROTECTED_FOLDERS: [&str; 1] = [".writ/"];
-/// The most findings that a message lists.
-const MAX_LISTED: usize = 20;
 
 /// A gate's name, its judgement, and the time that it took.
 type JudgedGate = (String, GateJudgement, Duration);
@@ -55,15 +45,21 @@ pub(super) async fn run_gates(
         UnitType::Milestone => GateMoment::Milestone,
     };
     let started = Instant::now();
-    let of_diff = judge_diff(project, &workspace).await?;
+    let rules = rules_of(project, id).await?;
+    let of_diff = judge_diff(project, &rules, (&workspace.base, &workspace.tip)).await?;
     let took = started.elapsed();
+    // A change of the checks themselves makes their results worth nothing, so they are not run.
+    let is_touched = of_diff.iter().any(|(name, _)| name == PROTECTED);
     let mut judged: Vec<JudgedGate> =
         of_diff.into_iter().map(|(name, judged)| (name, judged, took)).collect();
     let max_retries = project.flow_of(&work.unit).await?.max_retries;
-    for gate in gates_for(&project.config, moment) {
+    for gate in gates_for(&project.config, moment).into_iter().filter(|_| !is_touched) {
         let started = Instant::now();
-        let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
-        judged.push((gate.name.clone(), judgement, started.elapsed()));
+        let mut run = run_gate(project, (id, gate), &workspace.folder, stop).await?;
+        if !rules.allows_tests() {
+            compare_with_base(project, (id, gate), &workspace.base, &mut run, stop).await?;
+        }
+        judged.push((gate.name.clone(), run.judged, started.elapsed()));
         // What was ended from outside shows nothing, and the next gate would not either.
         if stop.is_cancelled() {
             break;
@@ -114,6 +110,15 @@ pub(super) fn gates_for(config: &PilotConfig, moment: GateMoment) -> Vec<&PilotG
     }
 }
 
+/// A gate that was run.
+#[derive(Debug)]
+pub(super) struct GateRun {
+    /// Its judgement.
+    pub(super) judged: GateJudgement,
+    /// Set if its program has ended with 0, which is a claim and no proof.
+    pub(super) has_exited_well: bool,
+}
+
 /// Runs one gate in a folder.
 ///
 /// # Errors
@@ -124,7 +129,7 @@ pub(super) async fn run_gate(
     (id, gate): (UnitId, &PilotGate),
     folder: &Path,
     stop: &CancellationToken,
-) -> Result<GateJudgement, AutopilotError> {
+) -> Result<GateRun, AutopilotError> {
     let env = BTreeMap::from([
         ("WRIT_UNIT_ID".to_owned(), id.to_string()),
         ("WRIT_UNIT_TYPE".to_owned(), id.unit_type().name().to_owned()),
@@ -146,9 +151,10 @@ pub(super) async fn run_gate(
     };
     let ended = match project.hands.run_gate(program, stop).await? {
         Ok(ended) => ended,
-        Err(why) => return Ok(not_run(why)),
+        Err(why) => return Ok(GateRun { judged: not_run(why), has_exited_well: false }),
     };
-    Ok(judge(gate, &ended))
+    let has_exited_well = ended.end == CheckEnd::Exited { code: 0 };
+    Ok(GateRun { judged: judge(gate, &ended), has_exited_well })
 }
 
 fn not_run(why: String) -> GateJudgement {
@@ -170,57 +176,14 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
     let report: Option<(ReportFormat, &str)> =
         gate.report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
-    judge_script(&ScriptRun {
-        end,
-        output: output.as_bytes(),
-        reports: &reports,
-        runs_tests: gate.runs_tests,
-    })
-}
-
-/// Judges what the unit's branch changes, without running anything of it.
-async fn judge_diff(
-    project: &OpenProject,
-    workspace: &UnitWorkspace,
-) -> Result<Vec<(String, GateJudgement)>, AutopilotError> {
-    let git = project.git.project();
-    let (base, tip) = (workspace.base.as_str(), workspace.tip.as_str());
-    let changes = changed_paths(git, base, tip).await.map_err(PilotGitError::from)?;
-    let is_protected = |path: &str| PROTECTED_FOLDERS.iter().any(|folder| path.starts_with(folder));
-    let touched: Vec<String> = changes
-        .iter()
-        .map(|change| change.path.to_string_lossy().into_owned())
-        .filter(|path| is_protected(path))
-        .collect();
-    let mut judged = Vec::new();
-    if !touched.is_empty() {
-        let listed = touched.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join(", ");
-        judged.push((PROTECTED.to_owned(), own_failure(format!("these must stay as they are: {listed}"))));
+    let run = ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests: gate.runs_tests };
+    let judged = judge_script(&run);
+    let ran = judged.counts.executed();
+    if end == ScriptExit::Exited(0) && ran < gate.min_tests {
+        let summary = format!("only {ran} of at least {} tests ran", gate.min_tests);
+        return GateJudgement { verdict: ScriptVerdict::Fail, summary, ..judged };
     }
-    let diff = diff_text(git, base, tip).await.map_err(PilotGitError::from)?;
-    match find_weakened_tests(&diff) {
-        Ok(found) if found.is_empty() => {}
-        Ok(found) => {
-            let lines: Vec<String> = found
-                .iter()
-                .take(MAX_LISTED)
-                .map(|one| format!("{}:{} {:?}: {}", one.path, one.line, one.kind, one.text))
-                .collect();
-            judged.push((
-                TESTS_KEPT.to_owned(),
-                own_failure(format!("tests were weakened:\n{}", lines.join("\n"))),
-            ));
-        }
-        Err(error) => judged.push((TESTS_KEPT.to_owned(), own_failure(error.to_string()))),
-    }
-    Ok(judged)
-}
-
-fn own_failure(why: String) -> GateJudgement {
-    let run =
-        ScriptRun { end: ScriptExit::Exited(1), output: why.as_bytes(), reports: &[], runs_tests: false };
-    let summary: String = why.lines().next().unwrap_or_default().to_owned();
-    GateJudgement { summary, ..judge_script(&run) }
+    judged
 }
 
 fn describe(name: &str, judgement: &GateJudgement) -> String {
@@ -236,7 +199,12 @@ fn describe(name: &str, judgement: &GateJudgement) -> String {
     text
 }
 
-async fn record(
+/// Writes the result of a gate down.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(super) async fn record(
     project: &OpenProject,
     work: &WorkClaim,
     (name, judgement): (&String, &GateJudgement),

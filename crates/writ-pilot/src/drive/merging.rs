@@ -2,18 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::blocker::PauseCause;
-use writ_autopilot::check::ScriptVerdict;
+use writ_autopilot::check::protected::PathRules;
+use writ_autopilot::check::{GateJudgement, ScriptVerdict};
 use writ_autopilot::machine::{UnitEvent, UnitMergeResult};
 use writ_autopilot::unit_id::UnitId;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::gates::{gates_for, run_gate};
+use super::baseline::compare_with_base;
+use super::diff::{judge_diff, rules_of};
+use super::gates::{gates_for, record, run_gate};
+use super::hidden::{conceal, lay_over};
 use super::{PhaseResult, WorkClaim, ended_units};
-use crate::config::GateMoment;
+use crate::config::{GateMoment, PilotGate};
 use crate::error::AutopilotError;
 use crate::merge::{MergeRequest, MergeResult, MergedTree, TreeCheck, TreeVerdict};
 use crate::project::OpenProject;
@@ -22,43 +27,92 @@ use crate::unit_files::UnitFile;
 /// The gates of the merged tree.
 struct MergeGates<'a> {
     project: &'a OpenProject,
-    id: UnitId,
+    work: &'a WorkClaim,
+    rules: PathRules,
     stop: &'a CancellationToken,
     /// The output of what has not passed.
     failed: Mutex<String>,
 }
 
-impl TreeCheck for MergeGates<'_> {
-    async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        let gates = gates_for(&self.project.config, GateMoment::Merge);
+impl MergeGates<'_> {
+    /// Judges the change of the target, then runs the gates.
+    async fn judge_tree(&self, tree: &MergedTree) -> Result<TreeVerdict, AutopilotError> {
+        let project = self.project;
+        let mut gates = gates_for(&project.config, GateMoment::Merge);
         if gates.is_empty() {
-            return TreeVerdict::NotRun("no gate is configured for merges".to_owned());
+            return Ok(TreeVerdict::NotRun("no gate is configured for merges".to_owned()));
         }
+        // Once more, on what would be in the target: not every workflow has come through the phase verify.
+        for (name, judged) in judge_diff(project, &self.rules, (&tree.base, &tree.commit)).await? {
+            record(project, self.work, (&name, &judged), (Duration::ZERO, 0)).await?;
+            return Ok(TreeVerdict::Fail(self.note(&name, &judged)));
+        }
+        // Last: they change the tree that the others judge.
+        gates.sort_by_key(|gate| gate.hidden.is_some());
         let mut is_proven = false;
         for gate in gates {
-            let judged = match run_gate(self.project, (self.id, gate), &tree.folder, self.stop).await {
-                Ok(judged) => judged,
-                Err(error) => return TreeVerdict::NotRun(error.report().outside),
-            };
-            let why = format!("{}: {}", gate.name, judged.summary);
-            if !matches!(judged.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip) {
-                let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-                *failed = format!("{why}\n{}", judged.output);
+            let started = Instant::now();
+            if let Some(name) = &gate.hidden
+                && let Err(why) = lay_over(project, name, &tree.folder)
+            {
+                return Ok(TreeVerdict::NotRun(format!("{}: {why}", gate.name)));
             }
+            let judged = self.run_one(gate, tree).await?;
+            record(project, self.work, (&gate.name, &judged), (started.elapsed(), 0)).await?;
+            let is_good = matches!(judged.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip);
+            let why = if is_good { String::new() } else { self.note(&gate.name, &judged) };
             match judged.verdict {
                 ScriptVerdict::Pass => is_proven = true,
                 ScriptVerdict::Skip => {}
                 ScriptVerdict::Fail | ScriptVerdict::Block | ScriptVerdict::NotRun if !gate.required => {}
-                ScriptVerdict::Fail => return TreeVerdict::Fail(why),
-                ScriptVerdict::Block => return TreeVerdict::Block(why),
-                ScriptVerdict::NotRun => return TreeVerdict::NotRun(why),
+                ScriptVerdict::Fail => return Ok(TreeVerdict::Fail(why)),
+                ScriptVerdict::Block => return Ok(TreeVerdict::Block(why)),
+                ScriptVerdict::NotRun => return Ok(TreeVerdict::NotRun(why)),
             }
         }
         // Gates that do not apply are no proof.
-        if is_proven {
+        Ok(if is_proven {
             TreeVerdict::Pass
         } else {
             TreeVerdict::NotRun("no gate has proven anything".to_owned())
+        })
+    }
+
+    async fn run_one(&self, gate: &PilotGate, tree: &MergedTree) -> Result<GateJudgement, AutopilotError> {
+        let (project, id) = (self.project, self.work.unit.id);
+        let mut run = run_gate(project, (id, gate), &tree.folder, self.stop).await?;
+        if gate.hidden.is_some() {
+            // A program that ends well before any test has not been tested by chance.
+            if run.has_exited_well && run.judged.verdict == ScriptVerdict::NotRun {
+                run.judged.verdict = ScriptVerdict::Fail;
+            }
+            conceal(gate, &mut run.judged);
+            return Ok(run.judged);
+        }
+        if !self.rules.allows_tests() {
+            compare_with_base(project, (id, gate), &tree.base, &mut run, self.stop).await?;
+        }
+        if run.judged.verdict == ScriptVerdict::Pass {
+            // If the target moves there, it is the base of what comes next.
+            project.baselines.learn(gate, &tree.commit, run.judged.counts);
+        }
+        Ok(run.judged)
+    }
+
+    /// Notes what has not passed, for the next attempt. Returns the reason in a line.
+    fn note(&self, name: &str, judged: &GateJudgement) -> String {
+        let why = format!("{name}: {}", judged.summary);
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        *failed = format!("{why}\n{}", judged.output);
+        why
+    }
+}
+
+impl TreeCheck for MergeGates<'_> {
+    async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
+        match self.judge_tree(tree).await {
+            Ok(verdict) => verdict,
+            Err(error) => TreeVerdict::NotRun(error.report().outside),
         }
     }
 }
@@ -83,7 +137,8 @@ pub(super) async fn merge_unit(
         created_at: work.unit.row.created_at.as_millis(),
     };
     let merged: BTreeSet<String> = ended_units(project).await?;
-    let gates = MergeGates { project, id, stop, failed: Mutex::default() };
+    let rules = rules_of(project, id).await?;
+    let gates = MergeGates { project, work, rules, stop, failed: Mutex::default() };
     let mut results = project.git.merge_slices(&project.target, &[request], &merged, &gates).await?;
     let result = results.remove(&own.unit);
     let output = gates.failed.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -131,18 +131,42 @@ fn fence_of(line: &str) -> Option<BlockFence> {
 
 /// Reads the acceptance checks of a description: the items below its line `Acceptance:`.
 pub fn read_acceptance(description: &str) -> Vec<String> {
+    read_items(description, "acceptance")
+}
+
+/// Reads the paths that a description gives to its agent although they are protected: the items below its line `May change:`.
+pub fn read_allowed_paths(description: &str) -> Vec<String> {
+    read_items(description, "may change").iter().filter_map(|item| path_of(item)).collect()
+}
+
+/// Reads the paths that a description protects: the items below its line `Leave alone:`.
+pub fn read_kept_paths(description: &str) -> Vec<String> {
+    read_items(description, "leave alone").iter().filter_map(|item| path_of(item)).collect()
+}
+
+/// Returns the path that an item begins with, with or without backquotes.
+fn path_of(item: &str) -> Option<String> {
+    let path = match item.strip_prefix('`') {
+        Some(quoted) => quoted.split('`').next(),
+        None => item.split_whitespace().next(),
+    };
+    path.map(|path| path.trim_end_matches([':', ',']).to_owned()).filter(|path| !path.is_empty())
+}
+
+/// Reads the items below a line that is a heading in words alone.
+fn read_items(description: &str, heading: &str) -> Vec<String> {
     let is_heading = |line: &str| {
         let word = line.trim().trim_start_matches('#').trim().replace("**", "");
-        word.trim_end_matches(':').eq_ignore_ascii_case("acceptance")
+        word.trim_end_matches(':').eq_ignore_ascii_case(heading)
     };
     // From the heading on; what stands before it describes the unit.
-    let mut checks: Vec<String> = Vec::new();
+    let mut items: Vec<String> = Vec::new();
     let below = description.lines().skip_while(|line| !is_heading(line)).skip(1);
     for line in below {
         let body = line.trim();
         let item = ["* ", "- "].into_iter().find_map(|sign| body.strip_prefix(sign));
-        match (item, checks.last_mut()) {
-            (Some(item), _) => checks.push(item.trim().to_owned()),
+        match (item, items.last_mut()) {
+            (Some(item), _) => items.push(item.trim().to_owned()),
             (None, _) if body.is_empty() => {}
             // A line that goes on below its item.
             (None, Some(last)) if line.starts_with(' ') => {
@@ -152,6 +176,6 @@ pub fn read_acceptance(description: &str) -> Vec<String> {
             (None, _) => break,
         }
     }
-    checks.retain(|check| !check.is_empty());
-    checks
+    items.retain(|item| !item.is_empty());
+    items
 }

@@ -223,3 +223,12 @@ fn the_plan_of_the_project_is_read_as_it_is_written() -> Result<(), OutlineError
     }
     Ok(())
 }
+
+#[test]
+fn a_description_gives_and_protects_paths() {
+    let text = "Bring CI up to date.\n\nMay change:\n* `.github/workflows/ci.yml` for the new job\n- conftest.py, since it is needed\n*\n\nLeave alone:\n* tests/test_a.py\n\nAcceptance:\n* it passes\n";
+    assert_eq!(read_allowed_paths(text), [".github/workflows/ci.yml", "conftest.py"]);
+    assert_eq!(read_kept_paths(text), ["tests/test_a.py"]);
+    assert_eq!(read_acceptance(text), ["it passes"]);
+    assert!(read_allowed_paths("It may change: .github\n* .github").is_empty(), "a sentence is no heading");
+}

@@ -34,7 +34,7 @@ pub(super) fn propose_python(files: &ProjectFiles) -> Vec<ProposedGate> {
         let run = ["python3", "-m", "pytest"];
         gates.push(ProposedGate::new("python-test", &run, Some(ReportFormat::Pytest), "pytest is named"));
     } else if has_tests {
-        // Its runner has no report that can be counted. Pytest runs the same tests, and has one.
+        // Pytest runs the same tests, and is not installed everywhere.
         let run = ["python3", "-m", "pytest"];
         gates.push(ProposedGate::new(
             "python-test",
@@ -46,8 +46,8 @@ pub(super) fn propose_python(files: &ProjectFiles) -> Vec<ProposedGate> {
         gates.push(ProposedGate::new(
             "python-unittest",
             &run,
-            None,
-            "tests of unittest; without pytest nothing counts them",
+            Some(ReportFormat::Unittest),
+            "tests of unittest",
         ));
     }
     if has_text(files, "pyproject.toml", "[tool.ruff") || files.has_path("ruff.toml") {

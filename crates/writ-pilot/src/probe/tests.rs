@@ -52,7 +52,10 @@ fn commands_of_each_language_are_found_with_their_reports() {
         (
             &["tests/test_a.py"],
             &[],
-            &["python-test: python3 -m pytest [pytest]", "python-unittest: python3 -m unittest discover [-]"],
+            &[
+                "python-test: python3 -m pytest [pytest]",
+                "python-unittest: python3 -m unittest discover [unittest]",
+            ],
         ),
         (&["a.py"], &[("requirements.txt", "flask\n")], &[]),
         (

@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
-use super::ReportFormat::{Cargo, GoTest, Jest, JunitXml, Nextest, Pytest, Tap, Vitest};
+use super::ReportFormat::{Cargo, GoTest, Jest, JunitXml, Nextest, Pytest, Tap, Unittest, Vitest};
 use super::*;
 
-const ALL: [ReportFormat; 8] = [Cargo, Nextest, Pytest, Jest, Vitest, GoTest, JunitXml, Tap];
+const ALL: [ReportFormat; 9] = [Cargo, Nextest, Pytest, Jest, Vitest, GoTest, JunitXml, Tap, Unittest];
 
 /// The counts as passed, failed, skipped and filtered.
 fn counts(format: ReportFormat, text: &str) -> [u64; 4] {
@@ -237,7 +237,44 @@ fn junit_cases_are_counted_at_every_depth() {
 }
 
 #[test]
-fn tap_is_counted_at_its_outermost_level() {
+fn a_run_that_shows_less_than_before_is_noticed() {
+    let all = |passed, failed, skipped, filtered| TestCounts { passed, failed, skipped, filtered };
+    let before = all(1, 2, 1, 0);
+    for same in [before, all(3, 0, 1, 0), all(0, 9, 0, 0)] {
+        assert_eq!(same.compare_with(before), None, "{same:?}");
+    }
+    assert_eq!(
+        all(2, 0, 1, 0).compare_with(before).as_deref(),
+        Some("only 2 tests ran; 3 ran before the change")
+    );
+    for skipped in [all(3, 0, 2, 0), all(3, 0, 0, 2)] {
+        assert_eq!(
+            skipped.compare_with(before).as_deref(),
+            Some("2 tests were skipped or left out; 1 were before the change")
+        );
+    }
+}
+
+/// As Node 20 writes them: suites without tests and files without tests are no tests.
+#[test]
+fn what_nodes_runner_makes_up_is_not_counted() {
+    let suite = |indent: &str| format!("{indent}  ---\n{indent}  type: 'suite'\n{indent}  ...\n");
+    let text = format!(
+        "TAP version 13\n# Subtest: outer\n    # Subtest: a\n    ok 1 - a # SKIP\n    ok 2 - b\n        ok 1 - c\n        1..1\n    ok 3 - inner\n{}    1..3\nok 1 - outer\n{}ok 2 - none\n{}ok 3 - gone # SKIP\n{}    ok 1 - sub\nok 4 - parent\nnot ok 5 - todo # TODO\nok 6 - /work/e.test.mjs\nok 7 - /work/empty.test.mjs\n1..7\n# pass 6\n",
+        suite("    "),
+        suite(""),
+        suite(""),
+        suite("")
+    );
+    assert_eq!(counts(Tap, &text), [3, 0, 3, 0]);
+    assert_eq!(counts(Tap, "ok 1 - /work/e.test.mjs\n1..1\n"), [0; 4], "it has ended before any test");
+    assert_eq!(counts(Tap, "not ok 1 - /work/e.test.mjs\n1..1\n"), [0, 1, 0, 0], "it could not be loaded");
+    assert_eq!(counts(Tap, "    ok 1 - a\nnot ok 1 - its set-up\n1..1\n"), [1, 1, 0, 0]);
+    assert_eq!(counts(Tap, "ok 1\n  ---\nnot ok 2\n1..2\n"), [1, 1, 0, 0], "an open block hides nothing");
+}
+
+#[test]
+fn tap_is_counted_at_its_innermost_level() {
     assert_eq!(
         counts(Tap, "TAP version 14\n1..4\nok 1 - a\nnot ok 2 - b\nok 3 # SKIP later\nnot ok 4 # Todo\n"),
         [1, 1, 2, 0]
@@ -245,7 +282,8 @@ fn tap_is_counted_at_its_outermost_level() {
     assert_eq!(counts(Tap, "ok\nok - b # todo done already\n1..2\n"), [2, 0, 0, 0], "the plan at the end");
     assert_eq!(
         counts(Tap, "    ok 1\n    not ok 2\n    1..2\nok 1 - both\n  ---\n  ok: no\n  ...\n1..1\n"),
-        [1, 0, 0, 0]
+        [1, 1, 0, 0],
+        "a part that fails is a failure, whatever the whole says"
     );
     assert_eq!(counts(Tap, "1..0 # SKIP no database\n"), [0; 4]);
     assert_eq!(counts(Tap, "TAP version 13\nBail out! no database\n"), [0, 1, 0, 0], "before any result");

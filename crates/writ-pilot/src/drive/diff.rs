@@ -1,0 +1,177 @@
+//! What a change does to the checks that judge it: protected paths, and tests that it takes away or weakens. Nothing of it is run.
+
+use writ_autopilot::check::protected::{PathRules, Protection, changed_part, is_manifest, recipe_files};
+use writ_autopilot::check::weakened::{find_weakened_tests, is_test_path};
+use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, judge_script};
+use writ_autopilot::schedule::workspace_of;
+use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_sandbox::git::commits::{changed_paths, diff_text};
+use writ_sandbox::git::files::{CommitFile, list_files, read_files};
+use writ_sandbox::git::{CommitId, GitProject};
+use writ_store::reads::UnitReads as _;
+use writ_store::units::MAX_UNITS;
+
+use crate::config::{GateCommand, PilotConfig};
+use crate::error::{AutopilotError, PilotGitError};
+use crate::planning::{read_allowed_paths, read_kept_paths};
+use crate::project::OpenProject;
+
+/// The gate of the harness itself: tests that a change deletes, skips or weakens.
+pub(super) const TESTS_KEPT: &str = "tests-kept";
+/// The gate of the harness itself: paths that no agent changes.
+pub(super) const PROTECTED: &str = "protected-paths";
+/// The most findings that a message lists.
+const MAX_LISTED: usize = 20;
+
+/// Returns the paths that settings, gates and the approved plan name for the slice of a unit.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) async fn rules_of(project: &OpenProject, id: UnitId) -> Result<PathRules, AutopilotError> {
+    let slice = workspace_of(id);
+    let mut rules = PathRules {
+        kept: project.config.protected_paths.clone(),
+        of_gates: files_of_gates(&project.config),
+        allowed: Vec::new(),
+    };
+    for row in project.hands.store().whole_units(&project.name, MAX_UNITS).await? {
+        let Ok(unit) = row.key.id.parse::<UnitId>() else { continue };
+        if unit.is_within(slice) {
+            rules.kept.extend(read_kept_paths(&row.description));
+            // The card shows the descriptions of tasks alone, so a person has approved no others.
+            if unit.unit_type() == UnitType::Task {
+                rules.allowed.extend(read_allowed_paths(&row.description));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// Returns the files that the commands of gates run. Tests that a gate names may be added to.
+fn files_of_gates(config: &PilotConfig) -> Vec<String> {
+    let mut files = Vec::new();
+    for gate in &config.gates {
+        match &gate.command {
+            GateCommand::Script(path) => files.push(path.clone()),
+            GateCommand::Run(argv) => {
+                let program = argv.first().map_or("", String::as_str);
+                files.extend(recipe_files(program).iter().map(|name| (*name).to_owned()));
+                // A word that is no path of the project is none that a change could touch.
+                files.extend(argv.iter().filter(|word| !is_test_path(word) && is_file_like(word)).cloned());
+            }
+        }
+    }
+    files
+}
+
+/// Returns true for a word that can be a file: a folder would protect all of the project.
+fn is_file_like(word: &str) -> bool {
+    let name = word.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    name.contains('.') && name.chars().any(char::is_alphanumeric) && !word.starts_with('-')
+}
+
+/// Judges a change between two commits. What is wrong is a failure of a gate of the harness; nothing: the change is well.
+///
+/// # Errors
+///
+/// If git or the store fail.
+pub(super) async fn judge_diff(
+    project: &OpenProject,
+    rules: &PathRules,
+    (base, tip): (&CommitId, &CommitId),
+) -> Result<Vec<(String, GateJudgement)>, AutopilotError> {
+    let git = project.git.project();
+    let changes = changed_paths(git, base.as_str(), tip.as_str()).await.map_err(PilotGitError::from)?;
+    let mut touched = Vec::new();
+    let mut manifests = Vec::new();
+    for change in &changes {
+        let path = change.path.to_string_lossy().into_owned();
+        if let Some(protection) = rules.protection_of(&path) {
+            touched.push(format!("{path} ({})", Protection::reason(protection)));
+        } else if is_manifest(&path) && !rules.is_allowed(&path) {
+            manifests.push(path);
+        }
+    }
+    touched.extend(judge_manifests(git, manifests, (base, tip)).await?);
+    let mut judged = Vec::new();
+    if !touched.is_empty() {
+        let listed = touched.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join(", ");
+        judged.push((PROTECTED.to_owned(), own_failure(format!("these must stay as they are: {listed}"))));
+    }
+    let diff = diff_text(git, base.as_str(), tip.as_str()).await.map_err(PilotGitError::from)?;
+    match find_weakened_tests(&diff) {
+        Ok(found) => {
+            let lines: Vec<String> = found
+                .iter()
+                .filter(|one| !rules.is_allowed(&one.path))
+                .take(MAX_LISTED)
+                .map(|one| format!("{}:{} {:?}: {}", one.path, one.line, one.kind, one.text))
+                .collect();
+            if !lines.is_empty() {
+                let why = format!("tests were weakened:\n{}", lines.join("\n"));
+                judged.push((TESTS_KEPT.to_owned(), own_failure(why)));
+            }
+        }
+        Err(error) => judged.push((TESTS_KEPT.to_owned(), own_failure(error.to_string()))),
+    }
+    Ok(judged)
+}
+
+/// Compares manifests in what they say about tests.
+async fn judge_manifests(
+    git: &GitProject,
+    paths: Vec<String>,
+    (base, tip): (&CommitId, &CommitId),
+) -> Result<Vec<String>, AutopilotError> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (before, after) = (list_files(git, base).await, list_files(git, tip).await);
+    let before = before.map_err(PilotGitError::from)?;
+    let after = after.map_err(PilotGitError::from)?;
+    let mut touched = Vec::new();
+    for path in paths {
+        let (old, new) = (read_text(git, &before, &path).await?, read_text(git, &after, &path).await?);
+        let part = match (&old, &new) {
+            (Ok(old), Ok(new)) => changed_part(&path, old.as_deref(), new.as_deref()),
+            (Err(()), _) | (_, Err(())) => Some("it cannot be read".to_owned()),
+        };
+        touched.extend(part.map(|part| format!("{path} ({part}: the configuration of a test runner)")));
+    }
+    Ok(touched)
+}
+
+/// Reads a file of a commit; `None`: it is not there. The inner error: it is no text that can be read.
+async fn read_text(
+    git: &GitProject,
+    files: &[CommitFile],
+    path: &str,
+) -> Result<Result<Option<String>, ()>, AutopilotError> {
+    let Some(file) = files.iter().find(|file| file.path == path.as_bytes()) else { return Ok(Ok(None)) };
+    let read = read_files(git, &[file]).await.map_err(PilotGitError::from)?;
+    let text = read.into_iter().next().flatten().and_then(|bytes| String::from_utf8(bytes).ok());
+    Ok(text.map(Some).ok_or(()))
+}
+
+fn own_failure(why: String) -> GateJudgement {
+    let run =
+        ScriptRun { end: ScriptExit::Exited(1), output: why.as_bytes(), reports: &[], runs_tests: false };
+    let summary: String = why.lines().next().unwrap_or_default().to_owned();
+    GateJudgement { summary, ..judge_script(&run) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_that_gates_run_are_found_in_their_commands() {
+        for word in ["./check.sh", "tools/run.py", "a.b"] {
+            assert!(is_file_like(word), "{word}");
+        }
+        for word in ["test", "./...", ".", "src/", "-v", "--config=a.toml"] {
+            assert!(!is_file_like(word), "{word}");
+        }
+    }
+}
