@@ -181,7 +181,14 @@ impl OpenProject {
         let text = self.hands.store().workflow_pin(unit.row.workflow_hash).await?;
         let text = text.ok_or_else(|| missing("its workflow is not stored".to_owned()))?;
         let flow = parse_workflow(&unit.row.workflow, &text).map_err(|error| missing(error.to_string()))?;
-        Ok(crate::standing::flow_of(&flow, unit.id))
+        let flow = crate::standing::flow_of(&flow, unit.id);
+        let own = self
+            .config()
+            .gates
+            .iter()
+            .filter_map(|gate| Some((gate.name.clone(), gate.max_retries?)))
+            .collect();
+        Ok(PhaseFlow { gate_retries: own, ..flow })
     }
 
     /// Returns the branch and workspace of a unit: those of its slice.

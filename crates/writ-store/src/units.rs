@@ -15,8 +15,8 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::error::StoreError;
 
 pub(crate) use stored::{
-    costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs, transitions,
-    unit, unit_lines, waits_for, whole_units,
+    costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
+    transitions, unit, unit_lines, waits_for, whole_units,
 };
 
 /// The most units of a project: the scheduler is measured with as many.

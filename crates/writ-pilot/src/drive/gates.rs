@@ -59,8 +59,8 @@ pub(super) async fn run_gates(
     let took = started.elapsed();
     let mut judged: Vec<JudgedGate> =
         of_diff.into_iter().map(|(name, judged)| (name, judged, took)).collect();
-    let max_retries = project.flow_of(&work.unit).await?.max_retries;
-    for gate in gates_for(&project.config, moment) {
+    let (config, flow) = (project.config(), project.flow_of(&work.unit).await?);
+    for gate in gates_for(&config, moment) {
         let started = Instant::now();
         let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
         judged.push((gate.name.clone(), judgement, started.elapsed()));
@@ -69,10 +69,10 @@ pub(super) async fn run_gates(
             break;
         }
     }
-    let is_advice = |name: &str| project.config.gates.iter().any(|gate| gate.name == name && !gate.required);
+    let is_advice = |name: &str| config.gates.iter().any(|gate| gate.name == name && !gate.required);
     let mut gates = Vec::new();
     for (name, judgement, took) in &mut judged {
-        record(project, work, (name, judgement), (*took, max_retries)).await?;
+        record(project, work, (name, judgement), (*took, flow.retries_of(name))).await?;
         // What is not required is on record, and holds nothing up.
         if is_advice(name) && judgement.verdict != ScriptVerdict::Pass {
             judgement.verdict = ScriptVerdict::Skip;

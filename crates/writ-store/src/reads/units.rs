@@ -10,8 +10,7 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitCost, UnitKey, UnitLine,
-    UnitRow,
+    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitCost, UnitKey, UnitLine, UnitRow,
 };
 
 reads! {
