@@ -23,6 +23,7 @@ use writ_memory::local::LocalModel;
 use writ_models::Models;
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
+use writ_pilot::config::OWNER_FILE;
 use writ_pilot::pilots::Pilots;
 use writ_policy::access::Access;
 use writ_runtime::clock::{Clock as _, SystemClock};
@@ -227,7 +228,7 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
-    open_autopilot(&engine).await;
+    open_autopilot(&engine, context).await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }
 
@@ -240,8 +241,9 @@ fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {
 }
 
 /// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.
-async fn open_autopilot(engine: &Engine) {
-    let pilots = Pilots::new(engine.pilot_hands());
+async fn open_autopilot(engine: &Engine, context: &Context) {
+    let owner_file = context.home.root().join(OWNER_FILE);
+    let pilots = Pilots::with_owner_file(engine.pilot_hands(), Some(owner_file));
     engine.open_autopilot(pilots.clone());
     pilots.resume_projects().await;
 }

@@ -20,11 +20,13 @@ use writ_store::units::{PilotSession, UnitKey, UnitOp};
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 
-use crate::config::{PilotConfig, load_config};
+use crate::config::{PilotConfig, WorktreeMode};
+use crate::drive::{SeenState, WorkCourse};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
+use crate::settings::LiveSettings;
 use crate::standing::{UnitRecord, key_of, read_unit};
 use crate::unit_files::UnitFiles;
 
@@ -34,6 +36,8 @@ pub(crate) struct LiveUnit {
     pub(crate) phase: PilotPhase,
     /// Ends the attempt.
     pub(crate) stop: CancellationToken,
+    /// The course of its worker.
+    pub(crate) course: Arc<WorkCourse>,
 }
 
 /// A project that is open in this process.
@@ -43,7 +47,7 @@ pub(crate) struct OpenProject {
     pub(crate) name: String,
     pub(crate) hands: PilotHands,
     pub(crate) git: PilotGit,
-    pub(crate) config: PilotConfig,
+    pub(crate) settings: LiveSettings,
     pub(crate) prompts: PromptSet,
     pub(crate) files: UnitFiles,
     pub(crate) session: PilotId,
@@ -52,6 +56,8 @@ pub(crate) struct OpenProject {
     /// Wakes the loop.
     pub(crate) wake: Notify,
     live: Mutex<BTreeMap<UnitId, LiveUnit>>,
+    /// Branches and models, as this process has seen them last.
+    pub(crate) seen: SeenState,
     /// The loop, while it runs.
     looping: Mutex<Option<RunningLoop>>,
     /// The loop and the workers of this process.
@@ -91,8 +97,13 @@ impl OpenProject {
     /// # Errors
     ///
     /// If its repository or settings cannot be used, or another process has it.
-    pub(crate) async fn open(hands: PilotHands, folder: &Path, name: String) -> Result<Self, AutopilotError> {
-        let config = load_config(None, folder).map_err(|error| error.report())?;
+    pub(crate) async fn open(
+        hands: PilotHands,
+        (folder, owner_file): (&Path, Option<PathBuf>),
+        name: String,
+    ) -> Result<Self, AutopilotError> {
+        let settings = LiveSettings::open(owner_file, folder).map_err(|error| error.report())?;
+        let config = settings.config();
         let prompts = PromptSet::load_for(folder).map_err(|error| error.report())?;
         let git_config =
             PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
@@ -113,13 +124,14 @@ impl OpenProject {
             name,
             hands,
             git,
-            config,
+            settings,
             prompts,
             files,
             session,
             target,
             wake: Notify::new(),
             live: Mutex::default(),
+            seen: SeenState::default(),
             looping: Mutex::default(),
             tasks: TaskTracker::new(),
         };
@@ -138,6 +150,22 @@ impl OpenProject {
         let abandon = UnitOp::Abandon { project: self.name.clone(), at: self.hands.now() };
         self.hands.commit(vec![Op::Units(abandon)]).await?;
         Ok(())
+    }
+
+    /// Returns the settings in force.
+    pub(crate) fn config(&self) -> Arc<PilotConfig> {
+        self.settings.config()
+    }
+
+    /// Returns the unit whose workspace another one works in: its slice, or its milestone where slices share one.
+    pub(crate) fn workspace_owner(&self, id: UnitId) -> UnitId {
+        let own = workspace_of(id);
+        match (self.config().worktree_mode, own) {
+            (WorktreeMode::MilestonePerWorktree, UnitId::Slice(milestone, _)) if milestone != 0 => {
+                UnitId::Milestone(milestone)
+            }
+            (WorktreeMode::MilestonePerWorktree | WorktreeMode::BranchPerSlice, _) => own,
+        }
     }
 
     /// Returns the work items of the plans, by milestone.
@@ -191,13 +219,13 @@ impl OpenProject {
         Ok(PhaseFlow { gate_retries: own, ..flow })
     }
 
-    /// Returns the branch and workspace of a unit: those of its slice.
+    /// Returns the branch and workspace of a unit: those of its slice, or of its milestone where slices share one.
     ///
     /// # Errors
     ///
     /// If its slice cannot be read.
     pub(crate) async fn work_of(&self, id: UnitId) -> Result<UnitWork, AutopilotError> {
-        let owner = workspace_of(id);
+        let owner = self.workspace_owner(id);
         let row = self.hands.store().unit(self.key_of(owner)).await?;
         let title =
             row.map(|row| row.title).ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;

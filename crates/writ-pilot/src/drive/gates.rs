@@ -18,6 +18,7 @@ use writ_store::units::{GateRow, UnitOp};
 use writ_types::unit::{MicroUsd, Tokens};
 use writ_types::work::CheckEnd;
 
+use super::report_file::{split_report, with_report};
 use super::{PhaseResult, WorkClaim, plan_of};
 use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
 use crate::error::{AutopilotError, PilotGitError};
@@ -131,15 +132,20 @@ pub(super) async fn run_gate(
         ("WRIT_GATE".to_owned(), gate.name.clone()),
     ]);
     let stdin = serde_json::json!({ "unit": id.to_string(), "gate": gate.name }).to_string();
+    let argv = match &gate.command {
+        GateCommand::Run(argv) => argv.clone(),
+        // By its own first line, as its author meant it.
+        GateCommand::Script(path) => vec![format!("./{path}")],
+    };
+    let mark = format!("writ-report-{}", project.hands.ids().item(project.hands.now()));
     let program = GateProgram {
         plan: plan_of(project, id).await?,
         folder: folder.to_owned(),
         name: gate.name.clone(),
-        argv: match &gate.command {
-            GateCommand::Run(argv) => argv.clone(),
-            // By its own first line, as its author meant it.
-            GateCommand::Script(path) => vec![format!("./{path}")],
-        },
+        argv: gate
+            .report_file
+            .as_deref()
+            .map_or_else(|| argv.clone(), |file| with_report(&argv, file, &mark)),
         env,
         stdin: Some(stdin),
         secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
@@ -148,7 +154,7 @@ pub(super) async fn run_gate(
         Ok(ended) => ended,
         Err(why) => return Ok(not_run(why)),
     };
-    Ok(judge(gate, &ended))
+    Ok(judge(gate, &ended, &mark))
 }
 
 fn not_run(why: String) -> GateJudgement {
@@ -156,7 +162,7 @@ fn not_run(why: String) -> GateJudgement {
     GateJudgement { summary: why, ..judge_script(&run) }
 }
 
-fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
+fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
     let end = match &ended.end {
         CheckEnd::Exited { code } => ScriptExit::Exited(*code),
         CheckEnd::Killed { signal } => ScriptExit::Signalled(*signal),
@@ -165,10 +171,13 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
         CheckEnd::FilesOnly => ScriptExit::NotStarted,
     };
     // As one text: a script's first line is its head, also where other text follows on the other stream.
-    let output = format!("{}{}", ended.stdout, ended.stderr);
+    let (stdout, written) = split_report(&ended.stdout, mark);
+    let output = format!("{stdout}{}", ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
-    let report: Option<(ReportFormat, &str)> =
-        gate.report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
+    let report: Option<(ReportFormat, &str)> = gate
+        .report
+        .filter(|_| !ended.is_cut)
+        .map(|format| (format, if gate.report_file.is_some() { written } else { output.as_str() }));
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
     judge_script(&ScriptRun {
         end,

@@ -30,7 +30,8 @@ struct MergeGates<'a> {
 
 impl TreeCheck for MergeGates<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        let gates = gates_for(&self.project.config, GateMoment::Merge);
+        let config = self.project.config();
+        let gates = gates_for(&config, GateMoment::Merge);
         if gates.is_empty() {
             return TreeVerdict::NotRun("no gate is configured for merges".to_owned());
         }
