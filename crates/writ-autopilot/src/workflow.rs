@@ -3,6 +3,8 @@
 //! A unit is bound to the text of its workflow by the SHA-256 of its bytes ([`Digest::of_bytes`]); a change of the file
 //! concerns later units alone.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 use writ_types::digest::Digest;
@@ -41,8 +43,17 @@ pub struct PhaseFlow {
     pub max_retries: u32,
     /// The most times that the unit is planned anew.
     pub max_reassess: u32,
+    /// Further runs of single gates, where the settings of the project say so: the text of a workflow names none.
+    pub gate_retries: BTreeMap<String, u32>,
     /// The SHA-256 of the text.
     pub digest: Digest,
+}
+
+impl PhaseFlow {
+    /// Returns the further runs of a gate after its first failure.
+    pub fn retries_of(&self, gate: &str) -> u32 {
+        self.gate_retries.get(gate).copied().unwrap_or(self.max_retries)
+    }
 }
 
 /// A file that is no workflow.
@@ -121,6 +132,7 @@ pub fn parse_workflow(name: &str, text: &str) -> Result<PhaseFlow, WorkflowError
         require_uat,
         max_retries,
         max_reassess,
+        gate_retries: BTreeMap::new(),
         digest: Digest::of_bytes(text.as_bytes()),
     })
 }

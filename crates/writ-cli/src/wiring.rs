@@ -23,7 +23,8 @@ use writ_memory::local::LocalModel;
 use writ_models::Models;
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
-use writ_pilot::pilots::Pilots;
+use writ_pilot::config::OWNER_FILE;
+use writ_pilot::pilots::{OwnerFiles, Pilots};
 use writ_policy::access::Access;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::{MemorySettings, RuntimeConfig};
@@ -241,7 +242,10 @@ fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {
 
 /// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.
 async fn open_autopilot(context: &Context, engine: &Engine) {
-    let pilots = Pilots::new(engine.pilot_hands(), Some(context.home.hidden_tests()));
+    let home = &context.home;
+    let owner =
+        OwnerFiles { settings: Some(home.root().join(OWNER_FILE)), hidden_tests: Some(home.hidden_tests()) };
+    let pilots = Pilots::new(engine.pilot_hands(), owner);
     engine.open_autopilot(pilots.clone());
     pilots.resume_projects().await;
 }

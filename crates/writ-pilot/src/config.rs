@@ -18,21 +18,29 @@ use writ_types::error::{Exit, Report, ToReport};
 
 mod gates;
 
+mod listing;
+
 mod read;
 
 mod section;
 
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
+pub use listing::list_settings;
 pub use read::read_config;
 
 /// The place of the file in a project.
 pub const CONFIG_FILE: &str = ".writ/pilot.toml";
+/// The place of the owner's own file in a home: it holds for all projects.
+pub const OWNER_FILE: &str = "pilot.toml";
 /// The largest file, in bytes.
 pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
 /// The most models of one tier.
 pub const MAX_TIER_MODELS: usize = 16;
 /// The most gates of a project.
 pub const MAX_GATES: usize = 32;
+
+/// The names and texts of files, the weakest first.
+pub(crate) type SettingsTexts = Vec<(String, String)>;
 
 /// A setting that cannot be used. Nothing of the file is taken over then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +116,13 @@ impl PilotTier {
             Self::Standard => "standard",
             Self::Reasoning => "reasoning",
         }
+    }
+
+    /// Returns the tier that is so many steps above; the highest at most.
+    #[must_use]
+    pub fn raised_by(self, steps: u32) -> Self {
+        let above = Self::ALL.into_iter().skip_while(|tier| *tier != self);
+        above.take(usize::try_from(steps).unwrap_or(usize::MAX).saturating_add(1)).last().unwrap_or(self)
     }
 }
 
@@ -199,6 +214,8 @@ pub struct PilotConfig {
     pub routing: BTreeMap<PilotPhase, PilotTier>,
     /// The names of models of each tier, the preferred one first; none: the model of the engine.
     pub tiers: BTreeMap<PilotTier, Vec<String>>,
+    /// Failed tries after each of which the next higher tier is taken.
+    pub escalate_after: u32,
     /// The gates, in the order of the file.
     pub gates: Vec<PilotGate>,
     /// Paths that agents leave as they are, besides those that are protected always.
@@ -230,6 +247,7 @@ impl Default for PilotConfig {
             ceilings: ScopeMoney::new(),
             routing: pairs.collect(),
             tiers: BTreeMap::new(),
+            escalate_after: 2,
             gates: Vec::new(),
             protected_paths: Vec::new(),
         }
@@ -237,11 +255,14 @@ impl Default for PilotConfig {
 }
 
 impl PilotConfig {
-    /// Returns the models that may be used in a phase, the preferred one first; empty: the model of the engine.
-    pub fn models_of(&self, phase: PilotPhase) -> &[String] {
+    /// Returns the tier and the models of a phase after so many failed tries: those of the phase first, later those of the higher
+    /// tiers that have some. Without models it is the model of the engine.
+    pub fn models_of(&self, phase: PilotPhase, failed: u32) -> (PilotTier, &[String]) {
         // Acceptance has no model; a phase without a tier has the most frequent one.
-        let tier = self.routing.get(&phase).copied().unwrap_or(PilotTier::Standard);
-        self.tiers.get(&tier).map_or(&[], Vec::as_slice)
+        let first = self.routing.get(&phase).copied().unwrap_or(PilotTier::Standard);
+        let raised = first.raised_by(failed.checked_div(self.escalate_after).unwrap_or(0));
+        let (tier, models) = self.tiers.range(first..=raised).next_back().unzip();
+        (tier.copied().unwrap_or(first), models.map_or(&[], Vec::as_slice))
     }
 
     /// Returns the gates of one moment, in the order of the file.
@@ -281,7 +302,19 @@ impl PilotConfig {
 ///
 /// The first mistake of a file, or a script of a gate that cannot be run.
 pub fn load_config(owner_file: Option<&Path>, project: &Path) -> Result<PilotConfig, PilotConfigError> {
-    let mut texts: Vec<(String, String)> = Vec::new();
+    parse_texts(&read_texts(owner_file, project)?, project)
+}
+
+/// Reads the names and texts of the files that are there, the weakest first.
+///
+/// # Errors
+///
+/// If one cannot be read, or is no text.
+pub(crate) fn read_texts(
+    owner_file: Option<&Path>,
+    project: &Path,
+) -> Result<SettingsTexts, PilotConfigError> {
+    let mut texts = SettingsTexts::new();
     if let Some(path) = owner_file
         && let Some(text) = read_file(path, &path.display().to_string())?
     {
@@ -290,6 +323,15 @@ pub fn load_config(owner_file: Option<&Path>, project: &Path) -> Result<PilotCon
     if let Some(text) = read_file(&project.join(CONFIG_FILE), CONFIG_FILE)? {
         texts.push((CONFIG_FILE.to_owned(), text));
     }
+    Ok(texts)
+}
+
+/// Reads the settings from the texts of a project's files.
+///
+/// # Errors
+///
+/// The first mistake of a text, or a script of a gate that cannot be run.
+pub(crate) fn parse_texts(texts: &SettingsTexts, project: &Path) -> Result<PilotConfig, PilotConfigError> {
     let files: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let config = read_config(&files)?;
     gates::check_scripts(&config.gates, project)?;

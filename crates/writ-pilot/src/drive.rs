@@ -14,7 +14,7 @@ use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at, workspace_of};
 use writ_autopilot::stand::PhaseStatus;
-use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
@@ -25,6 +25,7 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Tokens};
 
+use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::{LiveUnit, OpenProject};
 use crate::standing::{
@@ -36,6 +37,8 @@ mod agent;
 
 mod baseline;
 
+mod course;
+
 mod diff;
 
 mod ending;
@@ -46,10 +49,19 @@ mod hidden;
 
 mod merging;
 
+mod money;
+
+mod report_file;
+
 mod reviewing;
 
+mod supervise;
+
 pub(crate) use baseline::Baselines;
+pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
+use money::Allowance;
+pub(crate) use money::allow_question;
 
 /// The longest wait between two ticks.
 const TICK: Duration = Duration::from_secs(10);
@@ -83,6 +95,7 @@ pub(crate) struct WorkClaim {
     pub(crate) unit: UnitRecord,
     pub(crate) fence: u64,
     pub(crate) run: UnitRunId,
+    pub(crate) course: Arc<WorkCourse>,
 }
 
 /// Runs the loop of a project until it is stopped, paused, or nothing is left to do.
@@ -132,21 +145,26 @@ enum Tick {
 async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, AutopilotError> {
     let now = project.hands.now();
     let store = project.hands.store();
+    project.settings.refresh();
     // First, so that what another process has left is among what is ready.
     project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
     let ready = store.ready_units(&project.name, now).await?;
     let blockers = store.open_blockers(project.session).await?;
     let plans = states_of_plans(project).await?;
     let is_paused = is_stopping || blockers.iter().any(holds_loop);
-    let candidates: Vec<Candidate> =
+    let mut candidates: Vec<Candidate> =
         ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();
+    if project.config().worktree_mode == WorktreeMode::MilestonePerWorktree {
+        hold_other_slices(project, &mut candidates).await?;
+    }
     if !is_paused {
         for id in ready.iter().filter(|line| line.phase == PilotPhase::Complete.name()).filter_map(id_of) {
             complete_unit(project, id).await?;
         }
     }
     let running = project.running();
-    let choice = choose_units(&candidates, &running, &project.config.agents, is_paused, now);
+    let config = project.config();
+    let choice = choose_units(&candidates, &running, &config.agents, is_paused, now);
     for id in &choice.dispatch {
         match dispatch(project, *id).await {
             Ok(()) => {}
@@ -229,6 +247,35 @@ fn make_candidate(
     })
 }
 
+/// Holds the slices of a milestone whose workspace another one has: it is theirs again once that one is merged.
+async fn hold_other_slices(
+    project: &OpenProject,
+    candidates: &mut [Candidate],
+) -> Result<(), AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
+    let slice_of = |id: UnitId| workspace_of(id);
+    let is_over = |slice: UnitId| {
+        let own = slice.to_string();
+        lines.iter().any(|line| line.id == own && line.is_over)
+    };
+    let mut current: BTreeMap<u32, UnitId> = BTreeMap::new();
+    // A unit without a claim ever has the fence zero.
+    for id in lines.iter().filter(|line| line.fence > 0).filter_map(id_of) {
+        if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {
+            current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
+        }
+    }
+    for candidate in candidates {
+        let (milestone, slice) = (milestone_of(candidate.id), slice_of(candidate.id));
+        if candidate.id.unit_type() == UnitType::Milestone || candidate.is_held || milestone == 0 {
+            continue;
+        }
+        // Where none has begun, the first candidate chooses.
+        candidate.is_held = *current.entry(milestone).or_insert(slice) != slice;
+    }
+    Ok(())
+}
+
 /// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
 async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
@@ -262,14 +309,23 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
             return Ok(());
         }
     }
-    let (flow, now) = (project.flow_of(&unit).await?, project.hands.now());
-    let made = apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::Dispatch)?;
+    let (flow, now, limits) = (project.flow_of(&unit).await?, project.hands.now(), project.config().limits);
+    // Before the claim: a ceiling is no try.
+    let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
+        Allowance::Most(money) => money,
+        Allowance::Wait => return Ok(()),
+        Allowance::Reached(why) => {
+            let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Ceiling))?;
+            return commit_move(project, &unit, &made, (None, &why)).await;
+        }
+    };
+    let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Dispatch)?;
     if made.stand.status != PhaseStatus::Running {
         let reason = "it was handed out as often as it may";
         return commit_move(project, &unit, &made, (None, reason)).await;
     }
     let run = Ids.unit_run(now);
-    let workspace = project.git.workspaces_dir().join(workspace_of(id).folder_name());
+    let workspace = project.git.workspaces_dir().join(project.workspace_owner(id).folder_name());
     let claim = RunStart {
         key: unit.row.key.clone(),
         fence: unit.row.fence,
@@ -290,10 +346,12 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     };
     project.hands.commit(vec![Op::Units(UnitOp::Claim(Box::new(claim))), Op::Units(count)]).await?;
     let stop = project.hands.draining().child_token();
-    project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
+    let course = Arc::new(WorkCourse::with_money(money));
+    let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };
+    project.live().insert(id, live);
     // The state that the machine goes on from is the one that was just written.
     let unit = UnitRecord { stand: made.stand, ..unit };
-    let work = WorkClaim { unit, fence, run };
+    let work = WorkClaim { unit, fence, run, course };
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
         work_on(&own, &work, &stop).await;
@@ -301,6 +359,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
             ending::end_if_over(&own, work.unit.id).await;
         }
         own.live().remove(&work.unit.id);
+        if let Some(upstream) = work.course.lost().filter(|_| !own.hands.draining().is_cancelled()) {
+            ending::inform_again(&own, upstream).await;
+        }
         own.wake.notify_one();
     }));
     Ok(())
@@ -318,7 +379,7 @@ fn holder_name() -> String {
 /// Works on a unit in its phase, renews the claim meanwhile, and writes the result down.
 async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &CancellationToken) {
     let result = {
-        let working = run_phase(project, work, stop);
+        let working = supervise::run_watched(project, work, stop);
         tokio::pin!(working);
         loop {
             tokio::select! {
@@ -427,7 +488,7 @@ async fn settle(
     result: PhaseResult,
 ) -> Result<(), AutopilotError> {
     let (unit, flow) = (&work.unit, project.flow_of(&work.unit).await?);
-    let limits = project.config.limits;
+    let limits = project.config().limits;
     let made = match apply_event(&flow, &limits, &unit.stand, &result.event) {
         Ok(made) => made,
         // A decision that is not possible any more is a failed attempt at one.
@@ -475,7 +536,7 @@ pub(crate) async fn commit_move(
     (claim, reason): (Option<HeldClaim>, &str),
 ) -> Result<(), AutopilotError> {
     let now = project.hands.now();
-    let next = next_try_at(made.next, project.config.times.max_backoff, None, now).unwrap_or(now);
+    let next = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
     let context = ChangeContext { session: project.session, now, not_before: next, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
     if made.next != NextTry::None {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use writ_autopilot::ceiling::CeilingScope;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::{PhaseFlow, built_in_workflows, choose_workflow, parse_workflow};
@@ -19,6 +20,7 @@ use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
 use writ_types::work::{WorkBudget, WorkKind};
 
+use crate::drive;
 use crate::error::{AutopilotError, PilotGitError};
 use crate::files::ProjectFiles;
 use crate::planning::{GoalPlan, MAX_GOAL_UNITS, next_milestone, next_question, read_goal_plan};
@@ -41,11 +43,12 @@ pub(crate) async fn plan_goal(
     project: &Arc<OpenProject>,
     goal: &str,
 ) -> Result<PilotPlanned, AutopilotError> {
+    project.settings.refresh();
     // Before a model is paid: a broken workflow would refuse the plan afterwards.
     let flows = read_workflows(project)?;
     let plan = ask_planner(project, goal).await?;
     let budget = WorkBudget {
-        max_cost: project.config.ceilings.get(&writ_autopilot::ceiling::CeilingScope::Milestone).copied(),
+        max_cost: project.config().ceilings.get(&CeilingScope::Milestone).copied(),
         ..WorkBudget::default()
     };
     let (item, ask) = project
@@ -91,8 +94,9 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
     let first = next_milestone(rows.iter().filter_map(|row| row.key.id.parse().ok()));
     let map = draw_map(&read_files(project).await?);
-    let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
+    let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
     let session = project.session.to_string();
+    let max_cost = drive::allow_question(project).await?;
     // A planner that writes prose is asked again with its mistake; it is never guessed what it meant.
     let (mut retries, mut previous) = (0, None);
     loop {
@@ -106,11 +110,8 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
             previous_error: previous.as_deref(),
         };
         let text = project.prompts.render_goal(&prompt).map_err(|error| error.report())?;
-        let question = PlannerQuestion {
-            project: project.git.project().top_dir().to_owned(),
-            text,
-            max_cost: project.config.ceilings.get(&writ_autopilot::ceiling::CeilingScope::Run).copied(),
-        };
+        let question =
+            PlannerQuestion { project: project.git.project().top_dir().to_owned(), text, max_cost };
         let reply = project.hands.ask_planner(question, &project.hands.draining()).await?;
         match read_goal_plan(&reply.text) {
             Ok(plan) => {
@@ -170,7 +171,8 @@ fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
         }
     }
     let names: Vec<&str> = flows.keys().map(String::as_str).collect();
-    let default = choose_workflow(None, project.config.default_workflow.as_deref(), &names);
+    let config = project.config();
+    let default = choose_workflow(None, config.default_workflow.as_deref(), &names);
     let default = default.map_err(|error| error.report())?.to_owned();
     Ok(Workflows { flows, default })
 }

@@ -37,6 +37,8 @@ pub mod unit_files;
 
 mod project;
 
+mod settings;
+
 mod goal;
 
 mod show;

@@ -1,7 +1,7 @@
 //! The autopilot of an engine: its open projects, and what people ask of them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
@@ -29,6 +29,7 @@ use crate::drive::{self, commit_move};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::files::ProjectFiles;
 use crate::probe::{TriedGate, propose_gates, save_config, write_config};
+pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
 use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
@@ -38,15 +39,15 @@ use crate::{goal, show};
 #[derive(Debug)]
 pub struct Pilots {
     hands: PilotHands,
-    hidden_tests: Option<PathBuf>,
+    owner: OwnerFiles,
     projects: Mutex<BTreeMap<String, Arc<OpenProject>>>,
     own: Weak<Self>,
 }
 
 impl Pilots {
-    /// Makes the autopilot of an engine. Gates find hidden tests below `hidden_tests`, where no project and no agent reaches.
-    pub fn new(hands: PilotHands, hidden_tests: Option<PathBuf>) -> Arc<Self> {
-        Arc::new_cyclic(|own| Self { hands, hidden_tests, projects: Mutex::default(), own: own.clone() })
+    /// Makes the autopilot of an engine.
+    pub fn new(hands: PilotHands, owner: OwnerFiles) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self { hands, owner, projects: Mutex::default(), own: own.clone() })
     }
 
     /// Goes on with the projects that ran when an earlier engine ended. One that cannot be opened stays as it is, with a line in the log.
@@ -84,9 +85,8 @@ impl Pilots {
         if let Some(project) = projects.get(&name) {
             return Ok(Arc::clone(project));
         }
-        let project = Arc::new(
-            OpenProject::open((self.hands.clone(), self.hidden_tests.clone()), &path, name.clone()).await?,
-        );
+        let project =
+            Arc::new(OpenProject::open(self.hands.clone(), (&path, &self.owner), name.clone()).await?);
         drive::make_up_ends(&project).await?;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
@@ -166,6 +166,8 @@ impl Pilots {
 
 /// Starts the loop of a project, or has the one that runs go on. Its status says so when this returns.
 async fn start_loop(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
+    // What a person has changed before this order is in force with it.
+    project.settings.refresh();
     if let Some(stop) = project.begin_loop() {
         project.set_status("running").await?;
         project.hands.spawn(project.tasks.track_future(drive::run_loop(Arc::clone(project), stop)));
@@ -220,13 +222,14 @@ async fn carry_out(
     if let PilotOrder::Cancel = order.order {
         return cancel(project, &unit).await;
     }
+    project.settings.refresh();
     // Two writers of one unit: the worker's result would be refused, and with it what it has cost.
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
     }
     let event = event_of(&unit, order.order);
     let flow = project.flow_of(&unit).await?;
-    let made = apply_event(&flow, &project.config.limits, &unit.stand, &event)?;
+    let made = apply_event(&flow, &project.config().limits, &unit.stand, &event)?;
     let reason = match order.reason.trim() {
         "" => format!("{} by {person}", order.order.name()),
         reason => format!("{} by {person}: {reason}", order.order.name()),
@@ -238,6 +241,8 @@ async fn carry_out(
             &format!("A person has rejected the result: {}", order.reason),
         )?;
     }
+    // A person has looked: the branches as they are now are right.
+    project.seen.accept_branches();
     commit_move(project, &unit, &made, (None, &reason)).await?;
     if made.stand.is_terminal() {
         drive::end_unit(project, id).await?;
@@ -271,7 +276,7 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
 /// Ends a unit where it stands; an attempt that runs is ended first.
 async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
     // Refuses one that is over; the store ends the claim, too.
-    apply_event(&project.flow_of(unit).await?, &project.config.limits, &unit.stand, &UnitEvent::Cancel)?;
+    apply_event(&project.flow_of(unit).await?, &project.config().limits, &unit.stand, &UnitEvent::Cancel)?;
     let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
     let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
     // First, so that its worker writes nothing more.

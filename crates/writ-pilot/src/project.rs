@@ -20,14 +20,24 @@ use writ_store::units::{PilotSession, UnitKey, UnitOp};
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 
-use crate::config::{PilotConfig, load_config};
-use crate::drive::Baselines;
+use crate::config::{PilotConfig, WorktreeMode};
+use crate::drive::{Baselines, SeenState, WorkCourse};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
+use crate::settings::LiveSettings;
 use crate::standing::{UnitRecord, key_of, read_unit};
 use crate::unit_files::UnitFiles;
+
+/// The places of the owner's home that the autopilot reads; without one it goes without.
+#[derive(Clone, Debug, Default)]
+pub struct OwnerFiles {
+    /// The file of the owner's settings for all projects.
+    pub settings: Option<PathBuf>,
+    /// The folder of hidden tests, where no project and no agent reaches.
+    pub hidden_tests: Option<PathBuf>,
+}
 
 /// A unit that a worker of this process has.
 #[derive(Clone, Debug)]
@@ -35,6 +45,8 @@ pub(crate) struct LiveUnit {
     pub(crate) phase: PilotPhase,
     /// Ends the attempt.
     pub(crate) stop: CancellationToken,
+    /// The course of its worker.
+    pub(crate) course: Arc<WorkCourse>,
 }
 
 /// A project that is open in this process.
@@ -44,7 +56,7 @@ pub(crate) struct OpenProject {
     pub(crate) name: String,
     pub(crate) hands: PilotHands,
     pub(crate) git: PilotGit,
-    pub(crate) config: PilotConfig,
+    pub(crate) settings: LiveSettings,
     pub(crate) prompts: PromptSet,
     pub(crate) files: UnitFiles,
     pub(crate) session: PilotId,
@@ -57,6 +69,8 @@ pub(crate) struct OpenProject {
     /// Wakes the loop.
     pub(crate) wake: Notify,
     live: Mutex<BTreeMap<UnitId, LiveUnit>>,
+    /// Branches and models, as this process has seen them last.
+    pub(crate) seen: SeenState,
     /// The loop, while it runs.
     looping: Mutex<Option<RunningLoop>>,
     /// The loop and the workers of this process.
@@ -97,11 +111,12 @@ impl OpenProject {
     ///
     /// If its repository or settings cannot be used, or another process has it.
     pub(crate) async fn open(
-        (hands, hidden_tests): (PilotHands, Option<PathBuf>),
-        folder: &Path,
+        hands: PilotHands,
+        (folder, owner): (&Path, &OwnerFiles),
         name: String,
     ) -> Result<Self, AutopilotError> {
-        let config = load_config(None, folder).map_err(|error| error.report())?;
+        let settings = LiveSettings::open(owner.settings.clone(), folder).map_err(|error| error.report())?;
+        let config = settings.config();
         let prompts = PromptSet::load_for(folder).map_err(|error| error.report())?;
         let git_config =
             PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
@@ -122,15 +137,16 @@ impl OpenProject {
             name,
             hands,
             git,
-            config,
+            settings,
             prompts,
             files,
             session,
             baselines: Baselines::default(),
-            hidden_tests,
+            hidden_tests: owner.hidden_tests.clone(),
             target,
             wake: Notify::new(),
             live: Mutex::default(),
+            seen: SeenState::default(),
             looping: Mutex::default(),
             tasks: TaskTracker::new(),
         };
@@ -149,6 +165,22 @@ impl OpenProject {
         let abandon = UnitOp::Abandon { project: self.name.clone(), at: self.hands.now() };
         self.hands.commit(vec![Op::Units(abandon)]).await?;
         Ok(())
+    }
+
+    /// Returns the settings in force.
+    pub(crate) fn config(&self) -> Arc<PilotConfig> {
+        self.settings.config()
+    }
+
+    /// Returns the unit whose workspace another one works in: its slice, or its milestone where slices share one.
+    pub(crate) fn workspace_owner(&self, id: UnitId) -> UnitId {
+        let own = workspace_of(id);
+        match (self.config().worktree_mode, own) {
+            (WorktreeMode::MilestonePerWorktree, UnitId::Slice(milestone, _)) if milestone != 0 => {
+                UnitId::Milestone(milestone)
+            }
+            (WorktreeMode::MilestonePerWorktree | WorktreeMode::BranchPerSlice, _) => own,
+        }
     }
 
     /// Returns the work items of the plans, by milestone.
@@ -192,16 +224,23 @@ impl OpenProject {
         let text = self.hands.store().workflow_pin(unit.row.workflow_hash).await?;
         let text = text.ok_or_else(|| missing("its workflow is not stored".to_owned()))?;
         let flow = parse_workflow(&unit.row.workflow, &text).map_err(|error| missing(error.to_string()))?;
-        Ok(crate::standing::flow_of(&flow, unit.id))
+        let flow = crate::standing::flow_of(&flow, unit.id);
+        let own = self
+            .config()
+            .gates
+            .iter()
+            .filter_map(|gate| Some((gate.name.clone(), gate.max_retries?)))
+            .collect();
+        Ok(PhaseFlow { gate_retries: own, ..flow })
     }
 
-    /// Returns the branch and workspace of a unit: those of its slice.
+    /// Returns the branch and workspace of a unit: those of its slice, or of its milestone where slices share one.
     ///
     /// # Errors
     ///
     /// If its slice cannot be read.
     pub(crate) async fn work_of(&self, id: UnitId) -> Result<UnitWork, AutopilotError> {
-        let owner = workspace_of(id);
+        let owner = self.workspace_owner(id);
         let row = self.hands.store().unit(self.key_of(owner)).await?;
         let title =
             row.map(|row| row.title).ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;

@@ -14,6 +14,7 @@ use writ_types::unit::MicroUsd;
 
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
+use crate::settings::SettingsView;
 use crate::standing::blocker_words;
 use crate::unit_files::UnitFile;
 
@@ -26,7 +27,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     let store = project.hands.store();
     let session = store.pilot_session(&project.name).await?;
     let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
-    let costs = costs_of(project, &lines).await?;
+    let costs = costs_of(project).await?;
     let mut plans = Vec::new();
     for (milestone, item) in project.plans().await? {
         if let Some(work) = store.work_item(item).await? {
@@ -39,6 +40,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         }
     }
     let blockers = store.open_blockers(project.session).await?;
+    let settings = project.settings.view();
     let mut ordered: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
     // The store gives them by their age, and a plan that was added to has parts of different ages.
@@ -52,7 +54,15 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         cost: roots.fold(MicroUsd::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)),
         units: ordered.into_iter().map(|(id, line)| show_line(line, costs.get(&id))).collect(),
         blockers: blockers.iter().map(show_blocker).collect(),
+        warnings: warnings_of(&settings),
+        settings: settings.lines,
     })
+}
+
+fn warnings_of(settings: &SettingsView) -> Vec<String> {
+    let drift = settings.drift.iter().map(|line| format!("config drift detected, restart to apply: {line}"));
+    let fault = settings.fault.iter().map(|fault| format!("the settings are not in force: {fault}"));
+    drift.chain(fault).collect()
 }
 
 /// The place of a unit in a list: before its parts.
@@ -64,17 +74,11 @@ const fn place(id: UnitId) -> (u32, u32, u32) {
     }
 }
 
-async fn costs_of(
-    project: &OpenProject,
-    lines: &[UnitLine],
-) -> Result<BTreeMap<UnitId, MicroUsd>, AutopilotError> {
-    let mut runs = Vec::new();
-    for line in lines {
-        let Ok(id) = line.id.parse::<UnitId>() else { continue };
-        for run in project.hands.store().unit_runs(project.key_of(id)).await? {
-            runs.extend(run.end.map(|end| (id, end.cost)));
-        }
-    }
+/// Reads the costs of all units, each with those of its parts.
+async fn costs_of(project: &OpenProject) -> Result<BTreeMap<UnitId, MicroUsd>, AutopilotError> {
+    let costs = project.hands.store().unit_costs(&project.name, project.hands.now()).await?;
+    let runs: Vec<(UnitId, MicroUsd)> =
+        costs.into_iter().filter_map(|one| Some((one.unit.parse().ok()?, one.cost))).collect();
     Ok(sum_costs(&runs))
 }
 
@@ -129,12 +133,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
     let line = line.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
     let row =
         store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
-    let own: Vec<UnitLine> = lines
-        .iter()
-        .filter(|line| line.id.parse::<UnitId>().is_ok_and(|part| part.is_within(id)))
-        .cloned()
-        .collect();
-    let costs = costs_of(project, &own).await?;
+    let costs = costs_of(project).await?;
     let gates = store.unit_gates(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
     let blockers = store.open_blockers(project.session).await?;

@@ -35,6 +35,8 @@ pub enum UnitFile {
     Review,
     /// The merged commit and the costs, once it is over.
     Result,
+    /// The window of the last attempts, for the supervisor.
+    Progress,
 }
 
 impl UnitFile {
@@ -45,6 +47,7 @@ impl UnitFile {
             Self::LastError => "last_error.md",
             Self::Review => "review.md",
             Self::Result => "result.md",
+            Self::Progress => "progress.json",
         }
     }
 }

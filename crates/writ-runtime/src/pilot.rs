@@ -17,6 +17,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::api::work::WorkState;
+use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report};
 use writ_types::id::{AskId, ItemId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -26,6 +27,7 @@ use crate::clock::Ids;
 use crate::error::EngineError;
 use crate::services::Services;
 
+mod activity;
 mod attempt;
 mod gate;
 mod plan;
@@ -97,6 +99,8 @@ pub struct NewAttempt {
     pub max_cost: Option<MicroUsd>,
     /// Set if nothing of what it changes may come out: a review or a reassessment.
     pub reads_only: bool,
+    /// The model that is asked first, as `provider/name`; none: that of the executor.
+    pub model: Option<String>,
 }
 
 /// An attempt as it stands.
@@ -108,11 +112,48 @@ pub enum AttemptLook {
         tokens: Tokens,
         /// The money that it has cost.
         cost: MicroUsd,
-        /// When anything was written about it last.
-        last_at: Timestamp,
+        /// Signs of life.
+        signs: AttemptSigns,
     },
     /// It is over.
     Ended(AttemptOutcome),
+}
+
+/// The signs of life of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptSigns {
+    /// The part that is to act next.
+    pub waits_for: AttemptWait,
+    /// The time at which anything was written about it, or a piece of an answer came, last.
+    pub last_at: Timestamp,
+    /// The time of its model's last whole answer; before the first one, the time at which it began.
+    pub answered_at: Timestamp,
+}
+
+/// The part that a running attempt waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptWait {
+    /// A place among the executors that work.
+    Room,
+    /// A person, who has been asked or has paused the plan.
+    Person,
+    /// A tool.
+    Tool,
+    /// Its model.
+    Model,
+}
+
+/// The calls of an attempt, as the ledger has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptCalls {
+    /// Tool calls.
+    pub calls: u32,
+    /// Tool calls that succeeded.
+    pub successes: u32,
+    /// The digest of all of them with their results.
+    pub digest: Digest,
+    /// Models that were asked, in their order, each with `true` if it has answered.
+    pub models: Vec<(String, bool)>,
 }
 
 /// The end of an attempt.
@@ -193,6 +234,20 @@ impl PilotHands {
         self.reported(attempt::look(&self.services, item).await)
     }
 
+    /// Reads the calls of an attempt.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the store cannot be read.
+    pub async fn read_calls(&self, item: ItemId) -> Result<AttemptCalls, Report> {
+        self.reported(activity::read_calls(&self.services, item).await)
+    }
+
+    /// Returns true if a model, named `provider/name`, is configured for any role or tier.
+    pub fn offers_model(&self, name: &str) -> bool {
+        self.services.outside.models.get().is_some_and(|models| models.routes().find_offered(name).is_ok())
+    }
+
     /// Ends an attempt: it is cancelled, its turn stops, and nothing of it comes into its work tree. One that is over stays as it is.
     ///
     /// # Errors
@@ -246,6 +301,13 @@ impl PilotHands {
     /// Returns the time.
     pub fn now(&self) -> Timestamp {
         self.services.journal.clock.now()
+    }
+
+    /// Returns the time at which today has begun, in the owner's time zone.
+    pub fn day_start(&self) -> Timestamp {
+        let (zone, now) = (&self.services.config.time_zone, self.now());
+        // Out of the calendar's range there is one long day.
+        zone.date_at(now).and_then(|date| zone.start_of_day(date)).unwrap_or(Timestamp::from_millis(0))
     }
 
     /// Returns the source of ids.

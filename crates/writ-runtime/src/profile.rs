@@ -278,7 +278,14 @@ impl Profiles {
         answering: &Answering,
     ) -> Result<Arc<AgentProfile>, DirectoryError> {
         if consumer != self.executor.consumer {
-            return self.find_consumer(consumer).cloned();
+            let found = self.find_consumer(consumer)?;
+            // Of work items alone: the planner's model is chosen for its role.
+            let model = answering.model.clone().filter(|_| found.is_step);
+            let Some(model) = model else { return Ok(Arc::clone(found)) };
+            return Ok(Arc::new(AgentProfile {
+                choice: Some(FirstModel::Chosen(model)),
+                ..found.as_ref().clone()
+            }));
         }
         let found = match &answering.agent {
             // A removed one has no stand-in: the usual agent may do more than it might.

@@ -6,6 +6,7 @@ mod terms;
 pub(crate) mod topics;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, mpsc};
@@ -25,6 +26,7 @@ use writ_types::chat::ToolResult;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
+use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
 use crate::hub::Hub;
@@ -178,6 +180,8 @@ pub(crate) struct Session {
     pub(crate) numbering: tokio::sync::Mutex<TakenNumbers>,
     /// Held while the history is summarised: two turns do not pay for one summary.
     pub(crate) compacting: tokio::sync::Mutex<()>,
+    /// The time at which a piece of an answer came last, in milliseconds; zero: none has come.
+    heard: AtomicI64,
 }
 
 /// The part of a session that changes from turn to turn.
@@ -271,7 +275,18 @@ impl Session {
             granting: tokio::sync::Mutex::new(()),
             numbering: tokio::sync::Mutex::default(),
             compacting: tokio::sync::Mutex::new(()),
+            heard: AtomicI64::new(0),
         }
+    }
+
+    /// Notes that a piece of an answer has come.
+    pub(crate) fn note_heard(&self, now: Timestamp) {
+        self.heard.store(now.as_millis(), Ordering::Relaxed);
+    }
+
+    /// Returns the time at which a piece of an answer came last.
+    pub(crate) fn heard_at(&self) -> Timestamp {
+        Timestamp::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
     /// Locks the part that changes from turn to turn. Every holder leaves it whole, so poison is ignored.

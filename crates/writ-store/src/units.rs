@@ -15,8 +15,8 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::error::StoreError;
 
 pub(crate) use stored::{
-    counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs, transitions,
-    unit, unit_lines, waits_for, whole_units,
+    costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
+    transitions, unit, unit_lines, waits_for, whole_units,
 };
 
 /// The most units of a project: the scheduler is measured with as many.
@@ -265,6 +265,17 @@ pub struct RunRow {
     pub started_at: Timestamp,
     /// Its end, once it has ended.
     pub end: Option<UnitRunEnd>,
+}
+
+/// The money that the runs of one unit have cost, without those of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitCost {
+    /// The unit.
+    pub unit: String,
+    /// The cost of all of its runs that have ended.
+    pub cost: MicroUsd,
+    /// The part of it that ended at a given time or after it.
+    pub since: MicroUsd,
 }
 
 /// The result of a gate.

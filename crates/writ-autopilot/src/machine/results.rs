@@ -29,7 +29,7 @@ impl UnitStep<'_> {
                     is_failed = true;
                     let failures = self.made.stand.counters.gate_failures.entry(gate.clone()).or_default();
                     *failures += 1;
-                    if *failures > self.flow.max_retries {
+                    if *failures > self.flow.retries_of(gate) {
                         exhausted.push(gate.clone());
                     }
                 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::AbortHandle;
-use writ_pilot::pilots::Pilots;
+use writ_pilot::pilots::{OwnerFiles, Pilots};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::api::pilot::{PilotPlanned, PilotStatus, PilotUnitDetails};
 use writ_types::id::AskId;
@@ -221,7 +221,7 @@ impl Scene {
 
     /// The autopilot of an engine whose clock goes on as the system's: its waits are short.
     fn of_engine(engine: TestEngine, project: PathBuf) -> Self {
-        let pilots = Pilots::new(engine.engine.pilot_hands(), None);
+        let pilots = Pilots::new(engine.engine.pilot_hands(), OwnerFiles::default());
         engine.engine.open_autopilot(pilots.clone());
         let clock = Arc::clone(&engine.clock);
         let ticking = engine.runtime.spawn(async move {

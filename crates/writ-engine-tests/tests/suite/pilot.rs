@@ -99,6 +99,7 @@ fn attempt(plan: ItemId, place: &Place) -> NewAttempt {
         max_tokens: None,
         max_cost: None,
         reads_only: false,
+        model: None,
     }
 }
 

@@ -136,6 +136,7 @@ fn read_limits(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(), 
         ("max_dispatches", &mut limits.max_dispatches),
         ("max_base_moves", &mut limits.max_base_moves),
         ("max_turns_per_attempt", &mut config.max_turns),
+        ("escalate_after", &mut config.escalate_after),
     ] {
         *limit = pilot.read_count(key, all.clone())?.unwrap_or(*limit);
     }

@@ -234,8 +234,8 @@ fn phases_have_tiers_and_tiers_have_models() {
     let mut expected = default;
     expected[4].1 = "standard";
     assert_eq!(tier_of(&config), expected);
-    assert_eq!(config.models_of(PilotPhase::Verify), ["m1", "m2"]);
-    assert_eq!(config.models_of(PilotPhase::Plan), [""; 0]);
+    assert_eq!(config.models_of(PilotPhase::Verify, 0).1, ["m1", "m2"]);
+    assert_eq!(config.models_of(PilotPhase::Plan, 0).1, [""; 0]);
     assert_eq!(PilotTier::ALL.map(PilotTier::name), ["fast", "standard", "reasoning"]);
     assert_eq!(mistake("[routing]\nplan = \"ultra\"").1, "routing.plan");
     assert_eq!(mistake("[tiers.ultra]\nmodels = [\"m1\"]").1, "tiers.ultra");
@@ -411,4 +411,21 @@ fn the_examples_of_the_guide_are_read() {
         [GateMoment::Task, GateMoment::Merge]
     );
     writ_autopilot::workflow::parse_workflow("own", workflow).unwrap();
+}
+
+/// After some failed tries a stronger tier is asked: the next one that has models, and never a weaker one.
+#[test]
+fn failed_tries_raise_the_tier() {
+    let text = "[pilot]\nescalate_after = 2\n[tiers.fast]\nmodels = [\"f\"]\n[tiers.standard]\nmodels = [\"s\"]\n[tiers.reasoning]\nmodels = [\"r\"]\n";
+    let config = read_config(&[("f", text)]).expect("reads");
+    let asked = |phase, failed| config.models_of(phase, failed).1.join(",");
+    let tries = |phase| (0..=5).map(|failed| asked(phase, failed)).collect::<Vec<_>>().join("");
+    assert_eq!(tries(PilotPhase::Execute), "ssrrrr");
+    assert_eq!(tries(PilotPhase::Verify), "ffssrr");
+    assert_eq!(tries(PilotPhase::Plan), "rrrrrr");
+    let part = read_config(&[("f", "[tiers.fast]\nmodels = [\"f\"]\n[tiers.reasoning]\nmodels = [\"r\"]\n")]);
+    let part = part.expect("reads");
+    assert_eq!(part.models_of(PilotPhase::Execute, 0), (PilotTier::Standard, &[][..]), "the engine's own");
+    assert_eq!(part.models_of(PilotPhase::Execute, 2), (PilotTier::Reasoning, &["r".to_owned()][..]));
+    assert_eq!(part.models_of(PilotPhase::Verify, 2).0, PilotTier::Fast, "a tier without models is none");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
-use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
@@ -19,8 +19,10 @@ use writ_autopilot::workflow::PhaseFlow;
 use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
 use writ_types::api::work::WorkState;
 use writ_types::error::ToReport as _;
+use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use super::supervise::{AttemptClock, find_end};
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -31,8 +33,6 @@ use crate::workspace::{CommitResult, UnitWorkspace};
 
 /// The longest wait before a running attempt is looked at without a call.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Stands for no limit of time: longer than any plan is in force.
-const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The place of an error's whole text, as prompts name it.
 const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 /// The most characters of a reply that a commit's message has.
@@ -43,6 +43,8 @@ pub(super) struct WorkEnd {
     pub(super) end: RunEnd,
     pub(super) said: String,
     reason: String,
+    /// Set if a person has to do something before another try.
+    pause: Option<PauseCause>,
     pub(super) used: (Tokens, Tokens, MicroUsd),
 }
 
@@ -100,10 +102,11 @@ pub(super) fn prompt_of(
     let (unit, files) = (&work.unit, &project.files);
     let read = |file| files.read_file(unit.id, file);
     let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
-    let gates: Vec<String> = project.config.gates.iter().map(|gate| gate.name.clone()).collect();
+    let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
     let (session, now) = (project.session.to_string(), project.hands.now().to_string());
     // A gate or a review that sends work back is no failed attempt, and the next attempt needs its words.
     let failures = unit.stand.counters.failures.max(1);
+    let model = choose_model(project, unit).ok().flatten();
     let has = |text: &str| !text.trim().is_empty();
     let retry = has(&error).then_some(RetryNote { failures, error: &error, path: LAST_ERROR_PLACE });
     let input = UnitPrompt {
@@ -119,7 +122,7 @@ pub(super) fn prompt_of(
         gates: &gates,
         findings: &[],
         now: &now,
-        model: "executor",
+        model: model.as_deref().unwrap_or("executor"),
     };
     let text = match kind {
         PromptKind::Work => project.prompts.render_work(&input),
@@ -157,47 +160,110 @@ pub(super) async fn run_agent(
     stop: &CancellationToken,
 ) -> Result<WorkEnd, AutopilotError> {
     let unit = &work.unit;
-    let item = project
-        .hands
-        .start_attempt(
-            NewAttempt {
-                plan: plan_of(project, unit.id).await?,
-                folder,
-                unit: unit.id.to_string(),
-                title: format!("{}: {}", unit.stand.phase.name(), unit.row.title),
-                instructions,
-                max_tokens: None,
-                max_cost: project.config.ceilings.get(&CeilingScope::Run).copied(),
-                reads_only,
-            },
-            Vec::new(),
-        )
-        .await?;
-    let limit = project.config.times.unit_timeout(unit.stand.phase).unwrap_or(NO_LIMIT);
-    let deadline = tokio::time::Instant::now() + limit;
+    let model = match choose_model(project, unit) {
+        Ok(model) => model,
+        Err(why) => return Ok(held(PauseCause::Supervisor, why)),
+    };
+    let max_cost = work.course.left();
+    if max_cost == Some(MicroUsd::ZERO) {
+        return Ok(held(PauseCause::Ceiling, "what it was allowed to spend is spent".to_owned()));
+    }
+    let new = NewAttempt {
+        plan: plan_of(project, unit.id).await?,
+        folder,
+        unit: unit.id.to_string(),
+        title: format!("{}: {}", unit.stand.phase.name(), unit.row.title),
+        instructions,
+        max_tokens: None,
+        max_cost,
+        reads_only,
+        model: model.clone(),
+    };
+    let item = project.hands.start_attempt(new, Vec::new()).await?;
+    let ended = await_end(project, work, item, stop).await?;
+    work.course.spend(ended.used.2);
+    if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
+        let calls = project.hands.read_calls(item).await?;
+        if let Some(model) = model {
+            let has_answered = calls.models.iter().any(|(asked, answered)| *answered && *asked == model);
+            project.seen.note_model(&model, has_answered);
+        }
+        work.course.add_calls(calls);
+    }
+    Ok(ended)
+}
+
+/// Waits for the end of an attempt, or brings it about.
+async fn await_end(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    item: ItemId,
+    stop: &CancellationToken,
+) -> Result<WorkEnd, AutopilotError> {
     let is_draining = project.hands.draining();
+    let mut clock = AttemptClock::start();
     loop {
         let woken = project.hands.wake();
-        if let AttemptLook::Ended(outcome) = project.hands.look_at_attempt(item).await? {
-            return Ok(end_of(outcome));
-        }
-        let why = tokio::select! {
-            () = is_draining.cancelled() => return Ok(stopped(RunEnd::Interrupted)),
-            () = stop.cancelled() => Some((RunEnd::Canceled, "it was ended from outside")),
-            () = tokio::time::sleep_until(deadline) => Some((RunEnd::UnitTimeout, "its time was over")),
-            () = woken => None,
-            () = tokio::time::sleep(LOOK_EVERY) => None,
+        let signs = match project.hands.look_at_attempt(item).await? {
+            AttemptLook::Ended(outcome) => return Ok(end_of(outcome)),
+            AttemptLook::Running { signs, .. } => signs,
         };
-        if let Some((end, why)) = why {
-            project.hands.end_attempt(item, why).await?;
+        let (config, spent) = (project.config(), clock.look(&signs));
+        let limit = config.times.unit_timeout(work.unit.stand.phase);
+        let found = find_end(&config, (&signs, spent, limit), project.hands.now());
+        // Not later than its time is over.
+        let rest = limit.map_or(LOOK_EVERY, |limit| LOOK_EVERY.min(limit.saturating_sub(spent)));
+        let ended = match found {
+            Some(found) => Some(found),
+            None => tokio::select! {
+                () = is_draining.cancelled() => return Ok(stopped(RunEnd::Interrupted)),
+                () = stop.cancelled() => Some((RunEnd::Canceled, "it was ended from outside".to_owned())),
+                () = work.course.is_void.cancelled() => {
+                    Some((RunEnd::Interrupted, "a unit that it rests on was abandoned".to_owned()))
+                }
+                () = woken => None,
+                () = tokio::time::sleep(rest) => None,
+            },
+        };
+        if let Some((end, why)) = ended {
+            project.hands.end_attempt(item, &why).await?;
             // The tokens used until now are paid, also without a result.
             let used = match project.hands.look_at_attempt(item).await? {
                 AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
                 AttemptLook::Running { cost, .. } => (Tokens::ZERO, Tokens::ZERO, cost),
             };
-            return Ok(WorkEnd { reason: why.to_owned(), used, ..stopped(end) });
+            return Ok(WorkEnd { reason: why, used, ..stopped(end) });
         }
     }
+}
+
+/// The number of tries of a unit that have failed, for the choice of a stronger model: attempts, rounds of a gate, and rounds of the
+/// review.
+fn failed_tries(unit: &UnitRecord) -> u32 {
+    let counters = &unit.stand.counters;
+    let gates = counters.gate_failures.values().copied().max().unwrap_or(0);
+    counters.failures.saturating_add(gates).saturating_add(counters.review_rounds)
+}
+
+/// Chooses the model of an attempt: that of the tier of its phase, or of a higher one after failures. Within a tier the first one
+/// that answers. `None`: that of the engine.
+fn choose_model(project: &OpenProject, unit: &UnitRecord) -> Result<Option<String>, String> {
+    let config = project.config();
+    let (tier, models) = config.models_of(unit.stand.phase, failed_tries(unit));
+    if models.is_empty() {
+        return Ok(None);
+    }
+    let offered: Vec<&String> = models.iter().filter(|name| project.hands.offers_model(name)).collect();
+    let answers = offered.iter().find(|name| !project.seen.is_silent(name));
+    // Where none has answered, the first one is asked again.
+    answers.or(offered.first()).map(|name| Some((*name).clone())).ok_or_else(|| {
+        format!("no model of the tier '{}' is configured in the engine: {}", tier.name(), models.join(", "))
+    })
+}
+
+/// An attempt that does not begin, since a person has to put something in order.
+fn held(cause: PauseCause, reason: String) -> WorkEnd {
+    WorkEnd { reason, pause: Some(cause), ..stopped(RunEnd::Interrupted) }
 }
 
 fn stopped(end: RunEnd) -> WorkEnd {
@@ -205,6 +271,7 @@ fn stopped(end: RunEnd) -> WorkEnd {
         end,
         said: String::new(),
         reason: String::new(),
+        pause: None,
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
     }
 }
@@ -223,7 +290,9 @@ fn end_of(outcome: AttemptOutcome) -> WorkEnd {
         | WorkState::Denied => RunEnd::Failure,
     };
     let used = (outcome.input, outcome.output, outcome.cost);
-    WorkEnd { end, said: outcome.said, reason: outcome.reason, used }
+    // A ceiling is no failure: another try would meet it, too.
+    let pause = (outcome.state == WorkState::OverBudget).then_some(PauseCause::Ceiling);
+    WorkEnd { end, said: outcome.said, reason: outcome.reason, pause, used }
 }
 
 pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
@@ -234,6 +303,8 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
         ended.reason
     };
     let code = match ended.end {
+        _ if ended.pause == Some(PauseCause::Ceiling) => "budget_exhausted",
+        _ if ended.pause.is_some() => "model_unavailable",
         RunEnd::UnitTimeout => "unit_timeout",
         RunEnd::TurnTimeout => "turn_timeout",
         RunEnd::Stalled => "stalled",
@@ -242,7 +313,7 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
         }
     };
     PhaseResult {
-        event: UnitEvent::End(report),
+        event: ended.pause.map_or(UnitEvent::End(report), UnitEvent::Pause),
         outcome: outcome_name(ended.end),
         code: code.to_owned(),
         reason: why.clone(),

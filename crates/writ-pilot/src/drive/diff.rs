@@ -31,8 +31,8 @@ const MAX_LISTED: usize = 20;
 pub(super) async fn rules_of(project: &OpenProject, id: UnitId) -> Result<PathRules, AutopilotError> {
     let slice = workspace_of(id);
     let mut rules = PathRules {
-        kept: project.config.protected_paths.clone(),
-        of_gates: files_of_gates(&project.config),
+        kept: project.config().protected_paths.clone(),
+        of_gates: files_of_gates(&project.config()),
         allowed: Vec::new(),
     };
     for row in project.hands.store().whole_units(&project.name, MAX_UNITS).await? {

@@ -103,6 +103,14 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
         });
     }
     let mut dependants = list_dependants(&units, ended.id);
+    // What works on a slice works on its plan, too.
+    let parts: Vec<UnitId> = units
+        .iter()
+        .map(|unit| unit.id)
+        .filter(|id| id.parent().is_some_and(|parent| dependants.contains(&parent)))
+        .filter(|id| !dependants.contains(id))
+        .collect();
+    dependants.extend(parts);
     // The slice of an abandoned task was to deliver it.
     dependants.extend(ended.id.parent().filter(|parent| parent.unit_type() == UnitType::Slice));
     for id in dependants {
@@ -117,14 +125,30 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
             continue;
         }
         let flow = project.flow_of(&unit).await?;
-        match apply_event(&flow, &project.config.limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
+        match apply_event(&flow, &project.config().limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
             Ok(made) => commit_move(project, &unit, &made, (None, &why)).await?,
-            // A running attempt ends first; its gates see what is missing.
-            Err(MachineError::OutOfPlace { .. }) => {}
+            // Its attempt ends first, and it is informed then.
+            Err(MachineError::OutOfPlace { .. }) => {
+                if let Some(live) = project.live().get(&id) {
+                    live.course.lose(ended.id);
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+/// Informs the units that worked on when another one was abandoned; a failure is in the log, and made up for at the next start.
+pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) {
+    let informed = match project.read_unit(abandoned).await {
+        Ok(unit) => inform_dependants(project, &unit).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = informed {
+        tracing::error!(unit = %abandoned, %error, "not all that rests on an abandoned unit is informed");
+    }
+    project.wake.notify_one();
 }
 
 /// Ends the work item of a plan: done if every slice was delivered.

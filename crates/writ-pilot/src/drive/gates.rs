@@ -18,6 +18,7 @@ use writ_types::work::CheckEnd;
 
 use super::baseline::compare_with_base;
 use super::diff::{PROTECTED, TESTS_KEPT, judge_diff, rules_of};
+use super::report_file::{split_report, with_report};
 use super::{PhaseResult, WorkClaim, plan_of};
 use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
 use crate::error::AutopilotError;
@@ -52,8 +53,8 @@ pub(super) async fn run_gates(
     let is_touched = of_diff.iter().any(|(name, _)| name == PROTECTED);
     let mut judged: Vec<JudgedGate> =
         of_diff.into_iter().map(|(name, judged)| (name, judged, took)).collect();
-    let max_retries = project.flow_of(&work.unit).await?.max_retries;
-    for gate in gates_for(&project.config, moment).into_iter().filter(|_| !is_touched) {
+    let (config, flow) = (project.config(), project.flow_of(&work.unit).await?);
+    for gate in gates_for(&config, moment).into_iter().filter(|_| !is_touched) {
         let started = Instant::now();
         let mut run = run_gate(project, (id, gate), &workspace.folder, stop).await?;
         if !rules.allows_tests() {
@@ -65,10 +66,10 @@ pub(super) async fn run_gates(
             break;
         }
     }
-    let is_advice = |name: &str| project.config.gates.iter().any(|gate| gate.name == name && !gate.required);
+    let is_advice = |name: &str| config.gates.iter().any(|gate| gate.name == name && !gate.required);
     let mut gates = Vec::new();
     for (name, judgement, took) in &mut judged {
-        record(project, work, (name, judgement), (*took, max_retries)).await?;
+        record(project, work, (name, judgement), (*took, flow.retries_of(name))).await?;
         // What is not required is on record, and holds nothing up.
         if is_advice(name) && judgement.verdict != ScriptVerdict::Pass {
             judgement.verdict = ScriptVerdict::Skip;
@@ -136,15 +137,20 @@ pub(super) async fn run_gate(
         ("WRIT_GATE".to_owned(), gate.name.clone()),
     ]);
     let stdin = serde_json::json!({ "unit": id.to_string(), "gate": gate.name }).to_string();
+    let argv = match &gate.command {
+        GateCommand::Run(argv) => argv.clone(),
+        // By its own first line, as its author meant it.
+        GateCommand::Script(path) => vec![format!("./{path}")],
+    };
+    let mark = format!("writ-report-{}", project.hands.ids().item(project.hands.now()));
     let program = GateProgram {
         plan: plan_of(project, id).await?,
         folder: folder.to_owned(),
         name: gate.name.clone(),
-        argv: match &gate.command {
-            GateCommand::Run(argv) => argv.clone(),
-            // By its own first line, as its author meant it.
-            GateCommand::Script(path) => vec![format!("./{path}")],
-        },
+        argv: gate
+            .report_file
+            .as_deref()
+            .map_or_else(|| argv.clone(), |file| with_report(&argv, file, &mark)),
         env,
         stdin: Some(stdin),
         secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
@@ -154,7 +160,7 @@ pub(super) async fn run_gate(
         Err(why) => return Ok(GateRun { judged: not_run(why), has_exited_well: false }),
     };
     let has_exited_well = ended.end == CheckEnd::Exited { code: 0 };
-    Ok(GateRun { judged: judge(gate, &ended), has_exited_well })
+    Ok(GateRun { judged: judge(gate, &ended, &mark), has_exited_well })
 }
 
 fn not_run(why: String) -> GateJudgement {
@@ -162,7 +168,7 @@ fn not_run(why: String) -> GateJudgement {
     GateJudgement { summary: why, ..judge_script(&run) }
 }
 
-fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
+fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
     let end = match &ended.end {
         CheckEnd::Exited { code } => ScriptExit::Exited(*code),
         CheckEnd::Killed { signal } => ScriptExit::Signalled(*signal),
@@ -171,10 +177,13 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
         CheckEnd::FilesOnly => ScriptExit::NotStarted,
     };
     // As one text: a script's first line is its head, also where other text follows on the other stream.
-    let output = format!("{}{}", ended.stdout, ended.stderr);
+    let (stdout, written) = split_report(&ended.stdout, mark);
+    let output = format!("{stdout}{}", ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
-    let report: Option<(ReportFormat, &str)> =
-        gate.report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
+    let report: Option<(ReportFormat, &str)> = gate
+        .report
+        .filter(|_| !ended.is_cut)
+        .map(|format| (format, if gate.report_file.is_some() { written } else { output.as_str() }));
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
     let run = ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests: gate.runs_tests };
     let judged = judge_script(&run);

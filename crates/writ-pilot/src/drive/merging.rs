@@ -38,7 +38,8 @@ impl MergeGates<'_> {
     /// Judges the change of the target, then runs the gates.
     async fn judge_tree(&self, tree: &MergedTree) -> Result<TreeVerdict, AutopilotError> {
         let project = self.project;
-        let mut gates = gates_for(&project.config, GateMoment::Merge);
+        let config = project.config();
+        let mut gates = gates_for(&config, GateMoment::Merge);
         if gates.is_empty() {
             return Ok(TreeVerdict::NotRun("no gate is configured for merges".to_owned()));
         }

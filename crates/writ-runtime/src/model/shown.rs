@@ -18,6 +18,7 @@ pub(super) async fn show(
     let mut pieces = 0_usize;
     if !is_shown {
         while let Some(delta) = deltas.recv().await {
+            place.session.note_heard(place.services.journal.clock.now());
             pieces = pieces.saturating_add(usize::from(matches!(delta, Delta::Text(_))));
         }
         return (pieces, String::new());

@@ -7,21 +7,20 @@ use writ_plan::machine::{WorkEvent, next_state};
 use writ_sandbox::git::worktrees::is_tree_of;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
-use writ_store::ledger::row::LedgerQuery;
-use writ_store::reads::{LedgerReads as _, UsageReads as _, WorkReads as _};
+use writ_store::reads::{UsageReads as _, WorkReads as _};
 use writ_store::work::{AttemptState, ItemMove, WorkItem, WorkOp};
 use writ_types::api::work::WorkState;
 use writ_types::id::ItemId;
 use writ_types::taint::Taint;
 use writ_types::work::{OnStuck, PlanDocument, WorkBudget, WorkKind};
 
-use super::{AttemptLook, AttemptOutcome, NewAttempt, plan};
+use super::{AttemptLook, AttemptOutcome, NewAttempt, activity, plan};
 use crate::budget;
 use crate::error::{EngineError, PilotError, WorkError};
 use crate::opening;
 use crate::proposals::{steps::step_rows, to_json};
 use crate::services::Services;
-use crate::session::{UnderPlan, WorkTerms};
+use crate::session::{MODEL, UnderPlan, WorkTerms};
 use crate::work::{ItemCourse, is_race, move_on, out_of_order, pilot};
 use crate::work_calls::worked;
 
@@ -51,6 +50,7 @@ pub(super) async fn start(
         under: Some(UnderPlan { item: above.item.id, session: above.session.id, reads_only: new.reads_only }),
     };
     let session = opening::open_for_work(services, new.folder.to_str(), terms).await?;
+    session.state().answering.model.clone_from(&new.model);
     let document = document_of(services, &new, (max_tokens, max_cost));
     let item = WorkItem {
         id,
@@ -86,6 +86,11 @@ pub(super) async fn start(
         at: now,
     };
     let mut ops = vec![
+        Op::SetSessionMetadata {
+            session: session.id,
+            key: MODEL.to_owned(),
+            value: new.model.clone().map(serde_json::Value::from),
+        },
         worked(&services.journal, &item, "", WorkState::Running.name(), &why),
         Op::Work(WorkOp::Propose(Box::new((item, step_rows(&document))))),
         Op::Work(WorkOp::Move(begun)),
@@ -177,7 +182,7 @@ fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Ro
     }
 }
 
-async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, EngineError> {
+pub(super) async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, EngineError> {
     let course = ItemCourse::read(services, id).await?.ok_or_else(|| WorkError::Unknown(id.to_string()))?;
     if course.is_attempt() { Ok(course) } else { Err(PilotError::NoAttempt(id).into()) }
 }
@@ -188,10 +193,8 @@ pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook,
     let (item, store) = (&course.item, &services.journal.store);
     let used = store.session_usage(item.session).await?;
     if !item.state.is_over() {
-        let newest = LedgerQuery { session: Some(item.session), limit: 1, ..LedgerQuery::default() };
-        let last = store.ledger_search(&newest).await?.first().map(|row| row.at);
-        let last_at = last.unwrap_or(item.changed_at).max(item.changed_at);
-        return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, last_at });
+        let signs = activity::read_signs(services, &course).await?;
+        return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, signs });
     }
     // One that was cut off by its end has no words of its own.
     let last = course.attempts.last().filter(|attempt| attempt.state != AttemptState::Running);

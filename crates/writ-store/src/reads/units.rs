@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitKey, UnitLine, UnitRow,
+    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitCost, UnitKey, UnitLine, UnitRow,
 };
 
 reads! {
@@ -49,6 +49,10 @@ reads! {
 
         /// Returns the runs of a unit, in their order.
         fn unit_runs(key: UnitKey) -> Vec<RunRow> = |db| units::runs(&db.conn, &key);
+
+        /// Returns the costs of the runs of a project that have ended, added up for each unit, and those that ended at a time or
+        /// after it.
+        fn unit_costs(project: &str, since: Timestamp) -> Vec<UnitCost> = |db| units::costs(&db.conn, &project, since);
 
         /// Returns the results of a unit's gates, in their order.
         fn unit_gates(key: UnitKey) -> Vec<GateRow> = |db| units::gates(&db.conn, &key);

@@ -5,8 +5,8 @@ use writ_types::id::PilotId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use super::{
-    GateRow, MAX_READY, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitKey, UnitLine, UnitRow,
-    UnitRunEnd,
+    GateRow, MAX_READY, MAX_UNITS, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitCost, UnitKey,
+    UnitLine, UnitRow, UnitRunEnd,
 };
 use crate::codec::{self, get_time, get_uint, query, query_one};
 use crate::error::StoreError;
@@ -175,6 +175,21 @@ pub(crate) fn transitions(conn: &Connection, key: &UnitKey) -> Result<Vec<Transi
 pub(crate) fn runs(conn: &Connection, key: &UnitKey) -> Result<Vec<RunRow>, StoreError> {
     let sql = "SELECT * FROM unit_run WHERE project = ?1 AND unit_snap = ?2 ORDER BY attempt LIMIT ?3";
     query(conn, sql, params![key.project, key.id, codec::limit(usize::MAX)], decode_run)
+}
+
+/// Returns the costs of the runs of a project, added up for each unit: one look, whatever the number of units.
+pub(crate) fn costs(conn: &Connection, project: &str, since: Timestamp) -> Result<Vec<UnitCost>, StoreError> {
+    let sql = "SELECT unit_snap, sum(cost_micro_usd) AS cost,
+                      sum(CASE WHEN ended_at >= ?2 THEN cost_micro_usd ELSE 0 END) AS since
+               FROM unit_run WHERE project = ?1 AND unit_snap IS NOT NULL AND ended_at IS NOT NULL
+               GROUP BY unit_snap ORDER BY unit_snap LIMIT ?3";
+    query(conn, sql, params![project, since.as_millis(), codec::limit(MAX_UNITS)], |row| {
+        Ok(UnitCost {
+            unit: row.get("unit_snap")?,
+            cost: MicroUsd::new(get_uint(row, "cost")?),
+            since: MicroUsd::new(get_uint(row, "since")?),
+        })
+    })
 }
 
 pub(crate) fn gates(conn: &Connection, key: &UnitKey) -> Result<Vec<GateRow>, StoreError> {

@@ -377,6 +377,12 @@ fn runs_are_ended_once_with_what_they_have_used() {
     assert_eq!(ends, outcomes);
     let used = runs[7].end.as_ref().map(|end| (end.input, end.output, end.cost));
     assert_eq!(used, Some((Tokens::new(7), Tokens::new(3), MicroUsd::new(11))));
+    let costs = |since: i64| {
+        let costs = home.store.blocking().unit_costs("/p", Timestamp::from_millis(since)).expect("reads");
+        costs.into_iter().map(|one| (one.unit, one.cost.get(), one.since.get())).collect::<Vec<_>>()
+    };
+    assert_eq!(costs(0), [("task/m1/s1/t1".to_owned(), 8 * 11, 8 * 11)]);
+    assert_eq!(costs(i64::MAX), [("task/m1/s1/t1".to_owned(), 8 * 11, 0)], "none has ended so late");
     let conn = Connection::open(home.path()).expect("opens");
     let row = |values: &str| {
         let sql = format!(

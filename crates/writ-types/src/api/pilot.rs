@@ -102,6 +102,23 @@ pub struct PilotStatus {
     pub blockers: Vec<PilotBlockerLine>,
     /// The cost of all runs, in micro-USD.
     pub cost: MicroUsd,
+    /// The settings in force, each with its source.
+    #[serde(default)]
+    pub settings: Vec<PilotSettingLine>,
+    /// What a person should know and nothing waits for: settings that need a restart or have a mistake, findings of the supervisor.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// A setting in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotSettingLine {
+    /// Its key, with dots.
+    pub key: String,
+    /// Its value; `-`: none is set.
+    pub value: String,
+    /// The file and the line that set it, or `default`.
+    pub source: String,
 }
 
 /// The name of a unit.

@@ -1,0 +1,120 @@
+//! The course of one worker: its money, its calls, and the end that others bring about; and what this process has seen last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::unit_id::UnitId;
+use writ_runtime::pilot::AttemptCalls;
+use writ_sandbox::git::CommitId;
+use writ_types::unit::MicroUsd;
+
+/// The course of one worker.
+#[derive(Debug)]
+pub(crate) struct WorkCourse {
+    /// The money that it was promised when it began; `None`: no ceiling but those of the engine.
+    pub(crate) promised: Option<MicroUsd>,
+    /// The rest of it.
+    left: Mutex<Option<MicroUsd>>,
+    /// The calls of its attempts.
+    calls: Mutex<Vec<AttemptCalls>>,
+    /// The unit that was abandoned meanwhile, on which its own rests.
+    lost: Mutex<Option<UnitId>>,
+    /// Ends the attempt of a unit whose plan has become void.
+    pub(crate) is_void: CancellationToken,
+}
+
+impl WorkCourse {
+    pub(crate) fn with_money(left: Option<MicroUsd>) -> Self {
+        Self {
+            promised: left,
+            left: Mutex::new(left),
+            calls: Mutex::default(),
+            lost: Mutex::default(),
+            is_void: CancellationToken::new(),
+        }
+    }
+
+    /// Returns the money that it may still spend.
+    pub(crate) fn left(&self) -> Option<MicroUsd> {
+        *lock(&self.left)
+    }
+
+    /// Takes the cost of an attempt from what it may spend.
+    pub(crate) fn spend(&self, cost: MicroUsd) {
+        if let Some(left) = lock(&self.left).as_mut() {
+            *left = left.saturating_sub(cost);
+        }
+    }
+
+    pub(crate) fn add_calls(&self, calls: AttemptCalls) {
+        lock(&self.calls).push(calls);
+    }
+
+    pub(crate) fn calls(&self) -> Vec<AttemptCalls> {
+        lock(&self.calls).clone()
+    }
+
+    /// Ends the attempt, since another unit was abandoned.
+    pub(crate) fn lose(&self, upstream: UnitId) {
+        *lock(&self.lost) = Some(upstream);
+        self.is_void.cancel();
+    }
+
+    /// Returns the abandoned unit on which its own rests.
+    pub(crate) fn lost(&self) -> Option<UnitId> {
+        *lock(&self.lost)
+    }
+}
+
+/// Branches and models, as this process has seen them last.
+#[derive(Debug, Default)]
+pub(crate) struct SeenState {
+    branches: Mutex<BTreeMap<String, SeenBranch>>,
+    /// Models that have not answered when they were asked last.
+    silent: Mutex<BTreeSet<String>>,
+}
+
+/// A branch of a slice and its target, after the autopilot's own last step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenBranch {
+    pub(crate) tip: CommitId,
+    pub(crate) target: CommitId,
+}
+
+impl SeenState {
+    pub(crate) fn branch(&self, name: &str) -> Option<SeenBranch> {
+        lock(&self.branches).get(name).cloned()
+    }
+
+    pub(crate) fn note_branch(&self, name: &str, seen: Option<SeenBranch>) {
+        let mut branches = lock(&self.branches);
+        match seen {
+            Some(seen) => branches.insert(name.to_owned(), seen),
+            None => branches.remove(name),
+        };
+    }
+
+    /// Takes all branches as they are now.
+    pub(crate) fn accept_branches(&self) {
+        lock(&self.branches).clear();
+    }
+
+    pub(crate) fn note_model(&self, name: &str, has_answered: bool) {
+        let mut silent = lock(&self.silent);
+        if has_answered {
+            silent.remove(name);
+        } else {
+            silent.insert(name.to_owned());
+        }
+    }
+
+    pub(crate) fn is_silent(&self, name: &str) -> bool {
+        lock(&self.silent).contains(name)
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere cannot leave it half-written.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

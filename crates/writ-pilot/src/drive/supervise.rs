@@ -1,0 +1,285 @@
+//! The supervisor's checks around the work on a unit: before it begins, while its attempt runs, and after its end.
+//!
+//! They read what the store, git and the ledger say. What an agent says about itself is no sign of anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::attempt::RunEnd;
+use writ_autopilot::blocker::PauseCause;
+use writ_autopilot::machine::{AttemptReport, UnitEvent};
+use writ_autopilot::progress::{ProgressWindow, TurnTrace};
+use writ_autopilot::supervise::{Signal, SupervisorLimits, WorkSnapshot, supervise_work};
+use writ_runtime::pilot::{AttemptSigns, AttemptWait};
+use writ_sandbox::git::commits::{is_ancestor, tree_of};
+use writ_sandbox::git::refs::read_ref;
+use writ_store::reads::UnitReads as _;
+use writ_types::digest::Digest;
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use super::course::SeenBranch;
+use super::{PhaseResult, WorkClaim, outcome_name};
+use crate::config::PilotConfig;
+use crate::error::{AutopilotError, PilotGitError};
+use crate::project::OpenProject;
+use crate::unit_files::UnitFile;
+
+/// The error code of a run that a check has paused or ended.
+const BY_SUPERVISOR: &str = "canceled_by_supervisor";
+
+/// Works on a unit in its phase under the eyes of the supervisor.
+///
+/// # Errors
+///
+/// If git, the engine or the store fail.
+pub(super) async fn run_watched(
+    project: &Arc<OpenProject>,
+    work: &WorkClaim,
+    stop: &CancellationToken,
+) -> Result<PhaseResult, AutopilotError> {
+    if let Some(why) = find_divergence(project, work).await? {
+        return Ok(paused(&why));
+    }
+    let result = super::run_phase(project, work, stop).await;
+    note_branches(project, work).await?;
+    let result = result?;
+    if project.hands.draining().is_cancelled() {
+        return Ok(result);
+    }
+    judge_end(project, work, result).await
+}
+
+/// The result of work that waits for a person, since a check of the supervisor wants so.
+fn paused(why: &str) -> PhaseResult {
+    PhaseResult {
+        event: UnitEvent::Pause(PauseCause::Supervisor),
+        outcome: outcome_name(RunEnd::Interrupted),
+        code: BY_SUPERVISOR.to_owned(),
+        reason: why.to_owned(),
+        last_error: None,
+        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
+    }
+}
+
+/// Returns in words how the branch of a unit or its target has moved in another way than by the autopilot itself.
+async fn find_divergence(project: &OpenProject, work: &WorkClaim) -> Result<Option<String>, AutopilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let Some(seen) = project.seen.branch(own.branch.as_str()) else { return Ok(None) };
+    let Some(now) = read_branches(project, work).await? else {
+        return Ok(Some(format!("git_divergence: the branch '{}' was deleted", own.branch)));
+    };
+    if now.tip != seen.tip {
+        let (was, is) = (seen.tip.short_form(), now.tip.short_form());
+        let why =
+            format!("the branch '{}' was at {was} and is at {is}: someone else has moved it", own.branch);
+        return Ok(Some(format!("git_divergence: {why}")));
+    }
+    let git = project.git.project();
+    // A commit on top of the target is daily work; the merge meets it.
+    if !is_ancestor(git, &seen.target, &now.target).await.map_err(PilotGitError::from)? {
+        let (was, is) = (seen.target.short_form(), now.target.short_form());
+        let why = format!(
+            "the history of '{}' was rewritten: it was at {was}, and {is} does not have that commit",
+            project.target
+        );
+        return Ok(Some(format!("git_divergence: {why}")));
+    }
+    Ok(None)
+}
+
+async fn read_branches(
+    project: &OpenProject,
+    work: &WorkClaim,
+) -> Result<Option<SeenBranch>, AutopilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let found = project.git.read_branch(&own.branch).await.ok().flatten();
+    let target =
+        read_ref(project.git.project(), &project.target.to_ref()).await.map_err(PilotGitError::from)?;
+    Ok(found.zip(target).map(|((_, tip), target)| SeenBranch { tip, target }))
+}
+
+/// Notes where the branches are after the autopilot's own step.
+async fn note_branches(project: &OpenProject, work: &WorkClaim) -> Result<(), AutopilotError> {
+    let own = project.work_of(work.unit.id).await?;
+    let seen = read_branches(project, work).await?;
+    project.seen.note_branch(own.branch.as_str(), seen);
+    Ok(())
+}
+
+/// Adds an attempt to the unit's window, and lets the checks judge it.
+async fn judge_end(
+    project: &OpenProject,
+    work: &WorkClaim,
+    result: PhaseResult,
+) -> Result<PhaseResult, AutopilotError> {
+    let (unit, config) = (&work.unit, project.config());
+    let mut window = read_window(project, work)?;
+    let calls = work.course.calls();
+    // A model that has not answered has neither worked nor talked.
+    let has_answered = calls.iter().any(|one| one.models.iter().any(|(_, answered)| *answered));
+    if has_answered {
+        let sum = |of: fn(&writ_runtime::pilot::AttemptCalls) -> u32| {
+            calls.iter().map(of).fold(0_u32, u32::saturating_add)
+        };
+        let digests: String = calls.iter().map(|one| one.digest.to_string()).collect();
+        let turn = TurnTrace {
+            phase: unit.stand.phase,
+            calls: sum(|one| one.calls),
+            successes: sum(|one| one.successes),
+            calls_digest: Digest::of_bytes(digests.as_bytes()),
+        };
+        window.add_turn(turn, read_tree(project, work).await?);
+        let text = serde_json::to_string(&window).unwrap_or_default();
+        project.files.write_file(unit.id, UnitFile::Progress, &text)?;
+    }
+    let now = project.hands.now();
+    let open = project.hands.store().unit_waits_for(unit.row.key.clone()).await?;
+    let reopened: Vec<_> = open.iter().filter_map(|id| id.parse().ok()).collect();
+    let snapshot = WorkSnapshot {
+        unit: unit.id,
+        phase: unit.stand.phase,
+        // The end has come: limits of time are watched while it runs.
+        started_at: now,
+        last_event_at: now,
+        unit_timeout: None,
+        progress: &window,
+        context_used: 0,
+        context_max: 0,
+        has_diverged: false,
+        reopened: &reopened,
+        model_fault: None,
+        is_circuit_open: false,
+        has_other_model: false,
+    };
+    let findings = supervise_work(&snapshot, &config.supervisor, now);
+    let is_held = |check: &str| check == "blocker" || !moves_on(&result.event);
+    let found = findings.iter().find(|one| one.signal >= Signal::Pause && is_held(one.check));
+    let Some(found) = found else { return Ok(result) };
+    let why = describe(found.check, (&window, &config.supervisor), &open);
+    let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
+    // Paid is paid, and the next attempt reads what was wrong.
+    Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&words) })
+}
+
+/// Returns true for an end that leads on: what a phase was to bring is there.
+const fn moves_on(event: &UnitEvent) -> bool {
+    match event {
+        UnitEvent::End(AttemptReport { end, is_met, .. }) => matches!(end, RunEnd::Success) && *is_met,
+        _ => true,
+    }
+}
+
+fn describe(check: &str, (window, limits): (&ProgressWindow, &SupervisorLimits), open: &[String]) -> String {
+    let why = match check {
+        "blocker" => format!("{} is open again", open.join(", ")),
+        "abandon_detect" => format!("{} attempts in a row without one tool call", window.count_silent()),
+        _ if window.count_repeats() >= limits.repeats => {
+            format!("the same calls with the same results, {} times", window.count_repeats())
+        }
+        _ if window.count_fruitless() > limits.fruitless_turns => {
+            format!("{} attempts in a row without a tool call that succeeded", window.count_fruitless())
+        }
+        _ => {
+            format!("{} attempts without a state of the files that was not there before", window.count_idle())
+        }
+    };
+    format!("{check}: {why}")
+}
+
+fn read_window(project: &OpenProject, work: &WorkClaim) -> Result<ProgressWindow, AutopilotError> {
+    let text = project.files.read_file(work.unit.id, UnitFile::Progress)?;
+    if text.trim().is_empty() {
+        return Ok(ProgressWindow::default());
+    }
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(unit = %work.unit.id, %error, "the window of the last attempts cannot be read, and begins anew");
+        ProgressWindow::default()
+    }))
+}
+
+/// The digest of the files of a unit's branch.
+async fn read_tree(project: &OpenProject, work: &WorkClaim) -> Result<Digest, AutopilotError> {
+    let Some(seen) = read_branches(project, work).await? else { return Ok(Digest::of_bytes(b"")) };
+    let tree = tree_of(project.git.project(), &seen.tip).await.map_err(PilotGitError::from)?;
+    Ok(Digest::of_bytes(tree.to_string().as_bytes()))
+}
+
+/// The time of an attempt: that which it spends waiting for a person or for a place is not its own.
+#[derive(Debug)]
+pub(super) struct AttemptClock {
+    spent: Duration,
+    since: tokio::time::Instant,
+    was_waiting: bool,
+}
+
+impl AttemptClock {
+    pub(super) fn start() -> Self {
+        Self { spent: Duration::ZERO, since: tokio::time::Instant::now(), was_waiting: true }
+    }
+
+    /// Counts the time since the last look.
+    pub(super) fn look(&mut self, signs: &AttemptSigns) -> Duration {
+        let now = tokio::time::Instant::now();
+        if !self.was_waiting {
+            self.spent = self.spent.saturating_add(now.saturating_duration_since(self.since));
+        }
+        self.since = now;
+        self.was_waiting = matches!(signs.waits_for, AttemptWait::Person | AttemptWait::Room);
+        self.spent
+    }
+}
+
+/// Returns how an attempt that runs is to end now, with the reason: its time, the time of its turn, or silence.
+pub(super) fn find_end(
+    config: &PilotConfig,
+    (signs, spent, limit): (&AttemptSigns, Duration, Option<Duration>),
+    now: Timestamp,
+) -> Option<(RunEnd, String)> {
+    let over = |what: &str, most: Duration| format!("{what}: {} s are over", most.as_secs());
+    if let Some(limit) = limit.filter(|limit| spent >= *limit) {
+        return Some((RunEnd::UnitTimeout, over("the time of its phase", limit)));
+    }
+    let stall = config.supervisor.stall_timeout;
+    let turn = config.times.turn;
+    match signs.waits_for {
+        AttemptWait::Person | AttemptWait::Room => None,
+        // A tool has a limit of its own; the whole turn has one, too.
+        AttemptWait::Model if now.time_since(signs.last_at) > stall => {
+            Some((RunEnd::Stalled, over("nothing has come from its model", stall)))
+        }
+        AttemptWait::Model | AttemptWait::Tool if now.time_since(signs.answered_at) > turn => {
+            Some((RunEnd::TurnTimeout, over("the time of a turn", turn)))
+        }
+        AttemptWait::Model | AttemptWait::Tool => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A silent model, a turn without an end, and an attempt beyond its time are ended; one that waits for a person or a place is
+    /// not, however long that takes.
+    #[test]
+    fn only_an_attempt_that_acts_itself_runs_out_of_time() {
+        let config = PilotConfig::default();
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
+        let ends = |waits_for, last_at, answered_at, spent| {
+            let signs = AttemptSigns { waits_for, last_at: at(last_at), answered_at: at(answered_at) };
+            let limit = Some(Duration::from_secs(900));
+            find_end(&config, (&signs, Duration::from_secs(spent), limit), at(1_000)).map(|(end, _)| end)
+        };
+        assert_eq!(ends(AttemptWait::Model, 880, 880, 120), None);
+        assert_eq!(ends(AttemptWait::Model, 879, 879, 121), Some(RunEnd::Stalled));
+        // A long program is no stall; a turn that never ends is one too many.
+        assert_eq!(ends(AttemptWait::Tool, 700, 700, 300), None);
+        assert_eq!(ends(AttemptWait::Tool, 699, 699, 301), Some(RunEnd::TurnTimeout));
+        // One that talks without an end, too.
+        assert_eq!(ends(AttemptWait::Model, 1_000, 699, 301), Some(RunEnd::TurnTimeout));
+        for waits_for in [AttemptWait::Person, AttemptWait::Room] {
+            assert_eq!(ends(waits_for, 0, 0, 0), None);
+        }
+        assert_eq!(ends(AttemptWait::Model, 1_000, 1_000, 900), Some(RunEnd::UnitTimeout));
+    }
+}

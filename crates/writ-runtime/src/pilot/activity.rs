@@ -1,0 +1,91 @@
+//! Signs of life of an attempt, and its calls, read from the ledger: what an agent says about itself is no sign.
+
+use writ_store::config::MAX_READ_ROWS;
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
+use writ_store::reads::LedgerReads as _;
+use writ_types::action::ActionKind;
+use writ_types::api::work::WorkState;
+use writ_types::chat::ToolOutcome;
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::{AttemptId, ItemId};
+
+use super::{AttemptCalls, AttemptSigns, AttemptWait, attempt};
+use crate::error::EngineError;
+use crate::services::Services;
+use crate::work::ItemCourse;
+
+/// The newest entries of a session that are looked at for signs of life: more than one answer of a model brings about.
+const MAX_SIGNS: usize = 64;
+
+/// Reads the signs of life of an attempt that is not over.
+pub(super) async fn read_signs(
+    services: &Services,
+    course: &ItemCourse,
+) -> Result<AttemptSigns, EngineError> {
+    let item = &course.item;
+    let newest = LedgerQuery { session: Some(item.session), limit: MAX_SIGNS, ..LedgerQuery::default() };
+    let rows = services.journal.store.ledger_search(&newest).await?;
+    let written = rows.first().map_or(item.changed_at, |row| row.at);
+    let last_at = written.max(item.changed_at).max(course.session.heard_at());
+    let attempt = course.attempts.last();
+    let began = attempt.map_or(item.changed_at, |attempt| attempt.began_at);
+    let answered = rows.iter().find(|row| is_answer(row)).map(|row| row.at);
+    let waits_for = if item.state != WorkState::Running || attempt.is_some_and(|attempt| attempt.is_held) {
+        AttemptWait::Person
+    } else if !course.session.runs(None) {
+        AttemptWait::Room
+    } else {
+        next_actor(&rows)
+    };
+    Ok(AttemptSigns { waits_for, last_at, answered_at: answered.unwrap_or(began).max(began) })
+}
+
+fn is_answer(row: &LedgerRow) -> bool {
+    let fact = row.entry().map(|entry| entry.fact);
+    matches!(fact, Some(Fact::ModelCalled { stop: Some(_), role, .. }) if role.is_empty())
+}
+
+/// The part that acts next, from the newest entry that says so.
+fn next_actor(rows: &[LedgerRow]) -> AttemptWait {
+    let of_row = |row: &LedgerRow| match row.entry()?.fact {
+        Fact::Asked { .. } => Some(AttemptWait::Person),
+        Fact::Intent { action, .. } if action.kind() != ActionKind::ModelCall => Some(AttemptWait::Tool),
+        Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. } | Fact::Intent { .. } => {
+            Some(AttemptWait::Model)
+        }
+        _ => None,
+    };
+    rows.iter().find_map(of_row).unwrap_or(AttemptWait::Model)
+}
+
+/// Reads the calls of an attempt; of one with more entries than a look takes, the newest.
+pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<AttemptCalls, EngineError> {
+    let course = attempt::find(services, id).await?;
+    let all =
+        LedgerQuery { session: Some(course.item.session), limit: MAX_READ_ROWS, ..LedgerQuery::default() };
+    let mut rows = services.journal.store.ledger_search(&all).await?;
+    rows.reverse();
+    let mut made = AttemptCalls { calls: 0, successes: 0, digest: Digest::of_bytes(b""), models: Vec::new() };
+    let mut text = String::new();
+    let mut tools: Vec<AttemptId> = Vec::new();
+    for fact in rows.iter().filter_map(LedgerRow::entry).map(|entry| entry.fact) {
+        match fact {
+            Fact::Intent { attempt, action, .. } if action.kind() != ActionKind::ModelCall => {
+                made.calls = made.calls.saturating_add(1);
+                tools.push(attempt);
+                text.push_str(&serde_json::to_string(&action).unwrap_or_default());
+            }
+            Fact::Outcome { attempt, outcome, result, .. } if tools.contains(&attempt) => {
+                made.successes = made.successes.saturating_add(u32::from(outcome == ToolOutcome::Done));
+                text.push_str(&result.to_string());
+            }
+            Fact::ModelCalled { requested, stop, role, .. } if role.is_empty() => {
+                made.models.push((requested, stop.is_some()));
+            }
+            _ => {}
+        }
+    }
+    made.digest = Digest::of_bytes(text.as_bytes());
+    Ok(made)
+}
