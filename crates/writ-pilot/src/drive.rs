@@ -281,7 +281,10 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         counter: "dispatches".to_owned(),
         value: u64::from(made.stand.counters.dispatches),
     };
-    project.hands.commit(vec![Op::Units(UnitOp::Claim(Box::new(claim))), Op::Units(count)]).await?;
+    // First: the claim changes the fence of a slice that is its own.
+    let bound = project.bind_branch(id).await?;
+    let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
+    project.hands.commit(ops.map(Op::Units).collect()).await?;
     let stop = project.hands.draining().child_token();
     project.live().insert(id, LiveUnit { phase: unit.stand.phase, stop: stop.clone() });
     // The state that the machine goes on from is the one that was just written.
