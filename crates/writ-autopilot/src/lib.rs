@@ -1,5 +1,5 @@
-//! The pure parts of the autopilot: phases, units, workflows, the scheduler's choices, the supervisor's checks, the
-//! results of check scripts, and the order of merges.
+//! The pure parts of the autopilot: phases, units, workflows, the scheduler's choices, the supervisor's checks, and
+//! the results of check scripts.
 //!
 //! No files, no clock, no runtime: `now` is an argument. The shell around it claims units, runs workers and git, and writes
 //! each result of [`machine::apply_event`] down in one commit before it acts on it.
@@ -43,7 +43,5 @@ pub mod supervise;
 pub mod abort;
 
 pub mod ceiling;
-
-pub mod merge;
 
 pub mod names;

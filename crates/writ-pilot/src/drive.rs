@@ -344,7 +344,10 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         counter: "dispatches".to_owned(),
         value: u64::from(made.stand.counters.dispatches),
     };
-    project.hands.commit(vec![Op::Units(UnitOp::Claim(Box::new(claim))), Op::Units(count)]).await?;
+    // First: the claim changes the fence of a slice that is its own.
+    let bound = project.bind_branch(id).await?;
+    let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
+    project.hands.commit(ops.map(Op::Units).collect()).await?;
     let stop = project.hands.draining().child_token();
     let course = Arc::new(WorkCourse::with_money(money));
     let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };

@@ -27,7 +27,7 @@ use crate::planning::{GoalPlan, MAX_GOAL_UNITS, next_milestone, next_question, r
 use crate::project::OpenProject;
 use crate::prompts::GoalPrompt;
 use crate::repo_map::draw_map;
-use crate::standing::{UnitFacts, first_phase};
+use crate::standing::{UnitFacts, first_phase, write_facts};
 
 /// The folder of a project's own workflows.
 const WORKFLOWS: &str = ".writ/workflows";
@@ -222,10 +222,7 @@ fn new_unit(
         plan: (unit.id.unit_type() == UnitType::Milestone).then_some(item),
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
-    };
-    let unreadable = |error: serde_json::Error| AutopilotError::Unreadable {
-        unit: unit.id.to_string(),
-        why: error.to_string(),
+        branch: None,
     };
     // What has parts waits for them.
     let parts = plan.units.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);
@@ -234,7 +231,7 @@ fn new_unit(
         id: unit.id.to_string(),
         title: unit.title.clone(),
         description: unit.description.clone(),
-        metadata: serde_json::to_string(&facts).map_err(unreadable)?,
+        metadata: write_facts(unit.id, &facts)?,
         workflow: flow.name.clone(),
         workflow_hash: flow.digest,
         phase: first_phase(flow, unit.id, has_parts(plan, unit.id)).name().to_owned(),

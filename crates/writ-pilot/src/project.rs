@@ -16,7 +16,7 @@ use writ_runtime::pilot::PilotHands;
 use writ_sandbox::git::BranchName;
 use writ_store::batch::Op;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{PilotSession, UnitKey, UnitOp};
+use writ_store::units::{PilotSession, UnitKey, UnitOp, UnitRow, UnitTexts};
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 
@@ -27,7 +27,7 @@ use crate::events::NoEvents;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
-use crate::standing::{UnitRecord, key_of, read_unit};
+use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::UnitFiles;
 
 /// The places of the owner's home that the autopilot reads; without one it goes without.
@@ -188,7 +188,7 @@ impl OpenProject {
         let rows = self.hands.store().milestones(&self.name).await?;
         let mut plans = BTreeMap::new();
         for row in &rows {
-            let facts = crate::standing::read_facts(row)?;
+            let facts = read_facts(row)?;
             if let (Ok(id), Some(plan)) = (row.key.id.parse(), facts.plan) {
                 plans.insert(id, plan);
             }
@@ -242,11 +242,36 @@ impl OpenProject {
     pub(crate) async fn work_of(&self, id: UnitId) -> Result<UnitWork, AutopilotError> {
         let owner = self.workspace_owner(id);
         let row = self.hands.store().unit(self.key_of(owner)).await?;
-        let title =
-            row.map(|row| row.title).ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
-        let name = writ_autopilot::names::branch_name(owner, &title);
-        let branch = BranchName::parse_name(&name).map_err(PilotGitError::from)?;
+        let row = row.ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
+        let branch = branch_of(owner, &row)?;
         Ok(UnitWork { unit: owner.to_string(), branch })
+    }
+
+    /// Returns the operation that binds the branch of a unit's slice to the name that it has now; `None`: it is bound.
+    ///
+    /// # Errors
+    ///
+    /// If its slice cannot be read.
+    pub(crate) async fn bind_branch(&self, id: UnitId) -> Result<Option<UnitOp>, AutopilotError> {
+        let owner = workspace_of(id);
+        let row = self.hands.store().unit(self.key_of(owner)).await?;
+        let row = row.ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
+        let facts = read_facts(&row)?;
+        if facts.branch.is_some() || row.is_over {
+            return Ok(None);
+        }
+        let facts = UnitFacts { branch: Some(branch_of(owner, &row)?.to_string()), ..facts };
+        let texts = UnitTexts {
+            metadata: write_facts(owner, &facts)?,
+            key: row.key,
+            fence: row.fence,
+            title: row.title,
+            description: row.description,
+            priority: row.priority,
+            blocked_by: None,
+            at: self.hands.now(),
+        };
+        Ok(Some(UnitOp::Revise(Box::new(texts))))
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<UnitId, LiveUnit>> {
@@ -301,6 +326,13 @@ impl OpenProject {
         self.hands.commit(vec![Op::Units(UnitOp::MoveSession { session, status, at })]).await?;
         Ok(())
     }
+}
+
+/// Returns the branch of a unit that has one of its own.
+fn branch_of(id: UnitId, row: &UnitRow) -> Result<BranchName, AutopilotError> {
+    let bound = read_facts(row)?.branch;
+    let name = bound.unwrap_or_else(|| writ_autopilot::names::branch_name(id, &row.title));
+    Ok(BranchName::parse_name(&name).map_err(PilotGitError::from)?)
 }
 
 async fn open_session(hands: &PilotHands, project: &str) -> Result<PilotId, AutopilotError> {

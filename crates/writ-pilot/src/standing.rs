@@ -35,6 +35,9 @@ pub struct UnitFacts {
     /// Slices that must be merged before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code_depends_on: Vec<UnitId>,
+    /// The branch of its work, from the first time that it was handed out: another title later is no other branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
 }
 
 /// A unit as it stands, with the row that says so.
@@ -60,6 +63,16 @@ pub fn read_facts(row: &UnitRow) -> Result<UnitFacts, AutopilotError> {
         unit: row.key.id.clone(),
         why: format!("its metadata: {error}"),
     })
+}
+
+/// Writes the facts of a unit as its metadata.
+///
+/// # Errors
+///
+/// If they cannot be written as JSON.
+pub fn write_facts(id: UnitId, facts: &UnitFacts) -> Result<String, AutopilotError> {
+    serde_json::to_string(facts)
+        .map_err(|error| AutopilotError::Unreadable { unit: id.to_string(), why: error.to_string() })
 }
 
 /// Makes a unit of its rows; `blockers` may be those of all units of the session.

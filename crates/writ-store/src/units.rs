@@ -214,6 +214,27 @@ pub struct UnitDecision {
     pub not_before: Timestamp,
 }
 
+/// The words of a unit, and the facts about it, as they are to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitTexts {
+    /// The unit.
+    pub key: UnitKey,
+    /// The fence that the caller has read.
+    pub fence: u64,
+    /// Its title.
+    pub title: String,
+    /// The whole task, in words.
+    pub description: String,
+    /// More about it, as a JSON object.
+    pub metadata: String,
+    /// From 1, urgent, to 4.
+    pub priority: Option<u8>,
+    /// The units that must be over before it begins; `None`: as they are.
+    pub blocked_by: Option<Vec<String>>,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// A transition that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionRow {
@@ -360,6 +381,9 @@ pub enum UnitOp {
         /// The first phase.
         phase: String,
     },
+    /// Changes the words of a unit and the facts about it. Conflict unless it has this fence, and is neither over nor archived; an
+    /// unknown blocker and a circle of blockers are refused.
+    Revise(Box<UnitTexts>),
     /// Claims a unit and begins its run. Conflict unless it is ready, or its claim has run out, and has this fence.
     Claim(Box<RunStart>),
     /// Lengthens a claim. Conflict unless it has this fence.
@@ -455,6 +479,7 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::Choose { key, workflow, hash, phase } => {
             changes::choose_workflow(conn, key, (workflow, *hash), phase)
         }
+        UnitOp::Revise(texts) => changes::revise(conn, texts),
         UnitOp::Claim(claim) => claims::claim(conn, claim),
         UnitOp::Renew { key, fence, until } => claims::renew(conn, (key, *fence), *until),
         UnitOp::Sweep { now } => claims::sweep(conn, *now),

@@ -7,7 +7,7 @@ use writ_types::unit::Timestamp;
 
 use super::{
     GateRow, MAX_BLOCKERS, MAX_GATE_BYTES, MAX_TITLE_BYTES, MAX_UNIT_TEXT_BYTES, MAX_UNITS, NewUnit,
-    PilotBlocker, PilotSession, UnitKey, cut,
+    PilotBlocker, PilotSession, UnitKey, UnitTexts, cut,
 };
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
@@ -58,7 +58,7 @@ pub(super) fn add_units(
     }
     // After all are there, since a unit may wait for one that is planned with it.
     for unit in units {
-        add_blockers(conn, &project, unit)?;
+        add_blockers(conn, &project, (&unit.id, &unit.blocked_by))?;
     }
     Ok(())
 }
@@ -134,11 +134,15 @@ fn place_of(id: &str) -> Option<(&'static str, Option<String>)> {
     }
 }
 
-fn add_blockers(conn: &Connection, project: &str, unit: &NewUnit) -> Result<(), StoreError> {
-    if unit.blocked_by.len() > MAX_BLOCKERS {
+fn add_blockers(
+    conn: &Connection,
+    project: &str,
+    (unit, blocked_by): (&str, &[String]),
+) -> Result<(), StoreError> {
+    if blocked_by.len() > MAX_BLOCKERS {
         return Err(StoreError::TooLarge { what: "number of units that one waits for", limit: MAX_BLOCKERS });
     }
-    for by in &unit.blocked_by {
+    for by in blocked_by {
         let sql = "SELECT is_over FROM unit WHERE project = ?1 AND id = ?2";
         let Some(is_over) = query_one(conn, sql, params![project, by], |row| Ok(row.get::<_, bool>(0)?))?
         else {
@@ -150,18 +154,39 @@ fn add_blockers(conn: &Connection, project: &str, unit: &NewUnit) -> Result<(), 
                        UNION
                        SELECT b.blocked_by FROM above a JOIN unit_blocker b ON b.project = ?1 AND b.unit = a.id)
                    SELECT 1 FROM above WHERE id = ?2";
-        if query_one(conn, sql, params![project, unit.id, by], |_| Ok(()))?.is_some() {
+        if query_one(conn, sql, params![project, unit, by], |_| Ok(()))?.is_some() {
             return Err(Conflict::Order("units may not wait for each other in a circle").into());
         }
         // A blocker that is named twice counts once.
         let sql = "INSERT OR IGNORE INTO unit_blocker (project, unit, blocked_by) VALUES (?1, ?2, ?3)";
-        let added = execute(conn, sql, params![project, unit.id, by])?;
+        let added = execute(conn, sql, params![project, unit, by])?;
         if added > 0 && !is_over {
             let sql = "UPDATE unit SET open_blockers = open_blockers + 1 WHERE project = ?1 AND id = ?2";
-            execute(conn, sql, params![project, unit.id])?;
+            execute(conn, sql, params![project, unit])?;
         }
     }
     Ok(())
+}
+
+pub(super) fn revise(conn: &Connection, texts: &UnitTexts) -> Result<(), StoreError> {
+    codec::check_bytes("title of a unit", &texts.title, MAX_TITLE_BYTES)?;
+    codec::check_bytes("description of a unit", &texts.description, MAX_UNIT_TEXT_BYTES)?;
+    codec::check_bytes("metadata of a unit", &texts.metadata, MAX_UNIT_TEXT_BYTES)?;
+    let UnitKey { project, id } = &texts.key;
+    let sql = "UPDATE unit SET title = ?4, description = ?5, metadata = ?6, priority = ?7, updated_at = ?8
+               WHERE project = ?1 AND id = ?2 AND fence = ?3 AND is_over = 0 AND archived_at IS NULL";
+    let UnitTexts { title, description, metadata, priority, at, .. } = texts;
+    let fence = int(texts.fence);
+    let changed = execute(
+        conn,
+        sql,
+        params![project, id, fence, title, description, metadata, priority, at.as_millis()],
+    )?;
+    require(changed, "open unit", || id.clone())?;
+    let Some(blocked_by) = &texts.blocked_by else { return Ok(()) };
+    execute(conn, "DELETE FROM unit_blocker WHERE project = ?1 AND unit = ?2", params![project, id])?;
+    execute(conn, "UPDATE unit SET open_blockers = 0 WHERE project = ?1 AND id = ?2", params![project, id])?;
+    add_blockers(conn, project, (id, blocked_by))
 }
 
 pub(super) fn store_pin(

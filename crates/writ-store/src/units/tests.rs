@@ -259,6 +259,38 @@ fn the_ready_set_is_what_can_be_dispatched_now() {
     assert!(read(&home, "task/m1/s1/t1").archived_at.is_some(), "the row stays");
 }
 
+/// The words of a unit change as long as it is open, what it waits for is counted anew, and a circle is refused.
+#[test]
+fn the_words_of_a_unit_change_under_its_fence() {
+    let home = planned_home();
+    let texts = |id: &str, fence: u64, blocked_by: Option<&[&str]>| {
+        let blocked_by = blocked_by.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect());
+        UnitOp::Revise(Box::new(UnitTexts {
+            key: key(id),
+            fence,
+            title: "wind it".into(),
+            description: "wind the clock".into(),
+            metadata: "{}".into(),
+            priority: Some(2),
+            blocked_by,
+            at: at(7),
+        }))
+    };
+    home.commit(units([texts("task/m1/s1/t2", 0, None)]));
+    let row = read(&home, "task/m1/s1/t2");
+    assert_eq!((row.title.as_str(), row.priority, row.open_blockers), ("wind it", Some(2), 1));
+    home.commit(units([texts("task/m1/s1/t2", 0, Some(&[]))]));
+    assert_eq!(read(&home, "task/m1/s1/t2").open_blockers, 0);
+    home.commit(units([texts("task/m1/s1/t2", 0, Some(&["task/m1/s1/t1"]))]));
+    assert_eq!(read(&home, "task/m1/s1/t2").open_blockers, 1);
+    let circle = home.try_commit(units([texts("task/m1/s1/t1", 0, Some(&["task/m1/s1/t2"]))]));
+    assert!(matches!(circle, Err(StoreError::Conflict(Conflict::Order(_)))), "{circle:?}");
+    assert_eq!(read(&home, "task/m1/s1/t1").title, "mend it", "nothing of a refused change stays");
+    assert!(is_missing(home.try_commit(units([texts("task/m1/s1/t1", 1, None)]))), "another fence");
+    home.commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(8) }]));
+    assert!(is_missing(home.try_commit(units([texts("task/m1/s1/t1", 0, None)]))), "over");
+}
+
 /// What is upstream and is worked on again is waited for again.
 #[test]
 fn a_unit_that_is_opened_again_is_waited_for_again() {
