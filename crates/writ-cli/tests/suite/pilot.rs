@@ -2,6 +2,18 @@
 
 use crate::{Home, code, text};
 
+#[path = "pilot/kills.rs"]
+mod kills;
+
+#[path = "pilot/team.rs"]
+mod team;
+
+#[path = "pilot/victim.rs"]
+mod victim;
+
+#[path = "pilot/seen.rs"]
+mod seen;
+
 /// The demo of the autopilot: a goal, three tasks, one wrong try, one finding of a review, merged, and every line is checked by
 /// the demo itself.
 #[test]

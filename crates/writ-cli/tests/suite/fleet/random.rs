@@ -56,7 +56,7 @@ fn agent_name(agent: usize) -> String {
 
 /// A number of the environment, for longer or repeated runs; `otherwise` in every usual run.
 #[expect(clippy::disallowed_methods, reason = "a test that a task runs for longer")]
-pub(super) fn number_of(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn number_of(name: &str, otherwise: u64) -> u64 {
     let Some(text) = std::env::var_os(name) else { return otherwise };
     text.to_str().and_then(|text| text.parse().ok()).expect("a number")
 }

@@ -22,15 +22,15 @@ use super::logged::LoggedShop;
 
 /// Numbers of chance, the same for the same seed.
 #[derive(Clone, Debug)]
-pub(super) struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    pub(super) const fn of_seed(seed: u64) -> Self {
+    pub(crate) const fn of_seed(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A number below `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -39,7 +39,7 @@ impl Chance {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    pub(super) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         let at = self.below(u64::try_from(list.len()).expect("small"));
         &list[usize::try_from(at).expect("small")]
     }
