@@ -5,7 +5,7 @@ import fs from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, reply, say, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 let browser;
 let writ;
@@ -20,11 +20,7 @@ before(async () => {
   await say(page, "hello there");
   await reply(page, "until it is complete.").waitFor();
 });
-after(async () => {
-  await me?.close();
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(me, browser, writ));
 
 const shown = () => page.locator(".entry").evaluateAll((all) => all.map((one) => Number(one.dataset.seq)));
 

@@ -6,7 +6,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { launch, PHONE, visitor } from "./lib/browser.mjs";
 import { agent, at, FleetAnswers, fleetCase, held, said } from "./lib/fleet.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const ONE = "01J0000000000000000000AAA1";
 const TWO = "01J0000000000000000000BBB2";
@@ -19,10 +19,7 @@ before(async () => {
   browser = await launch();
   writ = await Writ.start(SCRIPT);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 beforeEach(() => {
   fleet = new FleetAnswers();
   fleet.status.agents = [

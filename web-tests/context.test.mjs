@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { connected, DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
@@ -28,10 +28,7 @@ before(async () => {
   browser = await launch();
   writ = await Writ.start([...OWN, ...SCRIPT]);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 async function look(page, name) {
   await page.screenshot({ path: path.join(PICTURES, `${name}.png`) });

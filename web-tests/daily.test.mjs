@@ -9,7 +9,7 @@ import { after, afterEach, before, beforeEach, test } from "node:test";
 import { connected, DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { remembering } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
@@ -27,10 +27,7 @@ before(async () => {
   await writ.halt();
   await writ.serve();
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 beforeEach(async () => {
   me = await visitor(browser, writ, { viewport: DESKTOP });
 });

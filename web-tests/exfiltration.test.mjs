@@ -6,7 +6,7 @@ import { once } from "node:events";
 import http from "node:http";
 import { after, before, test } from "node:test";
 import { fresh, launch, reply, say, visitor } from "./lib/browser.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const SECRET = "hunter2";
 
@@ -45,11 +45,7 @@ before(async () => {
   writ = await Writ.start([{ when: "show me a picture", replies: [{ text }] }]);
 });
 
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-  thief?.close();
-});
+after(() => ended(browser, writ, thief));
 
 /** Threat 13: an address of a picture in a reply. */
 test("a reply with pictures of another server asks nobody, streaming, complete and loaded again", async () => {

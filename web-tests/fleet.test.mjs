@@ -7,7 +7,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import { launch, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { PATIENCE, Writ } from "./lib/writ.mjs";
+import { ended, PATIENCE, Writ } from "./lib/writ.mjs";
 
 /** Gives every case to a person. Where it cannot run (root's agents cannot reach a home below /tmp), the router does. */
 const AGENT = `
@@ -40,10 +40,7 @@ before(async () => {
   // The router is there since the start, and takes up the proxy and the agents when they come.
   await writ.background(["proxy"], /proxy ready/);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 /** A request of the front end. */
 function front(method, at, body) {

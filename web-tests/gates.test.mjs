@@ -6,7 +6,7 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { connected, fresh, launch, reply, say, visitor } from "./lib/browser.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const GATE = `[[gates]]
 name = "falcon"
@@ -53,12 +53,7 @@ before(async () => {
   writ = await Writ.start(SCRIPT, "", `${GATE}[sandbox]\nread_only = ["${tools}"]\n`);
   me = await visitor(browser, writ);
 });
-after(async () => {
-  await me?.close();
-  await browser?.close();
-  await writ?.stop();
-  fs.rmSync(tools, { recursive: true });
-});
+after(() => ended(me, browser, writ, () => fs.rmSync(tools, { recursive: true })));
 
 /** Rows: SIL-232 (on the page) */
 test("a gate asks with the complete text, also after a reload, and the turn goes on with the answer", async () => {

@@ -6,7 +6,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import { DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 
@@ -20,10 +20,7 @@ before(async () => {
   writ = await Writ.start(SCRIPT);
   folder = writ.project("webshop", { "fee.txt": "free from: 50.00 exclusive\n" });
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 const picture = (page, name) => page.screenshot({ path: path.join(PICTURES, `hands-${name}.png`) });
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { connected, launch, reply, say, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 let browser;
 let writ;
@@ -13,10 +13,7 @@ before(async () => {
   browser = await launch();
   writ = await Writ.start(SCRIPT);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 test("a page without a link says how to get one, and a link works once", async () => {
   const context = await browser.newContext();

@@ -9,7 +9,7 @@ import { authenticator, DESKTOP, inProject, launch, PHONE, reply, say, visitor }
 import { agent, at, FleetAnswers, fleetCase, held, said } from "./lib/fleet.mjs";
 import { enrolled, enrolling, remembering, waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
@@ -25,10 +25,7 @@ before(async () => {
   writ = await Writ.start(SCRIPT, remembering("medium"));
   folder = writ.project("webshop", { "fee.txt": "free from: 50.00 exclusive\n" });
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 /** No serious fault in what is in view. */
 async function accessible(page, what) {

@@ -7,7 +7,7 @@ import path from "node:path";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { DESKTOP, launch, PHONE, visitor } from "./lib/browser.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
@@ -75,10 +75,7 @@ before(async () => {
   browser = await launch();
   writ = await Writ.start(SCRIPT);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 
 function git(folder, ...args) {
   const done = spawnSync("git", args, { cwd: folder, encoding: "utf8" });

@@ -5,7 +5,7 @@ import { readFile } from "node:fs/promises";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { connected, fresh, got, inProject, launch, reply, say, sent, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
-import { Writ } from "./lib/writ.mjs";
+import { ended, Writ } from "./lib/writ.mjs";
 
 let browser;
 let writ;
@@ -15,10 +15,7 @@ before(async () => {
   browser = await launch();
   writ = await Writ.start(SCRIPT);
 });
-after(async () => {
-  await browser?.close();
-  await writ?.stop();
-});
+after(() => ended(browser, writ));
 beforeEach(async () => {
   me = await visitor(browser, writ);
 });

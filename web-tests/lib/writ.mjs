@@ -44,11 +44,37 @@ function line(stream, pattern, child) {
   });
 }
 
+/** Ends a child; one that does not end in time is killed, which is a failure. */
 async function end(child, signal) {
   if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, "exit");
+  const exit = once(child, "exit");
   child.kill(signal);
-  await ended;
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    child.kill("SIGKILL");
+  }, PATIENCE);
+  await exit;
+  clearTimeout(timer);
+  if (late) throw new Error(`${child.spawnfile} did not end at ${signal}`);
+}
+
+/**
+ * Ends all of these in their order, each though one before it has failed: what goes on would hold the process of its tests, which
+ * then never ends. Fails with what has failed.
+ */
+export async function ended(...all) {
+  const failed = [];
+  for (const one of all) {
+    try {
+      if (typeof one === "function") await one();
+      else await (one?.stop ? one.stop() : one?.close());
+    } catch (error) {
+      failed.push(error);
+    }
+  }
+  if (failed.length === 1) throw failed[0];
+  if (failed.length > 1) throw new AggregateError(failed, failed.map(String).join("\n"));
 }
 
 export class Writ {
@@ -158,10 +184,9 @@ export class Writ {
     this.#model.stdin.write(`${name}\n`);
   }
 
-  async stop() {
-    if (this.#engine) await this.halt();
-    for (const other of this.#others) await end(other, "SIGTERM");
-    await end(this.#model, "SIGTERM");
-    fs.rmSync(this.root, { recursive: true, force: true });
+  stop() {
+    const others = this.#others.map((other) => () => end(other, "SIGTERM"));
+    const engine = this.#engine ? [() => this.halt()] : [];
+    return ended(...engine, ...others, () => end(this.#model, "SIGTERM"), () => fs.rmSync(this.root, { recursive: true, force: true }));
   }
 }

@@ -1,6 +1,7 @@
 //! Reads the rows that tests name, in the lines `Rows: SIL-001 SF-044` of their doc comments.
 //!
-//! A remark in brackets says which part of the rows before it a test shows: `Rows: SIL-001 (its first half)`.
+//! A remark in brackets says which part of a row a test shows, `Rows: SIL-001 (its first half)`: that of every row before it, back to
+//! the last bracket or to the beginning of the line.
 //! Such a row is shown in part until a test claims all of it. A line of its own that begins with «In part:» would be read by
 //! nothing: it is an error.
 
