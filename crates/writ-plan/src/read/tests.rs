@@ -33,9 +33,11 @@ fn the_plans_of_the_documents_are_read() {
         read_all(reference).expect("all are plans").iter().map(|plan| plan.kind).collect();
     assert_eq!(kinds, [WorkKind::Task, WorkKind::Project, WorkKind::Goal]);
     assert_eq!(read_all(guide).expect("all are plans").len(), 1);
-    for broken in
-        [("type: goal", "type: gaol"), ("on_failure: spawn_task", "on_failure:"), ("    title: Build\n", "")]
-    {
+    for broken in [
+        ("type: goal", "type: gaol"),
+        ("on_failure: spawn_task", "on_failure: panic"),
+        ("    title: Build\n", ""),
+    ] {
         assert!(reference.contains(broken.0), "{broken:?}");
         assert!(read_all(&reference.replace(broken.0, broken.1)).is_err(), "{broken:?}");
     }

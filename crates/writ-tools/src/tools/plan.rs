@@ -42,8 +42,8 @@ struct PlanArgs {
     /// Purpose of the plan.
     title: String,
     /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open), slots for
-    /// values found later: {argument: {kind: account|address|link|amount|text, max, tool, named (in its call) or field, of; or sum of a
-    /// field, or all (a list of at most max)}}.
+    /// values found later: {argument: {kind: account|address|link|amount|text, max, tool, and named (in its call), field with of,
+    /// sum: FIELD (its total) or all: FIELD (a list of at most max)}}.
     #[schemars(with = "Vec<Map<String, Value>>")]
     steps: Vec<StepArgs>,
     /// How long it is valid, 30 if not given.
