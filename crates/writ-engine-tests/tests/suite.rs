@@ -18,6 +18,9 @@ mod context;
 #[path = "suite/erasure.rs"]
 mod erasure;
 
+#[path = "suite/exercises.rs"]
+mod exercises;
+
 #[path = "suite/fleet.rs"]
 mod fleet;
 

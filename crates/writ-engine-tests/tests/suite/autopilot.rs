@@ -44,7 +44,7 @@ runs_tests = true
 report = "tap"
 "#;
 
-const DONE: &str = "<turn_status>complete</turn_status>";
+pub(crate) const DONE: &str = "<turn_status>complete</turn_status>";
 
 /// The plan of the goal: two slices and three tasks.
 const OUTLINE: &str = "\
@@ -64,7 +64,7 @@ const OUTLINE: &str = "\
 ";
 
 /// A coder that gives up.
-const GIVES_UP: &str = "gives up";
+pub(crate) const GIVES_UP: &str = "gives up";
 
 fn plan_of(unit: &str) -> String {
     format!(
@@ -72,7 +72,7 @@ fn plan_of(unit: &str) -> String {
     )
 }
 
-fn git(dir: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
     #[expect(clippy::disallowed_types, reason = "a real repository is made by the real program")]
     let done = std::process::Command::new("git").args(arguments).current_dir(dir).output().expect("git runs");
     assert!(done.status.success(), "{arguments:?}: {done:?}");

@@ -187,9 +187,11 @@ fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
     let run = ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests: gate.runs_tests };
     let judged = judge_script(&run);
-    let ran = judged.counts.executed();
-    if end == ScriptExit::Exited(0) && ran < gate.min_tests {
-        let summary = format!("only {ran} of at least {} tests ran", gate.min_tests);
+    let (ran, least) = (judged.counts.executed(), gate.min_tests);
+    // Of hidden tests the owner knows the number, and a program that forges its report does not.
+    let is_other = ran < least || (gate.hidden.is_some() && least > 0 && ran != least);
+    if end == ScriptExit::Exited(0) && is_other {
+        let summary = format!("{ran} tests ran; at least {least} have to");
         return GateJudgement { verdict: ScriptVerdict::Fail, summary, ..judged };
     }
     judged

@@ -101,11 +101,11 @@ pub(super) fn conceal(gate: &PilotGate, judged: &mut GateJudgement) {
     let counts = judged.counts;
     judged.summary = match judged.verdict {
         ScriptVerdict::Pass => format!("{} hidden tests passed", counts.passed),
-        ScriptVerdict::Fail | ScriptVerdict::Block if counts.executed() < gate.min_tests => {
-            format!("only {} of at least {} hidden tests ran", counts.executed(), gate.min_tests)
-        }
         ScriptVerdict::Fail | ScriptVerdict::Block if counts.failed > 0 => {
             format!("{} of {} hidden tests failed", counts.failed, counts.executed())
+        }
+        ScriptVerdict::Fail | ScriptVerdict::Block if counts.executed() != gate.min_tests => {
+            "another number of hidden tests ran than there are".to_owned()
         }
         ScriptVerdict::Fail | ScriptVerdict::Block => "the hidden tests did not pass".to_owned(),
         ScriptVerdict::Skip => "skipped".to_owned(),
