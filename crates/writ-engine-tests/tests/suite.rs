@@ -45,6 +45,9 @@ mod parts;
 #[path = "suite/autopilot.rs"]
 mod autopilot;
 
+#[path = "suite/autopilot_limits.rs"]
+mod autopilot_limits;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 
