@@ -253,7 +253,7 @@ impl OpenProject {
     ///
     /// If its slice cannot be read.
     pub(crate) async fn bind_branch(&self, id: UnitId) -> Result<Option<UnitOp>, AutopilotError> {
-        let owner = workspace_of(id);
+        let owner = self.workspace_owner(id);
         let row = self.hands.store().unit(self.key_of(owner)).await?;
         let row = row.ok_or_else(|| AutopilotError::NoUnit { unit: owner.to_string() })?;
         let facts = read_facts(&row)?;

@@ -66,7 +66,7 @@ const OUTLINE: &str = "\
 /// A coder that gives up.
 pub(crate) const GIVES_UP: &str = "gives up";
 
-fn plan_of(unit: &str) -> String {
+pub(crate) fn plan_of(unit: &str) -> String {
     format!(
         "---\nunit_id: {unit}\ncreated_at: 2026-01-01T00:00:00Z\nwritten_by: \"m\"\nplan_version: 1\n---\n\n# Goal\nIt works.\n\n# Approach\nWrite it.\n\n# Deliverables\n- [ ] the function\n\n# Verification\n\n# Notes\n"
     )
@@ -79,7 +79,7 @@ pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-fn repository(gates: &str) -> tempfile::TempDir {
+pub(crate) fn repository(gates: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("temp dir");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -205,10 +205,10 @@ fn right() -> Tries {
 }
 
 /// An engine with the autopilot, whose model is the team.
-struct Scene {
-    engine: TestEngine,
+pub(crate) struct Scene {
+    pub(crate) engine: TestEngine,
     pilots: Arc<Pilots>,
-    project: PathBuf,
+    pub(crate) project: PathBuf,
     ticking: AbortHandle,
 }
 
@@ -220,8 +220,13 @@ impl Scene {
     }
 
     /// The autopilot of an engine whose clock goes on as the system's: its waits are short.
-    fn of_engine(engine: TestEngine, project: PathBuf) -> Self {
-        let pilots = Pilots::new(engine.engine.pilot_hands(), OwnerFiles::default());
+    pub(crate) fn of_engine(engine: TestEngine, project: PathBuf) -> Self {
+        Self::with_owner_files(engine, project, OwnerFiles::default())
+    }
+
+    /// The same, with files of the owner.
+    pub(crate) fn with_owner_files(engine: TestEngine, project: PathBuf, owner: OwnerFiles) -> Self {
+        let pilots = Pilots::new(engine.engine.pilot_hands(), owner);
         engine.engine.open_autopilot(pilots.clone());
         let clock = Arc::clone(&engine.clock);
         let ticking = engine.runtime.spawn(async move {
@@ -248,51 +253,51 @@ impl Scene {
         scene
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.engine.runtime.block_on(self.pilots.close_projects());
         self.ticking.abort();
         self.engine.end();
     }
 
-    async fn order(&self, unit: &str, order: &str, reason: &str) -> PilotUnitDetails {
+    pub(crate) async fn order(&self, unit: &str, order: &str, reason: &str) -> PilotUnitDetails {
         let params = json!({ "project": self.project, "unit": unit, "order": order, "reason": reason });
         let done = self.engine.call("pilot.order", params).await.unwrap_or_else(|error| panic!("{error:?}"));
         serde_json::from_value(done).expect("reads")
     }
 
-    fn params(&self) -> serde_json::Value {
+    pub(crate) fn params(&self) -> serde_json::Value {
         json!({ "project": self.project })
     }
 
-    async fn plan(&self, goal: &str) -> PilotPlanned {
+    pub(crate) async fn plan(&self, goal: &str) -> PilotPlanned {
         let params = json!({ "project": self.project, "goal": goal });
         let planned =
             self.engine.call("pilot.plan", params).await.unwrap_or_else(|error| panic!("{error:?}"));
         serde_json::from_value(planned).expect("reads")
     }
 
-    async fn approve(&self, ask: &AskId) {
+    pub(crate) async fn approve(&self, ask: &AskId) {
         self.engine.engine.answer(OWNER, ask.clone(), approve()).await.expect("approved");
     }
 
-    async fn status(&self) -> PilotStatus {
+    pub(crate) async fn status(&self) -> PilotStatus {
         let shown = self.engine.call("pilot.status", self.params()).await.expect("shown");
         serde_json::from_value(shown).expect("reads")
     }
 
-    async fn unit(&self, unit: &str) -> PilotUnitDetails {
+    pub(crate) async fn unit(&self, unit: &str) -> PilotUnitDetails {
         let params = json!({ "project": self.project, "unit": unit });
         let shown = self.engine.call("pilot.unit", params).await.expect("shown");
         serde_json::from_value(shown).expect("reads")
     }
 
     /// Runs the loop until it has ended.
-    async fn run(&self) -> PilotStatus {
+    pub(crate) async fn run(&self) -> PilotStatus {
         self.engine.call("pilot.run", self.params()).await.expect("runs");
         self.end_of_loop().await
     }
 
-    async fn end_of_loop(&self) -> PilotStatus {
+    pub(crate) async fn end_of_loop(&self) -> PilotStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             let status = self.status().await;
@@ -305,7 +310,7 @@ impl Scene {
     }
 }
 
-fn moves(details: &PilotUnitDetails) -> Vec<String> {
+pub(crate) fn moves(details: &PilotUnitDetails) -> Vec<String> {
     details.moves.iter().map(|one| format!("{}>{}", one.from, one.to)).collect()
 }
 

@@ -18,7 +18,7 @@ use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
 use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
 use writ_types::api::work::WorkState;
-use writ_types::error::ToReport as _;
+use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -205,7 +205,7 @@ async fn await_end(
     loop {
         let woken = project.hands.wake();
         let signs = match project.hands.look_at_attempt(item).await? {
-            AttemptLook::Ended(outcome) => return Ok(end_of(outcome)),
+            AttemptLook::Ended(outcome) => return Ok(end_of(outcome, work.course.promised)),
             AttemptLook::Running { signs, .. } => signs,
         };
         let (config, spent) = (project.config(), clock.look(&signs));
@@ -276,7 +276,7 @@ fn stopped(end: RunEnd) -> WorkEnd {
     }
 }
 
-fn end_of(outcome: AttemptOutcome) -> WorkEnd {
+fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
     let end = match outcome.state {
         WorkState::Done => RunEnd::Success,
         WorkState::Cancelled => RunEnd::Canceled,
@@ -291,8 +291,14 @@ fn end_of(outcome: AttemptOutcome) -> WorkEnd {
     };
     let used = (outcome.input, outcome.output, outcome.cost);
     // A ceiling is no failure: another try would meet it, too.
-    let pause = (outcome.state == WorkState::OverBudget).then_some(PauseCause::Ceiling);
-    WorkEnd { end, said: outcome.said, reason: outcome.reason, pause, used }
+    let is_spent =
+        outcome.state == WorkState::OverBudget || (outcome.exit == Some(Exit::Budget) && promised.is_some());
+    let pause = is_spent.then_some(PauseCause::Ceiling);
+    let reason = match promised.filter(|_| is_spent) {
+        Some(most) => format!("{}; it might spend {most}, and has spent {}", outcome.reason, outcome.cost),
+        None => outcome.reason,
+    };
+    WorkEnd { end, said: outcome.said, reason, pause, used }
 }
 
 pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {

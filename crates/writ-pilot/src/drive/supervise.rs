@@ -38,12 +38,21 @@ pub(super) async fn run_watched(
     work: &WorkClaim,
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
-    if let Some(why) = find_divergence(project, work).await? {
+    let before = read_branches(project, work).await?;
+    if let Some(why) = find_divergence(project, work, before.as_ref()).await? {
         return Ok(paused(&why));
     }
     let result = super::run_phase(project, work, stop).await;
-    note_branches(project, work).await?;
+    let after = read_branches(project, work).await?;
+    let own = project.work_of(work.unit.id).await?;
+    project.seen.note_branch(own.branch.as_str(), after.clone());
     let result = result?;
+    // What was done is on the branch, and is judged once a person has looked.
+    if let Some((before, after)) = before.zip(after)
+        && let Some(why) = find_rewrite(project, &before, &after).await?
+    {
+        return Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&why) });
+    }
     if project.hands.draining().is_cancelled() {
         return Ok(result);
     }
@@ -62,11 +71,15 @@ fn paused(why: &str) -> PhaseResult {
     }
 }
 
-/// Returns in words how the branch of a unit or its target has moved in another way than by the autopilot itself.
-async fn find_divergence(project: &OpenProject, work: &WorkClaim) -> Result<Option<String>, AutopilotError> {
+/// Returns in words how the branch of a unit or its target has moved since the last step, in another way than by the autopilot itself.
+async fn find_divergence(
+    project: &OpenProject,
+    work: &WorkClaim,
+    now: Option<&SeenBranch>,
+) -> Result<Option<String>, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
     let Some(seen) = project.seen.branch(own.branch.as_str()) else { return Ok(None) };
-    let Some(now) = read_branches(project, work).await? else {
+    let Some(now) = now else {
         return Ok(Some(format!("git_divergence: the branch '{}' was deleted", own.branch)));
     };
     if now.tip != seen.tip {
@@ -75,17 +88,25 @@ async fn find_divergence(project: &OpenProject, work: &WorkClaim) -> Result<Opti
             format!("the branch '{}' was at {was} and is at {is}: someone else has moved it", own.branch);
         return Ok(Some(format!("git_divergence: {why}")));
     }
+    find_rewrite(project, &seen, now).await
+}
+
+/// Returns in words how the history of the target was rewritten. A commit on top of it is daily work, which the merge meets.
+async fn find_rewrite(
+    project: &OpenProject,
+    before: &SeenBranch,
+    now: &SeenBranch,
+) -> Result<Option<String>, AutopilotError> {
     let git = project.git.project();
-    // A commit on top of the target is daily work; the merge meets it.
-    if !is_ancestor(git, &seen.target, &now.target).await.map_err(PilotGitError::from)? {
-        let (was, is) = (seen.target.short_form(), now.target.short_form());
-        let why = format!(
-            "the history of '{}' was rewritten: it was at {was}, and {is} does not have that commit",
-            project.target
-        );
-        return Ok(Some(format!("git_divergence: {why}")));
+    if is_ancestor(git, &before.target, &now.target).await.map_err(PilotGitError::from)? {
+        return Ok(None);
     }
-    Ok(None)
+    let (was, is) = (before.target.short_form(), now.target.short_form());
+    let why = format!(
+        "the history of '{}' was rewritten: it was at {was}, which {is} does not have",
+        project.target
+    );
+    Ok(Some(format!("git_divergence: {why}")))
 }
 
 async fn read_branches(
@@ -97,14 +118,6 @@ async fn read_branches(
     let target =
         read_ref(project.git.project(), &project.target.to_ref()).await.map_err(PilotGitError::from)?;
     Ok(found.zip(target).map(|((_, tip), target)| SeenBranch { tip, target }))
-}
-
-/// Notes where the branches are after the autopilot's own step.
-async fn note_branches(project: &OpenProject, work: &WorkClaim) -> Result<(), AutopilotError> {
-    let own = project.work_of(work.unit.id).await?;
-    let seen = read_branches(project, work).await?;
-    project.seen.note_branch(own.branch.as_str(), seen);
-    Ok(())
 }
 
 /// Adds an attempt to the unit's window, and lets the checks judge it.
