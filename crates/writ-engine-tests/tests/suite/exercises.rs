@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use writ_pilot::pilots::Pilots;
+use writ_pilot::pilots::{OwnerFiles, Pilots};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::api::pilot::{PilotGateLine, PilotPlanned, PilotStatus, PilotUnitDetails};
 
@@ -220,7 +220,10 @@ fn repository(exercise: &Exercise, hidden: &Path) -> tempfile::TempDir {
 fn solve_all(language: Language, exercises: &[Exercise]) {
     assert!(exercises.iter().all(|one| one.language == language));
     let course = Course::new(exercises);
-    let pilots = Pilots::new(course.engine.engine.pilot_hands(), Some(course.hidden.path().to_owned()));
+    let pilots = Pilots::new(
+        course.engine.engine.pilot_hands(),
+        OwnerFiles { settings: None, hidden_tests: Some(course.hidden.path().to_owned()) },
+    );
     course.engine.engine.open_autopilot(pilots.clone());
     let clock = Arc::clone(&course.engine.clock);
     let ticking = course.engine.runtime.spawn(async move {
