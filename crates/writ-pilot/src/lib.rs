@@ -41,6 +41,20 @@ mod goal;
 
 mod show;
 
+mod account;
+
+mod trace;
+
+mod orders;
+
+mod regret;
+
+mod reload;
+
+mod checkup;
+
+pub mod trial;
+
 mod drive;
 
 pub mod pilots;

@@ -11,7 +11,7 @@ use writ_autopilot::check::weakened::find_weakened_tests;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
 use writ_autopilot::machine::UnitEvent;
 use writ_autopilot::unit_id::{UnitId, UnitType};
-use writ_runtime::pilot::{GateEnd, GateProgram};
+use writ_runtime::pilot::{GateEnd, GateProgram, TriedProgram};
 use writ_sandbox::git::commits::{changed_paths, diff_text};
 use writ_store::batch::Op;
 use writ_store::units::{GateRow, UnitOp};
@@ -62,7 +62,7 @@ pub(super) async fn run_gates(
     let max_retries = project.flow_of(&work.unit).await?.max_retries;
     for gate in gates_for(&project.config, moment) {
         let started = Instant::now();
-        let judgement = run_gate(project, (id, gate), &workspace.folder, stop).await?;
+        let judgement = run_gate(project, (id, gate), &workspace.folder, GateRight::Plan(stop)).await?;
         judged.push((gate.name.clone(), judgement, started.elapsed()));
         // What was ended from outside shows nothing, and the next gate would not either.
         if stop.is_cancelled() {
@@ -114,6 +114,15 @@ pub(super) fn gates_for(config: &PilotConfig, moment: GateMoment) -> Vec<&PilotG
     }
 }
 
+/// The right under which a gate runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GateRight<'a> {
+    /// That of its plan, until it is stopped.
+    Plan(&'a CancellationToken),
+    /// A person's word: its plan may be over.
+    Person,
+}
+
 /// Runs one gate in a folder.
 ///
 /// # Errors
@@ -123,7 +132,7 @@ pub(super) async fn run_gate(
     project: &OpenProject,
     (id, gate): (UnitId, &PilotGate),
     folder: &Path,
-    stop: &CancellationToken,
+    right: GateRight<'_>,
 ) -> Result<GateJudgement, AutopilotError> {
     let env = BTreeMap::from([
         ("WRIT_UNIT_ID".to_owned(), id.to_string()),
@@ -131,24 +140,29 @@ pub(super) async fn run_gate(
         ("WRIT_GATE".to_owned(), gate.name.clone()),
     ]);
     let stdin = serde_json::json!({ "unit": id.to_string(), "gate": gate.name }).to_string();
-    let program = GateProgram {
-        plan: plan_of(project, id).await?,
-        folder: folder.to_owned(),
-        name: gate.name.clone(),
-        argv: match &gate.command {
-            GateCommand::Run(argv) => argv.clone(),
-            // By its own first line, as its author meant it.
-            GateCommand::Script(path) => vec![format!("./{path}")],
-        },
-        env,
-        stdin: Some(stdin),
-        secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
+    let argv = match &gate.command {
+        GateCommand::Run(argv) => argv.clone(),
+        // By its own first line, as its author meant it.
+        GateCommand::Script(path) => vec![format!("./{path}")],
     };
-    let ended = match project.hands.run_gate(program, stop).await? {
+    let (folder, name, stdin) = (folder.to_owned(), gate.name.clone(), Some(stdin));
+    let secs = u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX);
+    let ended = match right {
+        GateRight::Plan(stop) => {
+            let plan = plan_of(project, id).await?;
+            let program = GateProgram { plan, folder, name, argv, env, stdin, secs };
+            project.hands.run_gate(program, stop).await?
+        }
+        GateRight::Person => {
+            let program = TriedProgram { folder, name, argv, env, stdin, secs };
+            project.hands.try_program(program).await?
+        }
+    };
+    let ended = match ended {
         Ok(ended) => ended,
         Err(why) => return Ok(not_run(why)),
     };
-    Ok(judge(gate, &ended))
+    Ok(judge_end(&ended, (gate.report, gate.runs_tests)))
 }
 
 fn not_run(why: String) -> GateJudgement {
@@ -156,7 +170,11 @@ fn not_run(why: String) -> GateJudgement {
     GateJudgement { summary: why, ..judge_script(&run) }
 }
 
-fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
+/// Judges the end of a gate's program.
+pub(crate) fn judge_end(
+    ended: &GateEnd,
+    (report, runs_tests): (Option<ReportFormat>, bool),
+) -> GateJudgement {
     let end = match &ended.end {
         CheckEnd::Exited { code } => ScriptExit::Exited(*code),
         CheckEnd::Killed { signal } => ScriptExit::Signalled(*signal),
@@ -168,14 +186,9 @@ fn judge(gate: &PilotGate, ended: &GateEnd) -> GateJudgement {
     let output = format!("{}{}", ended.stdout, ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
     let report: Option<(ReportFormat, &str)> =
-        gate.report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
+        report.filter(|_| !ended.is_cut).map(|format| (format, output.as_str()));
     let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
-    judge_script(&ScriptRun {
-        end,
-        output: output.as_bytes(),
-        reports: &reports,
-        runs_tests: gate.runs_tests,
-    })
+    judge_script(&ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests })
 }
 
 /// Judges what the unit's branch changes, without running anything of it.

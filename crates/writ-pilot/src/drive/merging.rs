@@ -11,7 +11,7 @@ use writ_autopilot::unit_id::UnitId;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::gates::{gates_for, run_gate};
+use super::gates::{GateRight, gates_for, run_gate};
 use super::{PhaseResult, WorkClaim, ended_units};
 use crate::config::GateMoment;
 use crate::error::AutopilotError;
@@ -20,12 +20,19 @@ use crate::project::OpenProject;
 use crate::unit_files::UnitFile;
 
 /// The gates of the merged tree.
-struct MergeGates<'a> {
+pub(crate) struct MergeGates<'a> {
     project: &'a OpenProject,
     id: UnitId,
-    stop: &'a CancellationToken,
+    right: GateRight<'a>,
     /// The output of what has not passed.
     failed: Mutex<String>,
+}
+
+impl<'a> MergeGates<'a> {
+    /// Makes them for a unit.
+    pub(crate) fn of_unit(project: &'a OpenProject, id: UnitId, right: GateRight<'a>) -> Self {
+        Self { project, id, right, failed: Mutex::default() }
+    }
 }
 
 impl TreeCheck for MergeGates<'_> {
@@ -36,7 +43,7 @@ impl TreeCheck for MergeGates<'_> {
         }
         let mut is_proven = false;
         for gate in gates {
-            let judged = match run_gate(self.project, (self.id, gate), &tree.folder, self.stop).await {
+            let judged = match run_gate(self.project, (self.id, gate), &tree.folder, self.right).await {
                 Ok(judged) => judged,
                 Err(error) => return TreeVerdict::NotRun(error.report().outside),
             };
@@ -83,7 +90,7 @@ pub(super) async fn merge_unit(
         created_at: work.unit.row.created_at.as_millis(),
     };
     let merged: BTreeSet<String> = ended_units(project).await?;
-    let gates = MergeGates { project, id, stop, failed: Mutex::default() };
+    let gates = MergeGates::of_unit(project, id, GateRight::Plan(stop));
     let mut results = project.git.merge_slices(&project.target, &[request], &merged, &gates).await?;
     let result = results.remove(&own.unit);
     let output = gates.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
