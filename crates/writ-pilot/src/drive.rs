@@ -21,6 +21,7 @@ use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
 use writ_store::units::{PilotBlocker, RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
 use writ_types::api::work::WorkState;
+use writ_types::entry::HookEvent;
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -51,6 +52,8 @@ mod merging;
 
 mod money;
 
+mod news;
+
 mod report_file;
 
 mod reviewing;
@@ -60,8 +63,11 @@ mod supervise;
 pub(crate) use baseline::Baselines;
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
+pub(crate) use gates::judge_end;
+pub(crate) use merging::MergeGates;
 use money::Allowance;
 pub(crate) use money::allow_question;
+pub(crate) use news::{UnitNews, tell_hooks};
 
 /// The longest wait between two ticks.
 const TICK: Duration = Duration::from_secs(10);
@@ -296,6 +302,8 @@ async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Aut
     };
     let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
     project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await?;
+    tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
+        .await;
     ending::end_unit(project, id).await
 }
 
@@ -357,6 +365,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     let work = WorkClaim { unit, fence, run, course };
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
+        tell_hooks(&own, HookEvent::UnitStarted, &UnitNews::of_unit(&work.unit, "running", "")).await;
         work_on(&own, &work, &stop).await;
         if !own.hands.draining().is_cancelled() {
             ending::end_if_over(&own, work.unit.id).await;
@@ -480,6 +489,7 @@ fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::NoUnit { .. }
         | AutopilotError::Busy { .. }
         | AutopilotError::NoOutline { .. }
+        | AutopilotError::PlanChanged { .. }
         | AutopilotError::Machine(_) => result,
     }
 }
@@ -542,6 +552,7 @@ pub(crate) async fn commit_move(
     let next = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
     let context = ChangeContext { session: project.session, now, not_before: next, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
+    news::tell_of_move(project, unit, made, reason).await;
     if made.next != NextTry::None {
         project.wake.notify_one();
     }

@@ -187,6 +187,12 @@ pub enum AutopilotError {
         /// The last mistake.
         why: String,
     },
+    /// The plan's file is not the one that the person has looked at.
+    #[error("{file} was changed since its edits were shown")]
+    PlanChanged {
+        /// The file.
+        file: String,
+    },
     /// The machine refuses an event.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -220,6 +226,8 @@ impl ToReport for AutopilotError {
             Self::Busy { .. } => {
                 Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it")
             }
+            Self::PlanChanged { .. } => Report::new(Exit::Blocked, "pilot.plan_changed", text)
+                .with_hint("look at the edits again, and confirm them"),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

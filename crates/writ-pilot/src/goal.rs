@@ -137,19 +137,20 @@ async fn read_files(project: &OpenProject) -> Result<ProjectFiles, AutopilotErro
 
 /// The workflows of a project, with their texts.
 #[derive(Debug)]
-struct Workflows {
+pub(crate) struct Workflows {
     flows: BTreeMap<String, (PhaseFlow, String)>,
-    default: String,
+    /// The name of that of units that name none.
+    pub(crate) default: String,
 }
 
 impl Workflows {
-    fn of_unit(&self, unit: &PilotUnit) -> Option<&(PhaseFlow, String)> {
+    pub(crate) fn of_unit(&self, unit: &PilotUnit) -> Option<&(PhaseFlow, String)> {
         self.flows.get(unit.workflow.as_deref().unwrap_or(&self.default))
     }
 }
 
 /// Reads the workflows of a project: its own files over the built-in ones.
-fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
+pub(crate) fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
     let mut flows = BTreeMap::new();
     for (flow, text) in built_in_workflows().map_err(|error| error.report())? {
         flows.insert(flow.name.clone(), (flow, text.to_owned()));
@@ -212,7 +213,7 @@ async fn add_units(
     Ok(())
 }
 
-fn new_unit(
+pub(crate) fn new_unit(
     plan: &GoalPlan,
     item: ItemId,
     unit: &PilotUnit,

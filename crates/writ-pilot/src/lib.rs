@@ -43,6 +43,20 @@ mod goal;
 
 mod show;
 
+mod account;
+
+mod trace;
+
+mod orders;
+
+mod regret;
+
+mod reload;
+
+mod checkup;
+
+pub mod trial;
+
 mod drive;
 
 pub mod pilots;

@@ -1,39 +1,28 @@
 //! The autopilot of an engine: its open projects, and what people ask of them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use serde::Serialize;
-
 use tokio::sync::Mutex;
-use writ_autopilot::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
-use writ_autopilot::machine::{UnitEvent, apply_event};
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
 use writ_runtime::pilot_desk::PilotDesk;
-use writ_sandbox::git::refs::read_ref;
-use writ_sandbox::git::{GitFault, GitProject};
-use writ_store::batch::Op;
+use writ_sandbox::git::GitProject;
 use writ_store::reads::UnitReads as _;
-use writ_store::units::UnitOp;
 use writ_types::api::pilot::{
-    PilotGoal, PilotOrder, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
+    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    ResolveState,
 };
 use writ_types::error::ToReport as _;
 
-use crate::config::CONFIG_FILE;
-use crate::drive::{self, commit_move};
 use crate::error::{AutopilotError, PilotGitError};
-use crate::files::ProjectFiles;
-use crate::probe::{TriedGate, propose_gates, save_config, write_config};
+use crate::orders::carry_out;
 pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
-use crate::standing::UnitRecord;
-use crate::unit_files::UnitFile;
-use crate::{goal, show};
+use crate::{account, checkup, drive, goal, regret, reload, show, trace, trial};
 
 /// The autopilot of one engine.
 #[derive(Debug)]
@@ -134,13 +123,75 @@ impl Pilots {
         let project = self.open_known(&order.project).await?;
         let id = read_id(&order.unit)?;
         carry_out(&project, id, (person, &order)).await?;
-        // What waited for this answer goes on; what else holds the loop is seen by its first look.
-        if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused")
-        {
-            start_loop(&project).await?;
-        }
-        project.wake.notify_one();
+        go_on(&project).await?;
         show::show_unit(&project, id).await
+    }
+
+    async fn report(&self, asked: PilotScope) -> Result<PilotReport, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        let scope = if asked.unit.is_empty() { None } else { Some(read_id(&asked.unit)?) };
+        account::make_report(&project, scope).await
+    }
+
+    async fn log(&self, asked: PilotLogQuery) -> Result<PilotLog, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        trace::read_log(&project, read_id(&asked.unit)?, &asked).await
+    }
+
+    async fn changes(&self, asked: PilotUnitName) -> Result<PilotChanges, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        account::show_changes(&project, read_id(&asked.unit)?).await
+    }
+
+    async fn revert_plan(&self, asked: PilotUnitName) -> Result<PilotRevertPlan, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        regret::show_revert(&project, read_id(&asked.unit)?).await
+    }
+
+    async fn undo(&self, order: PilotRevert) -> Result<PilotReverted, AutopilotError> {
+        let project = self.open_known(&order.project).await?;
+        regret::revert(&project, read_id(&order.unit)?, &order.at).await
+    }
+
+    async fn resolve_conflict(
+        &self,
+        person: &str,
+        asked: PilotUnitName,
+    ) -> Result<PilotResolved, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        let resolved = regret::resolve(&project, read_id(&asked.unit)?, (person, &asked.unit)).await?;
+        if resolved.state == ResolveState::Resolved {
+            go_on(&project).await?;
+        }
+        Ok(resolved)
+    }
+
+    async fn read_plan(&self, order: PilotReload) -> Result<PilotReloaded, AutopilotError> {
+        let project = self.open_known(&order.project).await?;
+        let reloaded = reload::reload(&project, &order).await?;
+        project.wake.notify_one();
+        Ok(reloaded)
+    }
+
+    async fn look_for_faults(&self, order: PilotCheckup) -> Result<PilotFindings, AutopilotError> {
+        let (path, name) = name_project(&order.project)?;
+        // Held, so that the project is not opened while its repository is looked at.
+        let projects = self.projects.lock().await;
+        let open = projects.get(&name).cloned();
+        Ok(checkup::check_project(&self.hands, (&path, &name), open, order.fix).await)
+    }
+
+    async fn trials(&self, asked: PilotProject) -> Result<PilotTrials, AutopilotError> {
+        let (path, name) = name_project(&asked.project)?;
+        let open = self.projects.lock().await.get(&name).cloned();
+        let gates = match &open {
+            Some(project) => trial::find_gates(project.git.project()).await?.1,
+            None => {
+                let git = GitProject::open_project(&path).await.map_err(PilotGitError::from)?;
+                trial::find_gates(&git).await?.1
+            }
+        };
+        Ok(PilotTrials { gates: trial::try_gates(&self.hands, &path, gates).await })
     }
 
     /// Runs a request to its end, also if its caller goes away.
@@ -175,120 +226,17 @@ async fn start_loop(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     Ok(())
 }
 
-/// The settings of a project, as they were written or found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BegunProject {
-    /// The file.
-    pub file: String,
-    /// True if it was written now.
-    pub created: bool,
-    /// The gates that were found, each with its command.
-    pub gates: Vec<String>,
-}
-
-/// Finds the test, lint and build commands of a project, and writes its settings if it has none. Nothing is run.
-///
-/// # Errors
-///
-/// If the folder is no repository with a commit, or the file cannot be written.
-pub async fn begin_project(folder: &Path) -> Result<BegunProject, AutopilotError> {
-    let git = GitProject::open_project(folder).await.map_err(PilotGitError::from)?;
-    let branch = git.current_branch().await.map_err(PilotGitError::from)?;
-    let no_commit = |branch: &str| PilotGitError::from(GitFault::NoCommit { branch: branch.to_owned() });
-    let name = branch.as_ref().map(ToString::to_string).unwrap_or_else(|| "HEAD".to_owned());
-    let branch = branch.ok_or_else(|| no_commit(&name))?;
-    let tip = read_ref(&git, &branch.to_ref()).await.map_err(PilotGitError::from)?;
-    let files = ProjectFiles::read_commit(&git, &tip.ok_or_else(|| no_commit(&name))?).await;
-    let gates = propose_gates(&files.map_err(PilotGitError::from)?);
-    let shown = gates.iter().map(|gate| format!("{}: {}", gate.name, gate.run.join(" "))).collect();
-    let tried: Vec<TriedGate> = gates.into_iter().map(|gate| TriedGate { gate, problem: None }).collect();
-    let path = git.top_dir().join(CONFIG_FILE);
-    let failed = |error: std::io::Error| AutopilotError::File { path: path.clone(), why: error.to_string() };
-    let created = save_config(git.top_dir(), &write_config(Some(&name), &tried)).map_err(failed)?;
-    Ok(BegunProject { file: path.to_string_lossy().into_owned(), created, gates: shown })
+/// Lets what waited for a person's answer go on; what else holds the loop is seen by its first look.
+async fn go_on(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
+    if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused") {
+        start_loop(project).await?;
+    }
+    project.wake.notify_one();
+    Ok(())
 }
 
 fn read_id(text: &str) -> Result<UnitId, AutopilotError> {
     text.parse().map_err(|_| AutopilotError::NoUnit { unit: text.chars().take(60).collect() })
-}
-
-/// Carries out a person's order about a unit.
-async fn carry_out(
-    project: &Arc<OpenProject>,
-    id: UnitId,
-    (person, order): (&str, &PilotUnitOrder),
-) -> Result<(), AutopilotError> {
-    let unit = project.read_unit(id).await?;
-    if let PilotOrder::Cancel = order.order {
-        return cancel(project, &unit).await;
-    }
-    project.settings.refresh();
-    // Two writers of one unit: the worker's result would be refused, and with it what it has cost.
-    if unit.row.claim.is_some() {
-        return Err(AutopilotError::Busy { unit: id.to_string() });
-    }
-    let event = event_of(&unit, order.order);
-    let flow = project.flow_of(&unit).await?;
-    let made = apply_event(&flow, &project.config().limits, &unit.stand, &event)?;
-    let reason = match order.reason.trim() {
-        "" => format!("{} by {person}", order.order.name()),
-        reason => format!("{} by {person}: {reason}", order.order.name()),
-    };
-    if order.order == PilotOrder::Reject {
-        project.files.write_file(
-            id,
-            UnitFile::LastError,
-            &format!("A person has rejected the result: {}", order.reason),
-        )?;
-    }
-    // A person has looked: the branches as they are now are right.
-    project.seen.accept_branches();
-    commit_move(project, &unit, &made, (None, &reason)).await?;
-    if made.stand.is_terminal() {
-        drive::end_unit(project, id).await?;
-    }
-    Ok(())
-}
-
-/// The event of an order: of the blocker that it is about.
-fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
-    let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
-    let is_escalated = unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Escalated));
-    match order {
-        PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),
-        PilotOrder::Reject => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatReject),
-        PilotOrder::ForceClear if has(BlockerKind::MergeConflict) => {
-            UnitEvent::Resolve(BlockerKind::MergeConflict, BlockerResolver::ForceClear)
-        }
-        PilotOrder::ForceClear => UnitEvent::Resolve(BlockerKind::GateBlocked, BlockerResolver::ForceClear),
-        PilotOrder::Resume if has(BlockerKind::MergeConflict) => {
-            UnitEvent::Resolve(BlockerKind::MergeConflict, BlockerResolver::MergeResolve)
-        }
-        // A person's word answers the questions of a reassessment, too.
-        PilotOrder::Resume if is_escalated => {
-            UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::ReassessResolve)
-        }
-        PilotOrder::Resume => UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume),
-        PilotOrder::Cancel => UnitEvent::Cancel,
-    }
-}
-
-/// Ends a unit where it stands; an attempt that runs is ended first.
-async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
-    // Refuses one that is over; the store ends the claim, too.
-    apply_event(&project.flow_of(unit).await?, &project.config().limits, &unit.stand, &UnitEvent::Cancel)?;
-    let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
-    let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
-    // First, so that its worker writes nothing more.
-    project.hands.commit(vec![Op::Units(op)]).await?;
-    match stop {
-        // Its worker does what follows, once nothing works in the folder any more.
-        Some(stop) => {
-            stop.cancel();
-            Ok(())
-        }
-        None => drive::end_unit(project, unit.id).await,
-    }
 }
 
 impl PilotDesk for Pilots {
@@ -314,5 +262,44 @@ impl PilotDesk for Pilots {
 
     fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails> {
         self.answer(|own| async move { own.obey(&person, order).await })
+    }
+
+    fn report(&self, scope: PilotScope) -> DeskAnswer<'_, PilotReport> {
+        self.answer(|own| async move { own.report(scope).await })
+    }
+
+    fn show_log(&self, query: PilotLogQuery) -> DeskAnswer<'_, PilotLog> {
+        self.answer(|own| async move { own.log(query).await })
+    }
+
+    fn show_changes(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotChanges> {
+        self.answer(|own| async move { own.changes(unit).await })
+    }
+
+    fn plan_revert(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotRevertPlan> {
+        self.answer(|own| async move { own.revert_plan(unit).await })
+    }
+
+    fn revert(&self, person: String, order: PilotRevert) -> DeskAnswer<'_, PilotReverted> {
+        self.answer(|own| async move {
+            tracing::info!(person, unit = order.unit, "a unit is undone");
+            own.undo(order).await
+        })
+    }
+
+    fn resolve(&self, person: String, unit: PilotUnitName) -> DeskAnswer<'_, PilotResolved> {
+        self.answer(|own| async move { own.resolve_conflict(&person, unit).await })
+    }
+
+    fn reload(&self, order: PilotReload) -> DeskAnswer<'_, PilotReloaded> {
+        self.answer(|own| async move { own.read_plan(order).await })
+    }
+
+    fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings> {
+        self.answer(|own| async move { own.look_for_faults(order).await })
+    }
+
+    fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {
+        self.answer(|own| async move { own.trials(project).await })
     }
 }

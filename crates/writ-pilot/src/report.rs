@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use writ_types::unit::{MicroUsd, Timestamp};
+pub use writ_types::api::pilot::{
+    PilotReport, ReportCommit, ReportGate, ReportMove, ReportReview, ReportRun, ReportUnit,
+};
 use writ_types::visible::escape_line;
 
 /// The most rows of one table.
@@ -12,93 +14,6 @@ const MAX_CELL_CHARS: usize = 500;
 
 /// The look, for light and dark screens and for paper.
 const STYLE: &str = include_str!("report/style.css");
-
-/// All that a report shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PilotReport {
-    /// The project's name.
-    pub project: String,
-    /// The time of the report.
-    pub made_at: Timestamp,
-    /// The units, each before its parts.
-    pub units: Vec<ReportUnit>,
-    /// The attempts, the oldest first.
-    pub runs: Vec<ReportRun>,
-    /// The gates, the oldest first.
-    pub gates: Vec<ReportGate>,
-    /// The moves between phases, the oldest first.
-    pub moves: Vec<ReportMove>,
-}
-
-/// A unit of a report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportUnit {
-    /// Its id.
-    pub id: String,
-    /// The levels above it.
-    pub depth: u32,
-    /// Its title.
-    pub title: String,
-    /// Its phase.
-    pub phase: String,
-    /// Its status, such as `blocked`.
-    pub status: String,
-    /// The reason why it waits; empty if it does not.
-    pub blocker: String,
-    /// Its cost, with that of its parts.
-    pub cost: MicroUsd,
-}
-
-/// An attempt of a report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportRun {
-    /// Its unit.
-    pub unit: String,
-    /// Its phase.
-    pub phase: String,
-    /// Its number.
-    pub attempt: u32,
-    /// Its model.
-    pub model: String,
-    /// Its end; empty while it runs.
-    pub end: String,
-    /// Its beginning.
-    pub started_at: Timestamp,
-    /// The time that it took, in milliseconds.
-    pub millis: u64,
-    /// Its cost.
-    pub cost: MicroUsd,
-}
-
-/// A gate of a report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportGate {
-    /// Its unit.
-    pub unit: String,
-    /// Its name.
-    pub name: String,
-    /// Its verdict: `pass`, `fail`, `block`, `skip` or `not_run`.
-    pub verdict: String,
-    /// Tests that passed, failed, and were skipped.
-    pub counts: (u64, u64, u64),
-    /// The reason in one line.
-    pub summary: String,
-}
-
-/// A move of a report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportMove {
-    /// Its time.
-    pub at: Timestamp,
-    /// Its unit.
-    pub unit: String,
-    /// The phase before.
-    pub from: String,
-    /// The phase after.
-    pub to: String,
-    /// Its cause.
-    pub cause: String,
-}
 
 /// Writes the report as HTML.
 pub fn write_html(report: &PilotReport) -> String {
@@ -129,29 +44,30 @@ pub fn write_html(report: &PilotReport) -> String {
     write_table(
         &mut html,
         "Gates",
-        &["unit", "gate", "verdict", "tests", "summary"],
+        &["unit", "gate", "try", "verdict", "seconds", "summary"],
         &report.gates,
         |gate| {
-            let (passed, failed, skipped) = gate.counts;
             vec![
                 escape_html(&gate.unit),
                 escape_html(&gate.name),
+                gate.attempt.to_string(),
                 mark_cell(&gate.verdict, &gate.verdict),
-                format!("{passed} passed, {failed} failed, {skipped} skipped"),
+                show_seconds(gate.millis),
                 escape_html(&gate.summary),
             ]
         },
     );
-    let heads = ["unit", "phase", "attempt", "model", "end", "began", "seconds", "cost"];
+    let heads = ["unit", "phase", "attempt", "end", "error", "began", "seconds", "tokens", "cost"];
     write_table(&mut html, "Attempts", &heads, &report.runs, |run| {
         vec![
             escape_html(&run.unit),
             escape_html(&run.phase),
             run.attempt.to_string(),
-            escape_html(&run.model),
             mark_cell(&run.end, if run.end.is_empty() { "running" } else { &run.end }),
+            escape_html(&run.error),
             run.started_at.to_string(),
-            format!("{}.{}", run.millis / 1_000, run.millis % 1_000 / 100),
+            show_seconds(run.millis),
+            run.tokens.to_string(),
             run.cost.to_string(),
         ]
     });
@@ -159,22 +75,36 @@ pub fn write_html(report: &PilotReport) -> String {
         let texts = [&change.unit, &change.from, &change.to, &change.cause].map(|text| escape_html(text));
         std::iter::once(change.at.to_string()).chain(texts).collect()
     });
+    write_table(&mut html, "Reviews", &["unit", "findings"], &report.reviews, |review| {
+        vec![escape_html(&review.unit), escape_html(&review.findings)]
+    });
+    write_table(&mut html, "Commits", &["commit", "unit", "date", "message"], &report.commits, |commit| {
+        vec![
+            escape_html(&commit.id),
+            escape_html(&commit.unit),
+            commit.at.to_string(),
+            escape_html(&commit.subject),
+        ]
+    });
     html.push_str("</body>\n</html>\n");
     html
 }
 
+fn show_seconds(millis: u64) -> String {
+    format!("{}.{}", millis / 1_000, millis % 1_000 / 100)
+}
+
 fn write_summary(html: &mut String, report: &PilotReport) {
-    // Of the attempts: a unit's cost holds that of its parts.
-    let cost = report.runs.iter().fold(MicroUsd::ZERO, |sum, run| sum.saturating_add(run.cost));
     let done = report.units.iter().filter(|unit| unit.phase == "complete").count();
     let blocked = report.units.iter().filter(|unit| !unit.blocker.is_empty()).count();
     let passed = report.gates.iter().filter(|gate| gate.verdict == "pass").count();
     let _ = writeln!(
         html,
-        "<p>{done} of {} units complete, {blocked} blocked; {passed} of {} gates passed; {} attempts, {cost}. Made {}.</p>",
+        "<p>{done} of {} units complete, {blocked} blocked; {passed} of {} gates passed; {} attempts, {}. Made {}.</p>",
         report.units.len(),
         report.gates.len(),
         report.runs.len(),
+        report.cost,
         report.made_at
     );
 }

@@ -68,6 +68,20 @@ pub async fn begin_resolve(
     Ok(ResolveStart::Begun { files: conflicts })
 }
 
+/// Returns true if the target was brought into a workspace, and a person can have edited it since. Where the workspace is as its branch
+/// has it, a crash has come between: bringing it in begins anew.
+///
+/// # Errors
+///
+/// If git fails.
+pub async fn is_begun(service: &PilotGit, work: &UnitWork) -> Result<bool, PilotGitError> {
+    if read_ref(&service.project, &resolving_ref(&work.branch)?).await?.is_none() {
+        return Ok(false);
+    }
+    let (tree, tip) = service.open_workspace(work).await?;
+    Ok(!store_tree(&service.project, &tree, &tip).await?.changes.is_empty())
+}
+
 /// Commits the resolved state of a workspace as a merge of its branch with the target.
 ///
 /// # Errors

@@ -19,6 +19,10 @@ const ACTIVE: &str = ".writ/active";
 const ARCHIVE: &str = ".writ/archive";
 /// The largest file of a unit that is read, in bytes.
 pub const MAX_UNIT_FILE_BYTES: usize = 256 * 1024;
+/// The characters of the date before a unit's name in the archive.
+const DATE_CHARS: usize = "2026-01-01-".len();
+/// The most archives that are looked through.
+const MAX_LISTED: usize = 100_000;
 /// The most archives of one unit in one day.
 const MAX_ARCHIVES: u32 = 100;
 
@@ -87,19 +91,7 @@ impl UnitFiles {
     pub fn read_file(&self, unit: UnitId, file: UnitFile) -> Result<String, AutopilotError> {
         // Looking makes no folder: one that was archived stays there.
         let folder = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
-        let path = folder.join(file.name());
-        // A link in its place is none of ours.
-        match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => {}
-            Ok(_) => return Ok(String::new()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-            Err(error) => return Err(failed(&path, &error)),
-        }
-        let mut bytes = Vec::new();
-        let opened = fs::File::open(&path).map_err(|error| failed(&path, &error))?;
-        let limit = u64::try_from(MAX_UNIT_FILE_BYTES).unwrap_or(u64::MAX);
-        opened.take(limit).read_to_end(&mut bytes).map_err(|error| failed(&path, &error))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        read_plain(&folder.join(file.name()))
     }
 
     /// Writes a file as a whole; an empty text removes it.
@@ -144,6 +136,35 @@ impl UnitFiles {
         Ok(fs::symlink_metadata(folder).is_ok())
     }
 
+    /// Returns the text of a file as it is, or as it was in the newest archive of the unit; empty if it is in neither.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read_newest(&self, unit: UnitId, file: UnitFile) -> Result<String, AutopilotError> {
+        let text = self.read_file(unit, file)?;
+        if !text.is_empty() || self.has_folder(unit)? {
+            return Ok(text);
+        }
+        let folder = unit.folder_name();
+        // `{date}-{unit}`, with `-{number}` behind it where there are several of one day.
+        let is_of_unit = |name: &str| {
+            let rest = name.get(DATE_CHARS..).and_then(|rest| rest.strip_prefix(folder.as_str()));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let Ok(entries) = fs::read_dir(self.archive.path()) else { return Ok(String::new()) };
+        let names =
+            entries.flatten().take(MAX_LISTED).filter_map(|entry| entry.file_name().into_string().ok());
+        let newest = names.filter(|name| is_of_unit(name)).max_by_key(|name| (name.len(), name.clone()));
+        match newest {
+            Some(name) => {
+                let folder = self.archive.resolve_name(&name).map_err(crate::PilotGitError::from)?;
+                read_plain(&folder.join(file.name()))
+            }
+            None => Ok(String::new()),
+        }
+    }
+
     /// Moves the folder of a unit to the archive, as `{date}-{unit}`, by one rename.
     ///
     /// # Errors
@@ -170,6 +191,22 @@ impl UnitFiles {
     }
 }
 
+/// Reads a file that is no link; empty if there is none.
+fn read_plain(path: &Path) -> Result<String, AutopilotError> {
+    // A link in its place is none of ours.
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_file() => {}
+        Ok(_) => return Ok(String::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(failed(path, &error)),
+    }
+    let mut bytes = Vec::new();
+    let opened = fs::File::open(path).map_err(|error| failed(path, &error))?;
+    let limit = u64::try_from(MAX_UNIT_FILE_BYTES).unwrap_or(u64::MAX);
+    opened.take(limit).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +230,8 @@ mod tests {
             let count =
                 names.filter(|name| name.file_name().to_string_lossy().contains("task_m1_s1_t1")).count();
             assert_eq!(count, round + 1);
+            assert_eq!(files.read_newest(unit, UnitFile::Plan).expect("reads"), "# Goal");
+            assert_eq!(files.read_newest(UnitId::Task(1, 1, 11), UnitFile::Plan).expect("reads"), "");
         }
         files.archive_folder(unit, now).expect("there is none");
     }

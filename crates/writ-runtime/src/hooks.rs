@@ -63,8 +63,7 @@ impl Gates {
         Ok(Some(Value::Object(input).to_string()))
     }
 
-    /// Notifies hooks of an event that has happened to a session. Hooks cannot stop it, and the ledger
-    /// records that they were notified.
+    /// Notifies hooks of an event that has happened to a session.
     ///
     /// # Errors
     ///
@@ -74,16 +73,33 @@ impl Gates {
         session: &Session,
         event: HookEvent,
     ) -> Result<(), EngineError> {
+        self.tell_of(session, event, None).await
+    }
+
+    /// Notifies hooks of an event that has happened to a session, or to what `about` says. Hooks cannot stop it, and the ledger
+    /// records that they were notified.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub(crate) async fn tell_of(
+        &self,
+        session: &Session,
+        event: HookEvent,
+        about: Option<Map<String, Value>>,
+    ) -> Result<(), EngineError> {
         if !self.set.hooks().any(|hook| hook.config.on == event) {
             return Ok(());
         }
         let (authority, keyed) = self.keys.authorise(session, None).await?;
         self.journal.store.commit(Batch::relaxed(keyed.into_iter().collect())).await?;
-        let about = Map::from_iter([
-            ("project".to_owned(), session.project().into()),
-            ("write".to_owned(), session.terms.write.into()),
-            ("dry_run".to_owned(), session.terms.dry_run.into()),
-        ]);
+        let about = about.unwrap_or_else(|| {
+            Map::from_iter([
+                ("project".to_owned(), session.project().into()),
+                ("write".to_owned(), session.terms.write.into()),
+                ("dry_run".to_owned(), session.terms.dry_run.into()),
+            ])
+        });
         let wanted = For { session: session.id, at: None, authority: &authority };
         let (_, ops) = self.tell_hooks(wanted, (event, None), (session, about), &self.stop_now).await?;
         self.journal.store.commit(ops.into_relaxed()).await?;

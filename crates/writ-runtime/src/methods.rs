@@ -32,7 +32,9 @@ use writ_types::api::memory::{
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::pilot::{
-    PilotGoal, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
+    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -437,6 +439,26 @@ methods! {
     PilotOrder = "pilot.order", PilotUnitOrder => PilotUnitDetails,
         Change("a unit ends, waits, or goes on within what was approved"), Post ["/api/v1/pilot/order"], or [404, 409];
 
+    /// Reports on the autopilot of a project, or on one of its units with its parts.
+    PilotReportOf = "pilot.report", PilotScope => PilotReport, Read, Get ["/api/v1/pilot/report"], or [404];
+    /// Lists everything that happened to a unit: attempts with their turns, tools and money, moves, gates.
+    PilotLogOf = "pilot.log", PilotLogQuery => PilotLog, Read, Get ["/api/v1/pilot/log"], or [404];
+    /// Shows what a unit changes that is not in the target.
+    PilotChangesOf = "pilot.changes", PilotUnitName => PilotChanges, Read,
+        Get ["/api/v1/pilot/changes"], or [404];
+    /// Finds the commits that undoing a unit would undo.
+    PilotRevertShow = "pilot.revert_plan", PilotUnitName => PilotRevertPlan, Terminal;
+    /// Undoes a unit in the target branch.
+    PilotRevertUnit = "pilot.revert", PilotRevert => PilotReverted, Terminal;
+    /// Brings both sides of a conflict into a unit's workspace, or commits what a person has made of them.
+    PilotResolve = "pilot.resolve", PilotUnitName => PilotResolved, Terminal;
+    /// Reads the plan that a person has edited, and carries the edits out.
+    PilotReloadPlan = "pilot.reload", PilotReload => PilotReloaded, Terminal;
+    /// Looks for what is wrong with the autopilot of a project.
+    PilotDoctor = "pilot.doctor", PilotCheckup => PilotFindings, Terminal;
+    /// Tries the gates that a project could have, in the sandbox.
+    PilotTry = "pilot.try", PilotProject => PilotTrials, Terminal;
+
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
     /// Lists the prices of models that count now.
@@ -510,7 +532,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 43] = [
+    const READS: [&str; 46] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -539,6 +561,9 @@ mod tests {
         "memory.stats",
         "models.local",
         "orders.list",
+        "pilot.changes",
+        "pilot.log",
+        "pilot.report",
         "pilot.status",
         "pilot.unit",
         "ping",

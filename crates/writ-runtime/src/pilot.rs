@@ -11,6 +11,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use writ_plan::machine::WorkEvent;
 use writ_store::batch::{Batch, Op};
@@ -18,6 +19,7 @@ use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::api::work::WorkState;
 use writ_types::digest::Digest;
+use writ_types::entry::HookEvent;
 use writ_types::error::{Exit, Report};
 use writ_types::id::{AskId, ItemId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -36,7 +38,7 @@ mod question;
 use gate::GateSessions;
 
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
-pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES};
+pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
 
 /// What the autopilot acts with. Clones share the engine.
@@ -269,6 +271,46 @@ impl PilotHands {
         stop: &CancellationToken,
     ) -> Result<Result<GateEnd, String>, Report> {
         self.reported(gate::run(&self.services, &self.gates, gate, stop).await)
+    }
+
+    /// Runs a program in the verification sandbox on a person's word, without a plan: a gate that is tried, or that judges what a
+    /// person undoes. Nothing that it changes stays. The inner error says why it did not run.
+    ///
+    /// # Errors
+    ///
+    /// If the sandbox or the store cannot be used.
+    pub async fn try_program(&self, program: TriedProgram) -> Result<Result<GateEnd, String>, Report> {
+        self.reported(gate::try_program(&self.services, program).await)
+    }
+
+    /// Returns the files that an attempt which runs has changed, and that are in no work tree yet.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or its sandbox cannot be read.
+    pub async fn pending_files(&self, item: ItemId) -> Result<Vec<String>, Report> {
+        self.reported(attempt::pending_files(&self.services, item).await)
+    }
+
+    /// Notifies the hooks of an event of a unit, in the session of its plan.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such plan, or the ledger cannot be written.
+    pub async fn tell_hooks(
+        &self,
+        plan: ItemId,
+        event: HookEvent,
+        about: Map<String, Value>,
+    ) -> Result<(), Report> {
+        if !self.services.gates.set.hooks().any(|hook| hook.config.on == event) {
+            return Ok(());
+        }
+        let told = async {
+            let above = plan::find(&self.services, plan).await?;
+            self.services.gates.tell_of(&above.session, event, Some(about)).await
+        };
+        self.reported(told.await)
     }
 
     /// Asks the planner, which only reads in the project. Returns its answer; no plan is proposed of it.

@@ -5,7 +5,9 @@
 use std::fmt;
 
 use writ_types::api::pilot::{
-    PilotGoal, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
+    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 
 use crate::fleet::DeskAnswer;
@@ -29,4 +31,31 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Carries out a person's order about a unit.
     fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails>;
+
+    /// Reports on a project, or on a unit with its parts.
+    fn report(&self, scope: PilotScope) -> DeskAnswer<'_, PilotReport>;
+
+    /// Lists everything that happened to a unit.
+    fn show_log(&self, query: PilotLogQuery) -> DeskAnswer<'_, PilotLog>;
+
+    /// Shows what a unit changes that is not in the target.
+    fn show_changes(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotChanges>;
+
+    /// Finds the commits of a unit in the target.
+    fn plan_revert(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotRevertPlan>;
+
+    /// Undoes a unit in the target.
+    fn revert(&self, person: String, order: PilotRevert) -> DeskAnswer<'_, PilotReverted>;
+
+    /// Begins the resolution of a conflict, or ends it.
+    fn resolve(&self, person: String, unit: PilotUnitName) -> DeskAnswer<'_, PilotResolved>;
+
+    /// Reads the plan that a person has edited.
+    fn reload(&self, order: PilotReload) -> DeskAnswer<'_, PilotReloaded>;
+
+    /// Looks for faults.
+    fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings>;
+
+    /// Tries the gates that a project could have.
+    fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;
 }

@@ -7,10 +7,13 @@ use clap::{Args, Subcommand};
 /// `writ pilot …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PilotCommand {
-    /// Find the test, lint and build commands of a project, and write `.writ/pilot.toml`
+    /// Find the test, lint and build commands of a project, try each in the sandbox, and write `.writ/pilot.toml`
     Init {
         #[command(flatten)]
         place: PilotPlace,
+        /// Do not try the commands in the sandbox: all are written as gates
+        #[arg(long)]
+        untried: bool,
     },
     /// Plan a goal: milestones, slices and tasks with their checks; nothing runs before you approve it
     Plan {
@@ -64,21 +67,77 @@ pub(crate) enum PilotCommand {
     ForceClear(PilotUnitArgs),
     /// End a unit; what it has committed stays below `refs/writ/archive/`
     Cancel(PilotReasonArgs),
+    /// Report on all units, or on one with its parts: costs, attempts, gates, reviews, moves and commits
+    Report {
+        /// The unit; without it: all
+        unit: Option<String>,
+        #[command(flatten)]
+        place: PilotPlace,
+        /// Write it as one HTML file, to look at and to share
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Show everything that happened to a unit, with times, tokens and money; with --json one object a line
+    Logs {
+        #[command(flatten)]
+        unit: PilotUnitArgs,
+        /// One attempt alone
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        attempt: u32,
+        /// The last lines alone
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        last: usize,
+    },
+    /// Show what the branch of a unit changes that is not merged
+    Diff(PilotUnitArgs),
+    /// Read the plan that you have edited (`.writ/plan.md`; written if there is none), and carry the edits out
+    Reload {
+        #[command(flatten)]
+        place: PilotPlace,
+        /// Carry them out without being asked; they are still printed
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Undo a merged slice: shows its commits, and undoes them newest first once you have confirmed them
+    Revert {
+        #[command(flatten)]
+        unit: PilotUnitArgs,
+        /// Undo without being asked; the list is still printed
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Resolve a conflict: first brings both sides into the workspace; after you have edited the files commits them and merges
+    MergeResolve(PilotUnitArgs),
+    /// Look for what is wrong: git, settings, gates, work trees, locks, branches; each with its remedy
+    Doctor {
+        #[command(flatten)]
+        place: PilotPlace,
+        /// Mend what can be mended without any loss
+        #[arg(long)]
+        fix: bool,
+    },
 }
 
 impl PilotCommand {
     /// Returns the project that is meant.
     pub(crate) fn place(&mut self) -> &mut PilotPlace {
         match self {
-            Self::Init { place }
+            Self::Init { place, .. }
+            | Self::Report { place, .. }
+            | Self::Reload { place, .. }
+            | Self::Doctor { place, .. }
             | Self::Plan { place, .. }
             | Self::Approve { place, .. }
             | Self::Auto { place, .. }
             | Self::Pause { place }
             | Self::Status { place, .. } => place,
-            Self::Show(args) | Self::Accept(args) | Self::Resume(args) | Self::ForceClear(args) => {
-                &mut args.place
-            }
+            Self::Show(args)
+            | Self::Accept(args)
+            | Self::Resume(args)
+            | Self::ForceClear(args)
+            | Self::Diff(args)
+            | Self::MergeResolve(args) => &mut args.place,
+            Self::Logs { unit, .. } | Self::Revert { unit, .. } => &mut unit.place,
             Self::Reject(args) | Self::Cancel(args) => &mut args.unit.place,
         }
     }

@@ -8,7 +8,11 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkCommand {
     /// List the work items and how far each has come
-    List,
+    List {
+        /// The attempts of the autopilot, too, which `writ pilot status` shows
+        #[arg(long)]
+        all: bool,
+    },
     /// Show an item: its steps, its attempts, and what the checks have shown
     Show(WorkArgs),
     /// Propose a plan from a file; nothing runs before you approve it

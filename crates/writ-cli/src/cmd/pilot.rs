@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
-use writ_pilot::pilots::begin_project as begin;
 use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
 use writ_types::api::pilot::{
-    PilotGoal, PilotOrder, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName,
-    PilotUnitOrder,
+    PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotProject, PilotScope, PilotStatus,
+    PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::work::{ItemName, WorkState};
-use writ_types::error::{Exit, ToReport as _};
+use writ_types::error::Exit;
 
 use crate::approve::{self, ApprovalChoice};
 use crate::args::{PilotCommand, PilotPlace, PilotUnitArgs};
@@ -27,6 +26,12 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
+mod begin;
+
+mod changes;
+
+mod looks;
+
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The longest reason in a line, in characters.
@@ -34,8 +39,8 @@ const MAX_REASON: usize = 160;
 
 /// Runs `writ pilot …`.
 pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(), Failure> {
-    if let PilotCommand::Init { place } = command {
-        return begin_project(context, place);
+    if let PilotCommand::Init { place, untried } = command {
+        return begin::begin_project(context, place, *untried);
     }
     let config = context.load_ready_config()?;
     block_on(async {
@@ -53,9 +58,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
             }
             PilotCommand::Status { place, watch } => show(context, &mut client, place, *watch).await,
             PilotCommand::Show(args) => {
-                let PilotProject { project } = project_of(context, &args.place)?;
-                let name = PilotUnitName { project, unit: args.unit.clone() };
-                let details = client.ask::<PilotUnit>(&name).await?;
+                let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
                 context.out.print_either(&details, describe_unit)
             }
             PilotCommand::Accept(args) => order(context, &mut client, (args, "", PilotOrder::Accept)).await,
@@ -69,6 +72,31 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
             PilotCommand::Cancel(args) => {
                 order(context, &mut client, (&args.unit, &args.reason, PilotOrder::Cancel)).await
             }
+            PilotCommand::Report { unit, place, html } => {
+                let project = project_of(context, place)?.project;
+                let scope = PilotScope { project, unit: unit.clone().unwrap_or_default() };
+                looks::report(context, &mut client, (&scope, html.as_deref())).await
+            }
+            PilotCommand::Logs { unit, attempt, last } => {
+                let project = project_of(context, &unit.place)?.project;
+                let (unit, attempt, last) = (unit.unit.clone(), *attempt, *last);
+                looks::print_log(context, &mut client, &PilotLogQuery { project, unit, attempt, last }).await
+            }
+            PilotCommand::Diff(args) => {
+                looks::print_changes(context, &mut client, &name_of(context, args)?).await
+            }
+            PilotCommand::Reload { place, yes } => {
+                changes::reload(context, &mut client, (&project_of(context, place)?, *yes)).await
+            }
+            PilotCommand::Revert { unit, yes } => {
+                changes::revert(context, &mut client, (&name_of(context, unit)?, *yes)).await
+            }
+            PilotCommand::MergeResolve(args) => {
+                changes::resolve(context, &mut client, &name_of(context, args)?).await
+            }
+            PilotCommand::Doctor { place, fix } => {
+                looks::check_up(context, &mut client, (&project_of(context, place)?, *fix)).await
+            }
         }
     })
 }
@@ -78,19 +106,9 @@ fn project_of(context: &Context, place: &PilotPlace) -> Result<PilotProject, Fai
     Ok(PilotProject { project })
 }
 
-fn begin_project(context: &Context, place: &PilotPlace) -> Result<(), Failure> {
-    let PilotProject { project } = project_of(context, place)?;
-    let begun = block_on(async {
-        let begun = begin(Path::new(&project)).await;
-        begun.map_err(|error| Failure::Report(Box::new(error.report())))
-    })?;
-    context.out.print_either(&begun, |begun| {
-        let head = if begun.created { "written" } else { "is there already, and stays as it is" };
-        let mut lines = vec![format!("{} {head}", escape_line(&begun.file))];
-        lines.extend(begun.gates.iter().map(|gate| format!("  gate {}", escape_line(gate))));
-        lines.push("look at it, then: `writ pilot plan \"GOAL\"`".to_owned());
-        lines
-    })
+fn name_of(context: &Context, args: &PilotUnitArgs) -> Result<PilotUnitName, Failure> {
+    let PilotProject { project } = project_of(context, &args.place)?;
+    Ok(PilotUnitName { project, unit: args.unit.clone() })
 }
 
 async fn plan(
@@ -157,14 +175,49 @@ async fn run(
         sleep(LOOK_EVERY).await;
         status = client.ask::<PilotShow>(&project).await?;
     }
-    context.out.print_either(&status, describe_status)?;
-    end_with(exit_of(&status))
+    let exit = exit_of(&status);
+    context.out.print_either(&status, |status| {
+        let mut lines = describe_status(status);
+        lines.push(describe_end(status, exit));
+        lines
+    })?;
+    end_with(exit)
 }
 
-/// Returns how a command ends with a project in this state: a person is needed, something was not delivered, or all is done.
+/// Says in one line how a run has ended.
+fn describe_end(status: &PilotStatus, exit: Exit) -> String {
+    let over = status.units.iter().filter(|unit| unit.is_over).count();
+    let size = format!("{over} of {} units are over, {}", status.units.len(), status.cost);
+    let end = match exit {
+        Exit::Done => "everything is done".to_owned(),
+        Exit::Waiting => "a plan waits for your approval: `writ pilot approve`".to_owned(),
+        Exit::Blocked => match status.blockers.iter().find(|blocker| needs_person(blocker)) {
+            Some(one) => format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(&one.detail)),
+            None => "it was paused: `writ pilot auto` goes on".to_owned(),
+        },
+        _other => "something was not delivered: `writ pilot status` says what".to_owned(),
+    };
+    format!("ended: {end} ({size})")
+}
+
+/// Returns true if what holds a unit up ends by a person's word alone.
+fn needs_person(blocker: &PilotBlockerLine) -> bool {
+    // Such a unit is being reassessed, unless something else holds it up, too.
+    blocker.event != "GateBlocked"
+}
+
+/// Returns how a command ends with a project in this state: a person is needed, a plan waits for an approval, something was not
+/// delivered, or all is done.
 fn exit_of(status: &PilotStatus) -> Exit {
-    if !status.blockers.is_empty() || status.plans.iter().any(|plan| plan.state == WorkState::Proposed) {
+    if status.blockers.iter().any(needs_person) {
+        return Exit::Blocked;
+    }
+    if status.plans.iter().any(|plan| plan.state == WorkState::Proposed) {
         return Exit::Waiting;
+    }
+    // Paused from elsewhere, or interrupted: something is left, and nothing works on it.
+    if status.state == "paused" || status.state == "interrupted" {
+        return Exit::Blocked;
     }
     let is_bad = |plan: &&writ_types::api::pilot::PilotPlanLine| {
         matches!(
@@ -282,4 +335,63 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
         lines.extend(details.last_error.lines().map(|line| format!("  {}", escape_line(line))));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::api::pilot::PilotPlanLine;
+    use writ_types::id::{ItemId, PilotId};
+    use writ_types::unit::{MicroUsd, Timestamp};
+
+    use super::*;
+
+    fn status(state: &str, plan: WorkState, event: Option<&str>) -> PilotStatus {
+        let at = Timestamp::from_millis(0);
+        let blocker = |event: &str| PilotBlockerLine {
+            unit: "slice/m1/s1".to_owned(),
+            event: event.to_owned(),
+            detail: "why".to_owned(),
+            since: at,
+        };
+        PilotStatus {
+            project: "/p".to_owned(),
+            session: PilotId::from_parts(at, 1),
+            state: state.to_owned(),
+            plans: vec![PilotPlanLine {
+                item: ItemId::from_parts(at, 2),
+                milestone: "milestone/m1".to_owned(),
+                state: plan,
+                reason: String::new(),
+            }],
+            units: Vec::new(),
+            blockers: event.into_iter().map(blocker).collect(),
+            cost: MicroUsd::ZERO,
+        }
+    }
+
+    /// A run ends with the code of design 3.18, and says in one line how it has ended.
+    #[test]
+    fn a_run_ends_with_the_code_of_what_is_needed() {
+        let cases = [
+            ("complete", WorkState::Done, None, Exit::Done, "everything is done"),
+            (
+                "paused",
+                WorkState::Running,
+                Some("UATPending"),
+                Exit::Blocked,
+                "UATPending slice/m1/s1 needs you: why",
+            ),
+            ("paused", WorkState::Running, Some("MergeConflict"), Exit::Blocked, "MergeConflict"),
+            ("paused", WorkState::Running, None, Exit::Blocked, "it was paused"),
+            ("complete", WorkState::Proposed, None, Exit::Waiting, "waits for your approval"),
+            ("complete", WorkState::Failed, Some("GateBlocked"), Exit::Verification, "not delivered"),
+            ("complete", WorkState::Cancelled, None, Exit::Verification, "not delivered"),
+        ];
+        for (state, plan, event, exit, words) in cases {
+            let status = status(state, plan, event);
+            assert_eq!(exit_of(&status), exit, "{status:?}");
+            let line = describe_end(&status, exit);
+            assert!(line.starts_with("ended: ") && line.contains(words) && !line.contains('\n'), "{line}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use writ_runtime::methods::{
 };
 use writ_types::api::NoParams;
 use writ_types::api::work::{
-    AttemptDetails, ItemName, PlanProposal, StepDetails, WorkDetails, WorkState, WorkSummary,
+    self, AttemptDetails, ItemName, PlanProposal, StepDetails, WorkDetails, WorkState, WorkSummary,
 };
 use writ_types::error::Exit;
 
@@ -27,6 +27,8 @@ use crate::interrupt::block_on;
 
 /// The time between two looks at an item that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The kind of the autopilot's plans.
+const PILOT_KIND: &str = "pilot";
 /// The largest plan that is read from a file, in bytes: more than any plan may have.
 const MAX_PLAN_FILE: u64 = 1024 * 1024;
 
@@ -36,8 +38,11 @@ pub(crate) fn run_work(context: &Context, command: &WorkCommand) -> Result<(), F
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         match command {
-            WorkCommand::List => {
-                let listed = client.ask::<WorkList>(&NoParams {}).await?;
+            WorkCommand::List { all } => {
+                let mut listed = client.ask::<WorkList>(&NoParams {}).await?;
+                if !all {
+                    leave_attempts_out(&mut listed);
+                }
                 context.out.print_either(&listed, |listed| {
                     let lines: Vec<String> = listed.items.iter().map(describe_item).collect();
                     if lines.is_empty() { vec!["there is no work item".to_owned()] } else { lines }
@@ -73,6 +78,13 @@ pub(crate) fn run_work(context: &Context, command: &WorkCommand) -> Result<(), F
             WorkCommand::Retry { item } => change::<WorkRetry>(context, &mut client, item).await,
         }
     })
+}
+
+/// Leaves out the attempts of the autopilot: one of its plans has hundreds.
+fn leave_attempts_out(listed: &mut work::WorkList) {
+    let plans: Vec<_> =
+        listed.items.iter().filter(|item| item.kind == PILOT_KIND).map(|item| item.item).collect();
+    listed.items.retain(|item| item.goal.is_none_or(|goal| !plans.contains(&goal)));
 }
 
 fn nothing_asked(item: &str, state: WorkState) -> Failure {

@@ -232,7 +232,13 @@ impl Hook {
             HookEvent::MessageReceived => "message",
             HookEvent::ResponseGenerated => "response",
             HookEvent::BeforeToolCall => "tool_args",
-            HookEvent::AfterToolCall | HookEvent::SessionCreated | HookEvent::SessionClosed => "",
+            HookEvent::AfterToolCall
+            | HookEvent::SessionCreated
+            | HookEvent::SessionClosed
+            | HookEvent::UnitStarted
+            | HookEvent::UnitBlocked
+            | HookEvent::UnitMerged
+            | HookEvent::UnitDone => "",
         };
         for (key, value) in fields {
             // A change without the permission is left out and named, but the verdict stands.
@@ -287,7 +293,11 @@ impl GateSet {
                 HookEvent::BeforeToolCall
                 | HookEvent::AfterToolCall
                 | HookEvent::SessionCreated
-                | HookEvent::SessionClosed => Point::Execution,
+                | HookEvent::SessionClosed
+                | HookEvent::UnitStarted
+                | HookEvent::UnitBlocked
+                | HookEvent::UnitMerged
+                | HookEvent::UnitDone => Point::Execution,
             };
             let tools = hook.config.tools.clone();
             let config = GateConfig {
@@ -337,9 +347,7 @@ fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)
         return Some(("timeout_ms", "must be from 1 to 60000"));
     }
     // At these events nothing can be stopped any more.
-    if config.critical == Some(true)
-        && matches!(config.on, HookEvent::SessionCreated | HookEvent::SessionClosed)
-    {
+    if config.critical == Some(true) && config.on.is_news() {
         return Some(("critical", "has nothing to stop there"));
     }
     None

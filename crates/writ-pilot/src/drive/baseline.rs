@@ -12,7 +12,7 @@ use writ_autopilot::check::counts::TestCounts;
 use writ_autopilot::unit_id::UnitId;
 use writ_sandbox::git::CommitId;
 
-use super::gates::{GateRun, run_gate};
+use super::gates::{GateRight, GateRun, run_gate};
 use crate::config::PilotGate;
 use crate::error::AutopilotError;
 use crate::merge::{MergedTree, TreeCheck, TreeVerdict};
@@ -112,7 +112,8 @@ struct Counting<'a> {
 
 impl TreeCheck for Counting<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        let run = run_gate(self.project, (self.id, self.gate), &tree.folder, self.stop).await;
+        let run =
+            run_gate(self.project, (self.id, self.gate), &tree.folder, GateRight::Plan(self.stop)).await;
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts = Some(run.map(|run| run.judged.counts));
         // It decides nothing.

@@ -10,7 +10,7 @@ use writ_autopilot::check::counts::ReportFormat;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
 use writ_autopilot::machine::UnitEvent;
 use writ_autopilot::unit_id::{UnitId, UnitType};
-use writ_runtime::pilot::{GateEnd, GateProgram};
+use writ_runtime::pilot::{GateEnd, GateProgram, TriedProgram};
 use writ_store::batch::Op;
 use writ_store::units::{GateRow, UnitOp};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -56,7 +56,7 @@ pub(super) async fn run_gates(
     let (config, flow) = (project.config(), project.flow_of(&work.unit).await?);
     for gate in gates_for(&config, moment).into_iter().filter(|_| !is_touched) {
         let started = Instant::now();
-        let mut run = run_gate(project, (id, gate), &workspace.folder, stop).await?;
+        let mut run = run_gate(project, (id, gate), &workspace.folder, GateRight::Plan(stop)).await?;
         if !rules.allows_tests() {
             compare_with_base(project, (id, gate), &workspace.base, &mut run, stop).await?;
         }
@@ -120,6 +120,15 @@ pub(super) struct GateRun {
     pub(super) has_exited_well: bool,
 }
 
+/// The right under which a gate runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GateRight<'a> {
+    /// That of its plan, until it is stopped.
+    Plan(&'a CancellationToken),
+    /// A person's word: its plan may be over.
+    Person,
+}
+
 /// Runs one gate in a folder.
 ///
 /// # Errors
@@ -129,7 +138,7 @@ pub(super) async fn run_gate(
     project: &OpenProject,
     (id, gate): (UnitId, &PilotGate),
     folder: &Path,
-    stop: &CancellationToken,
+    right: GateRight<'_>,
 ) -> Result<GateRun, AutopilotError> {
     let env = BTreeMap::from([
         ("WRIT_UNIT_ID".to_owned(), id.to_string()),
@@ -143,19 +152,24 @@ pub(super) async fn run_gate(
         GateCommand::Script(path) => vec![format!("./{path}")],
     };
     let mark = format!("writ-report-{}", project.hands.ids().item(project.hands.now()));
-    let program = GateProgram {
-        plan: plan_of(project, id).await?,
-        folder: folder.to_owned(),
-        name: gate.name.clone(),
-        argv: gate
-            .report_file
-            .as_deref()
-            .map_or_else(|| argv.clone(), |file| with_report(&argv, file, &mark)),
-        env,
-        stdin: Some(stdin),
-        secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
+    let argv = match &gate.report_file {
+        Some(file) => with_report(&argv, file, &mark),
+        None => argv,
     };
-    let ended = match project.hands.run_gate(program, stop).await? {
+    let (folder, name, stdin) = (folder.to_owned(), gate.name.clone(), Some(stdin));
+    let secs = u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX);
+    let ended = match right {
+        GateRight::Plan(stop) => {
+            let plan = plan_of(project, id).await?;
+            let program = GateProgram { plan, folder, name, argv, env, stdin, secs };
+            project.hands.run_gate(program, stop).await?
+        }
+        GateRight::Person => {
+            let program = TriedProgram { folder, name, argv, env, stdin, secs };
+            project.hands.try_program(program).await?
+        }
+    };
+    let ended = match ended {
         Ok(ended) => ended,
         Err(why) => return Ok(GateRun { judged: not_run(why), has_exited_well: false }),
     };
@@ -169,6 +183,35 @@ fn not_run(why: String) -> GateJudgement {
 }
 
 fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
+    let (stdout, written) = split_report(&ended.stdout, mark);
+    // As one text: a script's first line is its head, also where other text follows on the other stream.
+    let output = format!("{stdout}{}", ended.stderr);
+    let report = if gate.report_file.is_some() { written } else { output.as_str() };
+    let judged = judge_texts(ended, (&output, report), (gate.report, gate.runs_tests));
+    let (ran, least) = (judged.counts.executed(), gate.min_tests);
+    // Of hidden tests the owner knows the number, and a program that forges its report does not.
+    let is_other = ran < least || (gate.hidden.is_some() && least > 0 && ran != least);
+    if ended.end == (CheckEnd::Exited { code: 0 }) && is_other {
+        let summary = format!("{ran} tests ran; at least {least} have to");
+        return GateJudgement { verdict: ScriptVerdict::Fail, summary, ..judged };
+    }
+    judged
+}
+
+/// Judges the end of a program that is tried as a gate.
+pub(crate) fn judge_end(
+    ended: &GateEnd,
+    (report, runs_tests): (Option<ReportFormat>, bool),
+) -> GateJudgement {
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    judge_texts(ended, (&output, &output), (report, runs_tests))
+}
+
+fn judge_texts(
+    ended: &GateEnd,
+    (output, report): (&str, &str),
+    (format, runs_tests): (Option<ReportFormat>, bool),
+) -> GateJudgement {
     let end = match &ended.end {
         CheckEnd::Exited { code } => ScriptExit::Exited(*code),
         CheckEnd::Killed { signal } => ScriptExit::Signalled(*signal),
@@ -176,25 +219,10 @@ fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
         CheckEnd::NotRun { reason } => return not_run(reason.clone()),
         CheckEnd::FilesOnly => ScriptExit::NotStarted,
     };
-    // As one text: a script's first line is its head, also where other text follows on the other stream.
-    let (stdout, written) = split_report(&ended.stdout, mark);
-    let output = format!("{stdout}{}", ended.stderr);
     // Runners write their report to either; what has been cut cannot be counted.
-    let report: Option<(ReportFormat, &str)> = gate
-        .report
-        .filter(|_| !ended.is_cut)
-        .map(|format| (format, if gate.report_file.is_some() { written } else { output.as_str() }));
-    let reports: Vec<(ReportFormat, &str)> = report.into_iter().collect();
-    let run = ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests: gate.runs_tests };
-    let judged = judge_script(&run);
-    let (ran, least) = (judged.counts.executed(), gate.min_tests);
-    // Of hidden tests the owner knows the number, and a program that forges its report does not.
-    let is_other = ran < least || (gate.hidden.is_some() && least > 0 && ran != least);
-    if end == ScriptExit::Exited(0) && is_other {
-        let summary = format!("{ran} tests ran; at least {least} have to");
-        return GateJudgement { verdict: ScriptVerdict::Fail, summary, ..judged };
-    }
-    judged
+    let reports: Vec<(ReportFormat, &str)> =
+        format.filter(|_| !ended.is_cut).map(|format| (format, report)).into_iter().collect();
+    judge_script(&ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests })
 }
 
 fn describe(name: &str, judgement: &GateJudgement) -> String {

@@ -1,6 +1,7 @@
 //! The phase merge: the branch of a slice is joined with the target, the merged tree passes its gates, and the target moves to exactly it.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use super::baseline::compare_with_base;
 use super::diff::{judge_diff, rules_of};
-use super::gates::{gates_for, record, run_gate};
+use super::gates::{GateRight, gates_for, record, run_gate};
 use super::hidden::{conceal, lay_over};
 use super::{PhaseResult, WorkClaim, ended_units};
 use crate::config::{GateMoment, PilotGate};
@@ -24,17 +25,26 @@ use crate::merge::{MergeRequest, MergeResult, MergedTree, TreeCheck, TreeVerdict
 use crate::project::OpenProject;
 use crate::unit_files::UnitFile;
 
+/// A judgement of a merged tree.
+type Judging<'a> = Pin<Box<dyn Future<Output = Result<TreeVerdict, AutopilotError>> + Send + 'a>>;
+
 /// The gates of the merged tree.
-struct MergeGates<'a> {
+pub(crate) struct MergeGates<'a> {
     project: &'a OpenProject,
-    work: &'a WorkClaim,
-    rules: PathRules,
-    stop: &'a CancellationToken,
+    id: UnitId,
+    /// The worker's claim and the paths of its slice; `None`: a person takes work back.
+    work: Option<(&'a WorkClaim, PathRules)>,
+    right: GateRight<'a>,
     /// The output of what has not passed.
     failed: Mutex<String>,
 }
 
-impl MergeGates<'_> {
+impl<'a> MergeGates<'a> {
+    /// Makes them for what a person does with a unit.
+    pub(crate) fn of_person(project: &'a OpenProject, id: UnitId) -> Self {
+        Self { project, id, work: None, right: GateRight::Person, failed: Mutex::default() }
+    }
+
     /// Judges the change of the target, then runs the gates.
     async fn judge_tree(&self, tree: &MergedTree) -> Result<TreeVerdict, AutopilotError> {
         let project = self.project;
@@ -44,9 +54,14 @@ impl MergeGates<'_> {
             return Ok(TreeVerdict::NotRun("no gate is configured for merges".to_owned()));
         }
         // Once more, on what would be in the target: not every workflow has come through the phase verify.
-        for (name, judged) in judge_diff(project, &self.rules, (&tree.base, &tree.commit)).await? {
-            record(project, self.work, (&name, &judged), (Duration::ZERO, 0)).await?;
-            return Ok(TreeVerdict::Fail(self.note(&name, &judged)));
+        if let Some((work, rules)) = &self.work {
+            for (name, judged) in judge_diff(project, rules, (&tree.base, &tree.commit)).await? {
+                record(project, work, (&name, &judged), (Duration::ZERO, 0)).await?;
+                return Ok(TreeVerdict::Fail(self.note(&name, &judged)));
+            }
+        } else {
+            // The tests of what a person takes back go with it, and hidden ones cannot.
+            gates.retain(|gate| gate.hidden.is_none());
         }
         // Last: they change the tree that the others judge.
         gates.sort_by_key(|gate| gate.hidden.is_some());
@@ -59,7 +74,9 @@ impl MergeGates<'_> {
                 return Ok(TreeVerdict::NotRun(format!("{}: {why}", gate.name)));
             }
             let judged = self.run_one(gate, tree).await?;
-            record(project, self.work, (&gate.name, &judged), (started.elapsed(), 0)).await?;
+            if let Some((work, _)) = &self.work {
+                record(project, work, (&gate.name, &judged), (started.elapsed(), 0)).await?;
+            }
             let is_good = matches!(judged.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip);
             let why = if is_good { String::new() } else { self.note(&gate.name, &judged) };
             match judged.verdict {
@@ -80,8 +97,8 @@ impl MergeGates<'_> {
     }
 
     async fn run_one(&self, gate: &PilotGate, tree: &MergedTree) -> Result<GateJudgement, AutopilotError> {
-        let (project, id) = (self.project, self.work.unit.id);
-        let mut run = run_gate(project, (id, gate), &tree.folder, self.stop).await?;
+        let (project, id) = (self.project, self.id);
+        let mut run = run_gate(project, (id, gate), &tree.folder, self.right).await?;
         if gate.hidden.is_some() {
             // A program that ends well before any test has not been tested by chance.
             if run.has_exited_well && run.judged.verdict == ScriptVerdict::NotRun {
@@ -90,8 +107,10 @@ impl MergeGates<'_> {
             conceal(gate, &mut run.judged);
             return Ok(run.judged);
         }
-        if !self.rules.allows_tests() {
-            compare_with_base(project, (id, gate), &tree.base, &mut run, self.stop).await?;
+        if let (Some((_, rules)), GateRight::Plan(stop)) = (&self.work, self.right)
+            && !rules.allows_tests()
+        {
+            compare_with_base(project, (id, gate), &tree.base, &mut run, stop).await?;
         }
         if run.judged.verdict == ScriptVerdict::Pass {
             // If the target moves there, it is the base of what comes next.
@@ -111,7 +130,9 @@ impl MergeGates<'_> {
 
 impl TreeCheck for MergeGates<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        match self.judge_tree(tree).await {
+        // Without its type: the compiler bounds how deep futures are nested, and this one has checks within checks.
+        let judging: Judging<'_> = Box::pin(self.judge_tree(tree));
+        match judging.await {
             Ok(verdict) => verdict,
             Err(error) => TreeVerdict::NotRun(error.report().outside),
         }
@@ -138,8 +159,8 @@ pub(super) async fn merge_unit(
         created_at: work.unit.row.created_at.as_millis(),
     };
     let merged: BTreeSet<String> = ended_units(project).await?;
-    let rules = rules_of(project, id).await?;
-    let gates = MergeGates { project, work, rules, stop, failed: Mutex::default() };
+    let (rules, right) = (rules_of(project, id).await?, GateRight::Plan(stop));
+    let gates = MergeGates { project, id, work: Some((work, rules)), right, failed: Mutex::default() };
     let mut results = project.git.merge_slices(&project.target, &[request], &merged, &gates).await?;
     let result = results.remove(&own.unit);
     let output = gates.failed.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use writ_policy::principal::Authenticated;
 use writ_types::api::pilot::{
-    PilotGoal, PilotPlanned, PilotProject, PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
+    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::error::Report;
 
@@ -58,4 +60,57 @@ pub(super) async fn obey_order(
     order: PilotUnitOrder,
 ) -> Result<PilotUnitDetails, EngineError> {
     find_desk(services)?.obey_order(who.principal().to_string(), order).await.map_err(refused)
+}
+
+pub(super) async fn report(services: &Services, scope: PilotScope) -> Result<PilotReport, EngineError> {
+    find_desk(services)?.report(scope).await.map_err(refused)
+}
+
+pub(super) async fn show_log(services: &Services, query: PilotLogQuery) -> Result<PilotLog, EngineError> {
+    find_desk(services)?.show_log(query).await.map_err(refused)
+}
+
+pub(super) async fn show_changes(
+    services: &Services,
+    unit: PilotUnitName,
+) -> Result<PilotChanges, EngineError> {
+    find_desk(services)?.show_changes(unit).await.map_err(refused)
+}
+
+pub(super) async fn plan_revert(
+    services: &Services,
+    unit: PilotUnitName,
+) -> Result<PilotRevertPlan, EngineError> {
+    find_desk(services)?.plan_revert(unit).await.map_err(refused)
+}
+
+pub(super) async fn reload(services: &Services, order: PilotReload) -> Result<PilotReloaded, EngineError> {
+    find_desk(services)?.reload(order).await.map_err(refused)
+}
+
+pub(super) async fn check_up(services: &Services, order: PilotCheckup) -> Result<PilotFindings, EngineError> {
+    find_desk(services)?.check_up(order).await.map_err(refused)
+}
+
+pub(super) async fn try_gates(
+    services: &Services,
+    project: PilotProject,
+) -> Result<PilotTrials, EngineError> {
+    find_desk(services)?.try_gates(project).await.map_err(refused)
+}
+
+pub(super) async fn revert(
+    services: &Services,
+    who: &Authenticated<()>,
+    order: PilotRevert,
+) -> Result<PilotReverted, EngineError> {
+    find_desk(services)?.revert(who.principal().to_string(), order).await.map_err(refused)
+}
+
+pub(super) async fn resolve(
+    services: &Services,
+    who: &Authenticated<()>,
+    unit: PilotUnitName,
+) -> Result<PilotResolved, EngineError> {
+    find_desk(services)?.resolve(who.principal().to_string(), unit).await.map_err(refused)
 }

@@ -182,6 +182,16 @@ fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Ro
     }
 }
 
+/// Returns the files that an attempt which runs has changed in its sandbox.
+pub(super) async fn pending_files(services: &Arc<Services>, id: ItemId) -> Result<Vec<String>, EngineError> {
+    let course = find(services, id).await?;
+    if course.item.state != WorkState::Running {
+        return Ok(Vec::new());
+    }
+    let changes = services.workspace(&course.session).await?.read_changes().await?;
+    Ok(changes.changes.into_iter().map(|change| change.path).collect())
+}
+
 pub(super) async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, EngineError> {
     let course = ItemCourse::read(services, id).await?.ok_or_else(|| WorkError::Unknown(id.to_string()))?;
     if course.is_attempt() { Ok(course) } else { Err(PilotError::NoAttempt(id).into()) }

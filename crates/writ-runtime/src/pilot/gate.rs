@@ -11,8 +11,9 @@ use writ_types::work::CheckEnd;
 
 use super::{attempt, plan};
 use crate::error::{EngineError, PilotError};
+use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::{Session, UnderPlan, WorkTerms};
+use crate::session::{Session, Surface, UnderPlan, WorkTerms};
 use crate::work::out_of_order;
 use crate::work::verify::{self, ProgramRun};
 use crate::{opening, place};
@@ -58,6 +59,23 @@ pub struct GateEnd {
     pub is_cut: bool,
     /// Milliseconds from its start to its end.
     pub took_ms: u64,
+}
+
+/// A program that is run on a person's word, without a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriedProgram {
+    /// The folder that it judges.
+    pub folder: PathBuf,
+    /// Its name, for people.
+    pub name: String,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Its variables.
+    pub env: BTreeMap<String, String>,
+    /// The text that it reads.
+    pub stdin: Option<String>,
+    /// The time limit, in seconds.
+    pub secs: u32,
 }
 
 /// The sessions in which gates of work trees run, so that the many gates of one tree share one.
@@ -121,17 +139,42 @@ pub(super) async fn run(
         let (what, most) = ("text for a gate", MAX_STDIN_BYTES);
         return Err(PilotError::TooLarge { what, bytes, most }.into());
     }
-    let argv = argv_of(&gate)?;
+    let argv = argv_of(&gate.argv, &gate.env)?;
     let session = sessions.find_or_open(services, &gate, above.session.id).await?;
     // Where the sandbox works on a copy of the folder, it is copied anew: the tree has changed since the last gate.
     services.workspace(&session).await?.discard_changes().await?;
     let place = place::outside_turn(services, session).await?;
-    let began = services.journal.clock.elapsed();
     let program =
         ProgramRun { name: &gate.name, argv, dir: None, stdin: gate.stdin.clone(), secs: gate.secs };
+    run_in(&place, (program, !gate.env.is_empty()), stop).await
+}
+
+/// Runs a program on a person's word, in a session of its own.
+pub(super) async fn try_program(
+    services: &Arc<Services>,
+    tried: TriedProgram,
+) -> Result<Result<GateEnd, String>, EngineError> {
+    if services.life.draining.is_cancelled() {
+        return Err(EngineError::Stopping);
+    }
+    let argv = argv_of(&tried.argv, &tried.env)?;
+    let session = opening::open_session(services, tried.folder.to_str(), false, false, Surface::Work).await?;
+    let place = place::outside_turn(services, session).await?;
+    let program = ProgramRun { name: &tried.name, argv, dir: None, stdin: tried.stdin, secs: tried.secs };
+    run_in(&place, (program, !tried.env.is_empty()), &services.life.draining).await
+}
+
+/// Runs a program in a place until it ends or is stopped.
+async fn run_in(
+    place: &CallPlace,
+    (program, has_variables): (ProgramRun<'_>, bool),
+    stop: &CancellationToken,
+) -> Result<Result<GateEnd, String>, EngineError> {
+    let services = &place.services;
+    let began = services.journal.clock.elapsed();
     let both = services.life.stop_now.child_token();
     let seen = {
-        let running = verify::run(&place, program, &both);
+        let running = verify::run(place, program, &both);
         tokio::pin!(running);
         tokio::select! {
             seen = &mut running => seen,
@@ -143,7 +186,7 @@ pub(super) async fn run(
     }?;
     let took = services.journal.clock.elapsed().saturating_sub(began);
     Ok(seen.map(|seen| GateEnd {
-        end: end_of(seen.end, &seen.stderr.text, !gate.env.is_empty()),
+        end: end_of(seen.end, &seen.stderr.text, has_variables),
         is_cut: seen.stdout.is_cut || seen.stderr.is_cut,
         stdout: seen.stdout.text,
         stderr: seen.stderr.text,
@@ -152,11 +195,11 @@ pub(super) async fn run(
 }
 
 /// The program with its variables.
-fn argv_of(gate: &GateProgram) -> Result<Vec<String>, EngineError> {
-    if gate.env.is_empty() {
-        return Ok(gate.argv.clone());
+fn argv_of(argv: &[String], env: &BTreeMap<String, String>) -> Result<Vec<String>, EngineError> {
+    if env.is_empty() {
+        return Ok(argv.to_vec());
     }
-    let bytes = gate.env.len();
+    let bytes = env.len();
     if bytes > MAX_GATE_VARIABLES {
         let (what, most) = ("number of variables of a gate", MAX_GATE_VARIABLES);
         return Err(PilotError::TooLarge { what, bytes, most }.into());
@@ -166,17 +209,15 @@ fn argv_of(gate: &GateProgram) -> Result<Vec<String>, EngineError> {
         chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
             && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
-    if let Some(name) = gate.env.keys().find(|name| !is_name(name)) {
+    if let Some(name) = env.keys().find(|name| !is_name(name)) {
         return Err(PilotError::Variable(name.chars().take(64).collect()).into());
     }
     // `env` would take such a program for another variable, or for one of its own options.
-    if let Some(program) =
-        gate.argv.first().filter(|program| program.contains('=') || program.starts_with('-'))
-    {
+    if let Some(program) = argv.first().filter(|program| program.contains('=') || program.starts_with('-')) {
         return Err(PilotError::Variable(program.chars().take(64).collect()).into());
     }
-    let set = gate.env.iter().map(|(name, value)| format!("{name}={value}"));
-    Ok(std::iter::once(ENV.to_owned()).chain(set).chain(gate.argv.iter().cloned()).collect())
+    let set = env.iter().map(|(name, value)| format!("{name}={value}"));
+    Ok(std::iter::once(ENV.to_owned()).chain(set).chain(argv.iter().cloned()).collect())
 }
 
 /// The end of the program itself, where another one has set its variables.

@@ -27,7 +27,7 @@ pub struct GitProject {
     top: PathBuf,
     common: PathBuf,
     settings: Vec<String>,
-    reads_attributes: bool,
+    version: (u32, u32),
     lock: ProjectLock,
 }
 
@@ -50,7 +50,7 @@ impl GitProject {
         let own = common.join(OWN_FOLDER);
         make_folder(&own)?;
         let lock = ProjectLock::take_lock(&own.join("lock"))?;
-        let project = Self { top, common, settings, reads_attributes: version >= ATTRIBUTES_FROM_TREE, lock };
+        let project = Self { top, common, settings, version, lock };
         project.prepare_own(&format)?;
         Ok(project)
     }
@@ -105,8 +105,13 @@ impl GitProject {
     }
 
     /// Returns true if git can read attributes from a tree.
-    pub(crate) const fn reads_attributes(&self) -> bool {
-        self.reads_attributes
+    pub(crate) fn reads_attributes(&self) -> bool {
+        self.version >= ATTRIBUTES_FROM_TREE
+    }
+
+    /// Returns the first two numbers of git's version.
+    pub const fn version(&self) -> (u32, u32) {
+        self.version
     }
 
     #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::work::{
-    self, DeadAttempt, EvidenceRange, WholeItem, WorkAttempt, WorkItem, WorkLine, WorkStepRow,
+    self, DeadAttempt, EvidenceRange, StartedItem, WholeItem, WorkAttempt, WorkItem, WorkLine, WorkStepRow,
 };
 
 reads! {
@@ -32,6 +32,10 @@ reads! {
 
         /// Returns the items that a goal has started and that are not over, oldest first.
         fn children_of(goal: ItemId) -> Vec<ItemId> = brief |db| work::children_of(&db.conn, goal);
+
+        /// Returns the items with a name that a goal has started, also those that are over, oldest first.
+        fn started_by(goal: ItemId, name: &str, limit: usize) -> Vec<StartedItem> =
+            |db| work::started_by(&db.conn, goal, &name, limit);
 
         /// Returns an item with its steps and attempts, of one moment; evidence is that of the last two attempts at each step.
         fn whole_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, EvidenceRange::Newest);

@@ -145,6 +145,24 @@ pub(crate) fn children_of(conn: &Connection, goal: ItemId) -> Result<Vec<ItemId>
     query(conn, sql, params![goal.to_string(), codec::limit(MAX_OPEN_ITEMS)], decode_id)
 }
 
+/// An item that a goal has started: its id, its session, and when it began.
+pub type StartedItem = (ItemId, SessionId, Timestamp);
+
+/// Returns the items with a name that a goal has started, also those that are over, oldest first.
+pub(crate) fn started_by(
+    conn: &Connection,
+    goal: ItemId,
+    name: &str,
+    limit: usize,
+) -> Result<Vec<StartedItem>, StoreError> {
+    let sql = "SELECT id, session, created_at FROM work_item WHERE goal = ?1 AND name = ?2
+               ORDER BY created_at, id LIMIT ?3";
+    query(conn, sql, params![goal.to_string(), name, codec::limit(limit)], |row| {
+        let session = codec::parse("session id", &row.get::<_, String>("session")?)?;
+        Ok((decode_id(row)?, session, Timestamp::from_millis(row.get("created_at")?)))
+    })
+}
+
 fn decode_id(row: &Row<'_>) -> Result<ItemId, StoreError> {
     codec::parse("work item id", &row.get::<_, String>(0)?)
 }

@@ -7,6 +7,20 @@ use crate::api::work::WorkState;
 use crate::id::{AskId, ItemId, PilotId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
+pub use orders::{
+    FindingVerdict, PilotCheckup, PilotFinding, PilotFindings, PilotReload, PilotReloaded, PilotResolved,
+    PilotRevert, PilotRevertPlan, PilotReverted, PilotTrial, PilotTrials, PlanEdit, PlanEditConflict,
+    ResolveState, RevertEnd,
+};
+pub use report::{
+    PilotChanges, PilotLog, PilotLogLine, PilotLogQuery, PilotReport, PilotScope, ReportCommit, ReportGate,
+    ReportMove, ReportReview, ReportRun, ReportUnit,
+};
+
+mod orders;
+
+mod report;
+
 /// A project of the autopilot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -37,6 +37,14 @@ pub enum HookEvent {
     SessionCreated,
     /// A session was closed.
     SessionClosed,
+    /// A unit of the autopilot was handed to a worker.
+    UnitStarted,
+    /// Something holds a unit of the autopilot up.
+    UnitBlocked,
+    /// The work of a unit of the autopilot is in its target branch.
+    UnitMerged,
+    /// Nothing more is done for a unit of the autopilot.
+    UnitDone,
 }
 
 impl HookEvent {
@@ -49,6 +57,10 @@ impl HookEvent {
             Self::ResponseGenerated => "response_generated",
             Self::SessionCreated => "session_created",
             Self::SessionClosed => "session_closed",
+            Self::UnitStarted => "unit_started",
+            Self::UnitBlocked => "unit_blocked",
+            Self::UnitMerged => "unit_merged",
+            Self::UnitDone => "unit_done",
         }
     }
 
@@ -59,7 +71,28 @@ impl HookEvent {
             Self::MessageReceived => Some(GatePoint::Input),
             Self::BeforeToolCall => Some(GatePoint::Execution),
             Self::ResponseGenerated => Some(GatePoint::Output),
-            Self::AfterToolCall | Self::SessionCreated | Self::SessionClosed => None,
+            Self::AfterToolCall => None,
+            Self::SessionCreated
+            | Self::SessionClosed
+            | Self::UnitStarted
+            | Self::UnitBlocked
+            | Self::UnitMerged
+            | Self::UnitDone => None,
+        }
+    }
+
+    /// Returns true for what happens to a session or a unit as a whole: a hook is only notified of it.
+    pub const fn is_news(self) -> bool {
+        match self {
+            Self::MessageReceived | Self::BeforeToolCall | Self::AfterToolCall | Self::ResponseGenerated => {
+                false
+            }
+            Self::SessionCreated
+            | Self::SessionClosed
+            | Self::UnitStarted
+            | Self::UnitBlocked
+            | Self::UnitMerged
+            | Self::UnitDone => true,
         }
     }
 }

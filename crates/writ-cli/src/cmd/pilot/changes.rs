@@ -1,0 +1,164 @@
+//! What a person changes beside the work: the plan is read again, a unit is undone, a conflict is resolved.
+
+use writ_inspect::show::escape_line;
+use writ_runtime::methods::{PilotReloadPlan, PilotResolve, PilotRevertShow, PilotRevertUnit};
+use writ_types::api::pilot::{
+    PilotProject, PilotReload, PilotReloaded, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted,
+    PilotUnitName, ResolveState, RevertEnd,
+};
+use writ_types::error::Exit;
+
+use crate::client::EngineClient;
+use crate::cmd::chat::end_with;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Reads the plan again, shows its edits, and carries them out once the person has confirmed them.
+pub(super) async fn reload(
+    context: &Context,
+    client: &mut EngineClient,
+    (project, yes): (&PilotProject, bool),
+) -> Result<(), Failure> {
+    let project = project.project.clone();
+    let order = PilotReload { project: project.clone(), apply: false, digest: String::new() };
+    let shown = client.ask::<PilotReloadPlan>(&order).await?;
+    if shown.written || shown.edits.is_empty() || !shown.conflicts.is_empty() {
+        let is_in_conflict = !shown.conflicts.is_empty();
+        context.out.print_either(&shown, describe_edits)?;
+        return if is_in_conflict { end_with(Exit::Blocked) } else { Ok(()) };
+    }
+    for line in describe_edits(&shown) {
+        context.out.print_remark(&line);
+    }
+    confirm(context, yes, "carry these edits out?")?;
+    let order = PilotReload { project, apply: true, digest: shown.digest };
+    let done = client.ask::<PilotReloadPlan>(&order).await?;
+    let waits = !done.asks.is_empty();
+    context.out.print_either(&done, |done| {
+        let mut lines = vec![format!("{} edits are carried out", done.edits.len())];
+        if waits {
+            lines.push("the plan has other words now: `writ pilot approve` shows it and signs it".to_owned());
+        }
+        lines
+    })?;
+    if waits { end_with(Exit::Waiting) } else { Ok(()) }
+}
+
+fn describe_edits(shown: &PilotReloaded) -> Vec<String> {
+    let file = escape_line(&shown.file);
+    if shown.written {
+        return vec![format!("{file} is written: edit it, then `writ pilot reload` again")];
+    }
+    let mut lines = Vec::new();
+    for edit in &shown.edits {
+        let asks = if edit.needs_approval { "  (to be approved anew)" } else { "" };
+        lines.push(format!("{} {}: {}{asks}", edit.kind, escape_line(&edit.unit), escape_line(&edit.text)));
+    }
+    for conflict in &shown.conflicts {
+        let line = conflict.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        lines.push(format!(
+            "conflict {}{line}: {}",
+            escape_line(&conflict.unit),
+            escape_line(&conflict.reason)
+        ));
+        lines.push(format!("  hint: {}", escape_line(&conflict.hint)));
+    }
+    if !shown.conflicts.is_empty() {
+        lines.push("nothing was changed: settle the conflicts in the file first".to_owned());
+    } else if shown.edits.is_empty() {
+        lines.push(format!("{file} says what the units are: nothing is to be done"));
+    }
+    lines
+}
+
+/// Shows the commits of a unit, and undoes them once the person has confirmed them.
+pub(super) async fn revert(
+    context: &Context,
+    client: &mut EngineClient,
+    (unit, yes): (&PilotUnitName, bool),
+) -> Result<(), Failure> {
+    let plan = client.ask::<PilotRevertShow>(unit).await?;
+    for line in describe_plan(&plan) {
+        context.out.print_remark(&line);
+    }
+    confirm(context, yes, "undo these commits, the newest first?")?;
+    let order = PilotRevert { project: unit.project.clone(), unit: unit.unit.clone(), at: plan.at };
+    let done = client.ask::<PilotRevertUnit>(&order).await?;
+    let exit = match done.end {
+        RevertEnd::Reverted | RevertEnd::NothingLeft => Exit::Done,
+        RevertEnd::Conflict | RevertEnd::Held => Exit::Blocked,
+        RevertEnd::Refused => Exit::Verification,
+    };
+    context.out.print_either(&done, describe_reverted)?;
+    end_with(exit)
+}
+
+fn describe_plan(plan: &PilotRevertPlan) -> Vec<String> {
+    let mut lines = vec![format!("{} in {}:", escape_line(&plan.unit), escape_line(&plan.target))];
+    for commit in &plan.commits {
+        lines.push(format!("  {} {} {}", commit.id, commit.at, escape_line(&commit.subject)));
+    }
+    for merge in &plan.merges {
+        lines.push(format!(
+            "  {} {} {} (a merge: it stays)",
+            merge.id,
+            merge.at,
+            escape_line(&merge.subject)
+        ));
+    }
+    lines
+}
+
+fn describe_reverted(done: &PilotReverted) -> Vec<String> {
+    let unit = escape_line(&done.unit);
+    let head = match done.end {
+        RevertEnd::Reverted => format!("{unit} is undone in {}", escape_line(&done.target)),
+        RevertEnd::NothingLeft => format!("{unit}: nothing is left to undo"),
+        RevertEnd::Conflict | RevertEnd::Refused | RevertEnd::Held => {
+            format!("{unit} is not undone, {} is as it was", escape_line(&done.target))
+        }
+    };
+    let mut lines = vec![head];
+    lines.extend((!done.reason.is_empty()).then(|| format!("  {}", escape_line(&done.reason))));
+    lines.extend(done.commits.iter().map(|commit| format!("  {commit}")));
+    lines
+}
+
+/// Begins the resolution of a conflict, or ends it.
+pub(super) async fn resolve(
+    context: &Context,
+    client: &mut EngineClient,
+    unit: &PilotUnitName,
+) -> Result<(), Failure> {
+    let done = client.ask::<PilotResolve>(unit).await?;
+    context.out.print_either(&done, describe_resolved)?;
+    // The person's part is still to come.
+    if done.state == ResolveState::Begun { end_with(Exit::Blocked) } else { Ok(()) }
+}
+
+fn describe_resolved(done: &PilotResolved) -> Vec<String> {
+    if done.state == ResolveState::Resolved {
+        return vec![format!("{} is resolved, and is merged after its gates", escape_line(&done.unit))];
+    }
+    let mut lines = vec![format!("both sides are in {}; edit there:", escape_line(&done.folder))];
+    lines.extend(done.files.iter().map(|file| format!("  {}", escape_line(file))));
+    lines.push(format!("then: `writ pilot merge-resolve {}`", escape_line(&done.unit)));
+    lines
+}
+
+/// Asks the person at the terminal.
+fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !context.host.streams.is_interactive() {
+        // Without a person to ask, silence is no yes: a script has to give it in the command.
+        let hint = "look at what is printed, then run it again with --yes";
+        return Err(Failure::new(Exit::Blocked, "pilot.no_terminal", "no person can be asked here", hint));
+    }
+    if terminal::confirm_yes(&context.host.streams, question)? {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Denied, "pilot.not_confirmed", "nothing was changed", "`--yes` confirms it"))
+}

@@ -1,0 +1,334 @@
+//! The plan as a file: what a person edits in `.writ/plan.md` is compared with the units, shown, and carried out on their word.
+//!
+//! Either all edits are carried out or none. What changes the words of a plan, or adds to it, is asked about with a new card:
+//! nobody's signature covers words that they have not seen. Order, priority and removal need none: they are no more work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use writ_autopilot::outline::{MAX_OUTLINE_BYTES, OutlineFields, OutlineItem, read_outline, write_outline};
+use writ_autopilot::reconcile::{ConflictReason, PlanChange, StoredUnit, reconcile_plan};
+use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_autopilot::units::{PilotUnit, check_units};
+use writ_store::reads::UnitReads as _;
+use writ_store::units::{MAX_UNITS, UnitRow};
+use writ_types::api::pilot::{PilotReload, PilotReloaded, PlanEdit, PlanEditConflict};
+use writ_types::digest::Digest;
+use writ_types::error::ToReport as _;
+
+use crate::error::AutopilotError;
+use crate::project::OpenProject;
+use crate::standing::{UnitFacts, read_facts};
+
+mod apply;
+
+/// The plan of a project, for people.
+const PLAN_FILE: &str = ".writ/plan.md";
+/// The plan as it was when it was read or written last: only a difference from it is an edit.
+const BASE_FILE: &str = ".writ/active/plan.base.md";
+
+/// All units of a project with their rows.
+pub(crate) struct StoredPlan {
+    rows: BTreeMap<UnitId, (UnitRow, UnitFacts)>,
+}
+
+impl StoredPlan {
+    async fn read(project: &OpenProject) -> Result<Self, AutopilotError> {
+        let mut rows = BTreeMap::new();
+        for row in project.hands.store().whole_units(&project.name, MAX_UNITS).await? {
+            if let Ok(id) = row.key.id.parse::<UnitId>() {
+                let facts = read_facts(&row)?;
+                rows.insert(id, (row, facts));
+            }
+        }
+        Ok(Self { rows })
+    }
+
+    fn fields_of(&self, id: UnitId) -> Option<OutlineFields> {
+        let (row, facts) = self.rows.get(&id)?;
+        // A parent names its workflow alone where it is another one, as the planner writes it.
+        let inherited = id.parent().and_then(|parent| self.rows.get(&parent)).map(|(row, _)| &row.workflow);
+        Some(OutlineFields {
+            is_done: row.is_over,
+            title: row.title.clone(),
+            description: row.description.trim_end().to_owned(),
+            priority: row.priority,
+            workflow: (inherited != Some(&row.workflow)).then(|| row.workflow.clone()),
+            blocked_by: facts.blocked_by.iter().copied().collect(),
+            code_depends_on: facts.code_depends_on.iter().copied().collect(),
+        })
+    }
+
+    fn stored(&self) -> BTreeMap<UnitId, StoredUnit> {
+        let stored = |id: &UnitId| {
+            let (row, _) = self.rows.get(id)?;
+            let fields = self.fields_of(*id)?;
+            Some((*id, StoredUnit { fields, has_begun: row.fence > 0 || row.is_over }))
+        };
+        self.rows.keys().filter_map(stored).collect()
+    }
+
+    /// Writes the plan as people read it: each unit before its parts.
+    fn write(&self) -> String {
+        let mut units: Vec<(UnitId, OutlineFields)> =
+            self.rows.keys().filter_map(|id| Some((*id, self.fields_of(*id)?))).collect();
+        units.sort_by_key(|(id, _)| match *id {
+            UnitId::Milestone(milestone) => (milestone, 0, 0),
+            UnitId::Slice(milestone, slice) => (milestone, slice, 0),
+            UnitId::Task(milestone, slice, task) => (milestone, slice, task),
+        });
+        write_outline(&units)
+    }
+}
+
+/// Reads the plan that a person has edited; with `apply` set its edits are carried out, if none of them is in conflict.
+///
+/// # Errors
+///
+/// If the file cannot be read, the units that it asks for cannot be, a worker has one of them, or the store cannot be written.
+pub(crate) async fn reload(
+    project: &Arc<OpenProject>,
+    order: &PilotReload,
+) -> Result<PilotReloaded, AutopilotError> {
+    let top = project.git.project().top_dir().to_owned();
+    let (file, base) = (top.join(PLAN_FILE), top.join(BASE_FILE));
+    let plan = StoredPlan::read(project).await?;
+    let mut shown = PilotReloaded {
+        file: file.to_string_lossy().into_owned(),
+        digest: String::new(),
+        written: false,
+        edits: Vec::new(),
+        conflicts: Vec::new(),
+        applied: false,
+        asks: Vec::new(),
+    };
+    let Some(text) = read_text(&file)? else {
+        let text = plan.write();
+        replace_file(&base, &text)?;
+        create_file(&file, &text)?;
+        return Ok(PilotReloaded { written: true, digest: digest_of(&text), ..shown });
+    };
+    shown.digest = digest_of(&text);
+    if order.apply && order.digest != shown.digest {
+        return Err(AutopilotError::PlanChanged { file: shown.file });
+    }
+    let items = read_outline(&text).map_err(|error| error.report())?;
+    let was = match read_text(&base)? {
+        Some(text) => fields_by_id(&read_outline(&text).map_err(|error| error.report())?),
+        // Without the state before, everything that differs is an edit.
+        None => BTreeMap::new(),
+    };
+    let made = reconcile_plan(&was, &items, &plan.stored());
+    shown.conflicts = made
+        .conflicts
+        .iter()
+        .map(|one| PlanEditConflict {
+            line: one.line,
+            unit: one.id.to_string(),
+            reason: reason_words(one.reason),
+            hint: one.reason.hint().to_owned(),
+        })
+        .collect();
+    shown.edits = made.changes.iter().map(|change| edit_of(&plan, change)).collect();
+    if !shown.conflicts.is_empty() || !order.apply {
+        return Ok(shown);
+    }
+    check_result(&plan, &made.changes)?;
+    shown.asks = apply::carry_out(project, &plan, &made.changes).await?;
+    // The person's own text stays, down to its remarks: ids and marks alone are added.
+    let after = StoredPlan::read(project).await?;
+    let added = made.changes.iter().filter_map(|change| match change {
+        PlanChange::Add(id, _) => Some(*id),
+        PlanChange::Edit(..) | PlanChange::Archive(_) => None,
+    });
+    let text = note_ids(&text, &items, added.collect(), &after);
+    replace_file(&base, &after.write())?;
+    replace_file(&file, &text)?;
+    Ok(PilotReloaded { applied: true, digest: digest_of(&text), ..shown })
+}
+
+fn digest_of(text: &str) -> String {
+    Digest::of_bytes(text.as_bytes()).to_string()
+}
+
+fn fields_by_id(items: &[OutlineItem]) -> BTreeMap<UnitId, OutlineFields> {
+    items.iter().filter_map(|item| Some((item.id?, item.fields.clone()))).collect()
+}
+
+/// Returns true for a change of what a person has signed.
+fn changes_words(plan: &StoredPlan, change: &PlanChange) -> bool {
+    match change {
+        PlanChange::Add(..) => true,
+        PlanChange::Edit(id, fields) => plan.fields_of(*id).is_none_or(|old| {
+            old.title != fields.title
+                || old.description != fields.description
+                || old.workflow != fields.workflow
+        }),
+        PlanChange::Archive(_) => false,
+    }
+}
+
+fn edit_of(plan: &StoredPlan, change: &PlanChange) -> PlanEdit {
+    let needs_approval = changes_words(plan, change);
+    let edit = |id: &UnitId, kind: &str, text: String| PlanEdit {
+        unit: id.to_string(),
+        kind: kind.to_owned(),
+        text,
+        needs_approval,
+    };
+    match change {
+        PlanChange::Add(id, fields) => edit(id, "add", fields.title.clone()),
+        PlanChange::Archive(id) => {
+            edit(id, "remove", plan.fields_of(*id).map(|fields| fields.title).unwrap_or_default())
+        }
+        PlanChange::Edit(id, fields) => {
+            let old = plan.fields_of(*id).unwrap_or_default();
+            let mut parts = Vec::new();
+            if old.title != fields.title {
+                parts.push(format!("title: {}", fields.title));
+            }
+            let list =
+                |ids: &BTreeSet<UnitId>| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            parts.extend((old.description != fields.description).then(|| "description".to_owned()));
+            let priority =
+                || fields.priority.map_or_else(|| "none".to_owned(), |priority| priority.to_string());
+            parts.extend((old.priority != fields.priority).then(|| format!("priority: {}", priority())));
+            let workflow = || fields.workflow.clone().unwrap_or_default();
+            parts.extend((old.workflow != fields.workflow).then(|| format!("workflow: {}", workflow())));
+            let (waits, merges) = (&fields.blocked_by, &fields.code_depends_on);
+            parts.extend((old.blocked_by != *waits).then(|| format!("blocked_by: {}", list(waits))));
+            parts.extend(
+                (old.code_depends_on != *merges).then(|| format!("code_depends_on: {}", list(merges))),
+            );
+            edit(id, "edit", parts.join("; "))
+        }
+    }
+}
+
+fn reason_words(reason: ConflictReason) -> String {
+    match reason {
+        ConflictReason::BothChanged(field) => {
+            format!("the file and the autopilot have both changed it: {field:?}")
+        }
+        ConflictReason::MarkByHand => "its mark was changed by hand".to_owned(),
+        ConflictReason::WorkflowPinned => "work on it has begun with another workflow".to_owned(),
+        ConflictReason::RemovedAfterBegin => "it was removed, and work on it has begun".to_owned(),
+        ConflictReason::RemovedAndChanged => "it was removed, and the autopilot has changed it".to_owned(),
+        ConflictReason::UnknownId => "there is no unit with this id".to_owned(),
+        ConflictReason::IdTwice => "its id is there twice".to_owned(),
+        ConflictReason::MovedTo(Some(parent)) => format!("it was moved to {parent}"),
+        ConflictReason::MovedTo(None) => "it was moved to the top".to_owned(),
+    }
+}
+
+/// Returns the units as they would be, without those that are removed.
+fn units_after(plan: &StoredPlan, changes: &[PlanChange]) -> Vec<PilotUnit> {
+    let mut all: BTreeMap<UnitId, OutlineFields> =
+        plan.rows.keys().filter_map(|id| Some((*id, plan.fields_of(*id)?))).collect();
+    for change in changes {
+        match change {
+            PlanChange::Add(id, fields) | PlanChange::Edit(id, fields) => {
+                all.insert(*id, fields.clone());
+            }
+            PlanChange::Archive(id) => {
+                all.remove(id);
+            }
+        }
+    }
+    let unit = |(id, fields): (UnitId, OutlineFields)| PilotUnit {
+        id,
+        title: fields.title,
+        description: fields.description,
+        priority: fields.priority,
+        workflow: fields.workflow,
+        blocked_by: fields.blocked_by,
+        code_depends_on: fields.code_depends_on,
+        archived_at: None,
+    };
+    all.into_iter().map(unit).collect()
+}
+
+/// Checks that the units as they would be can be worked on.
+fn check_result(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), AutopilotError> {
+    let after = units_after(plan, changes);
+    check_units(&after).map_err(|error| error.report())?;
+    // A slice without tasks is one unit of work; a milestone without slices is none.
+    let empty = after.iter().find(|unit| {
+        unit.id.unit_type() == UnitType::Milestone
+            && !plan.rows.get(&unit.id).is_some_and(|(row, _)| row.is_over)
+            && !after.iter().any(|part| part.id.parent() == Some(unit.id))
+    });
+    match empty {
+        Some(unit) => Err(AutopilotError::NoOutline { why: format!("{} has no slice", unit.id) }),
+        None => Ok(()),
+    }
+}
+
+/// Adds the ids of new units and the marks of ended ones to a person's text.
+fn note_ids(text: &str, items: &[OutlineItem], added: Vec<UnitId>, after: &StoredPlan) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // New items are numbered in the order of the file.
+    let mut added = added.into_iter();
+    for item in items {
+        let Some(line) = lines.get_mut(item.line.saturating_sub(1)) else { continue };
+        let id = match item.id {
+            Some(id) => id,
+            None => {
+                let Some(id) = added.next() else { continue };
+                *line = match line.trim_end().strip_suffix("-->") {
+                    Some(head) => format!("{}{id} -->", head.trim_end().to_owned() + " "),
+                    None => format!("{} <!-- {id} -->", line.trim_end()),
+                };
+                id
+            }
+        };
+        let is_over = after.rows.get(&id).is_some_and(|(row, _)| row.is_over);
+        let (open, done) = ("- [ ]", "- [x]");
+        *line = if is_over { line.replacen(open, done, 1) } else { line.replacen(done, open, 1) };
+    }
+    lines.join("\n") + "\n"
+}
+
+fn failed(path: &Path, error: &io::Error) -> AutopilotError {
+    AutopilotError::File { path: path.to_owned(), why: error.to_string() }
+}
+
+/// Reads a text; `None`: there is no file. A link in its place is none of a person's.
+fn read_text(path: &Path) -> Result<Option<String>, AutopilotError> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_file() => {}
+        Ok(_) => return Err(failed(path, &io::Error::other("it is no file"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(path, &error)),
+    }
+    let mut bytes = Vec::new();
+    let opened = fs::File::open(path).map_err(|error| failed(path, &error))?;
+    // One byte more than it may have, so that the reader of the text refuses it.
+    let most = u64::try_from(MAX_OUTLINE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    opened.take(most).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|_| failed(path, &io::Error::other("it is not UTF-8")))?;
+    Ok(Some(text))
+}
+
+fn create_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
+    let write = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| failed(path, &error))
+}
+
+/// Replaces a file as a whole.
+fn replace_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
+    let fresh: PathBuf = path.with_extension("new");
+    let _ = fs::remove_file(&fresh);
+    create_file(&fresh, text)?;
+    fs::rename(&fresh, path).map_err(|error| failed(path, &error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Carries the edits of a plan out: one commit for all of them, with a new card for each milestone whose words have changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::reconcile::PlanChange;
+use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::units::PilotUnit;
+use writ_plan::machine::WorkEvent;
+use writ_runtime::pilot::NewPilotPlan;
+use writ_store::batch::Op;
+use writ_store::units::{UnitOp, UnitTexts};
+use writ_types::id::{AskId, ItemId};
+use writ_types::work::{WorkBudget, WorkKind};
+
+use super::{PLAN_FILE, StoredPlan, changes_words, units_after};
+use crate::error::AutopilotError;
+use crate::goal::{Workflows, new_unit, read_workflows};
+use crate::planning::{GoalPlan, read_acceptance};
+use crate::project::OpenProject;
+use crate::standing::{UnitFacts, write_facts};
+
+/// Carries edits out. Returns the cards of the plans that wait for an approval now.
+///
+/// # Errors
+///
+/// If a worker has a unit of a plan whose words change, its milestone is over, a workflow is not there, or the store cannot be
+/// written. Then nothing is changed.
+pub(super) async fn carry_out(
+    project: &Arc<OpenProject>,
+    plan: &StoredPlan,
+    changes: &[PlanChange],
+) -> Result<Vec<AskId>, AutopilotError> {
+    let flows = read_workflows(project)?;
+    let after = with_workflows(plan, units_after(plan, changes));
+    let renewed = renewed_milestones(plan, changes)?;
+    let mut proposed = BTreeMap::new();
+    let mut done = propose_all(project, plan, (&after, &renewed), &mut proposed).await;
+    if done.is_ok() {
+        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed)) {
+            Ok(ops) => project.hands.commit(ops).await.map_err(AutopilotError::from),
+            Err(error) => Err(error),
+        };
+    }
+    if let Err(error) = done {
+        // Cards without units could be approved, and nothing would come of them.
+        for (item, _) in proposed.values() {
+            project.hands.move_plan(*item, WorkEvent::Cancel, "its units could not be stored").await?;
+        }
+        return Err(error);
+    }
+    for milestone in proposed.keys() {
+        let old = plan.rows.get(milestone).and_then(|(_, facts)| facts.plan);
+        let Some(old) = old else { continue };
+        if project.hands.plan_state(old).await?.is_some_and(|state| !state.state.is_over()) {
+            project
+                .hands
+                .move_plan(old, WorkEvent::Cancel, "it was changed, and is asked about anew")
+                .await?;
+        }
+    }
+    Ok(proposed.into_values().map(|(_, ask)| ask).collect())
+}
+
+/// Gives units that name no workflow that of what they are a part of.
+fn with_workflows(plan: &StoredPlan, units: Vec<PilotUnit>) -> Vec<PilotUnit> {
+    let named: BTreeMap<UnitId, Option<String>> =
+        units.iter().map(|unit| (unit.id, unit.workflow.clone())).collect();
+    let find = |id: UnitId| {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            if let Some(Some(name)) = named.get(&id) {
+                return Some(name.clone());
+            }
+            next = id.parent();
+        }
+        plan.rows.get(&id).map(|(row, _)| row.workflow.clone())
+    };
+    units.into_iter().map(|unit| PilotUnit { workflow: find(unit.id), ..unit }).collect()
+}
+
+const fn milestone_of(id: UnitId) -> UnitId {
+    match id {
+        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => {
+            UnitId::Milestone(milestone)
+        }
+    }
+}
+
+/// Returns the milestones with other words than those that were signed.
+fn renewed_milestones(plan: &StoredPlan, changes: &[PlanChange]) -> Result<BTreeSet<UnitId>, AutopilotError> {
+    let mut renewed = BTreeSet::new();
+    for change in changes.iter().filter(|change| changes_words(plan, change)) {
+        let (PlanChange::Add(id, _) | PlanChange::Edit(id, _) | PlanChange::Archive(id)) = change;
+        renewed.insert(milestone_of(*id));
+    }
+    for (id, (row, _)) in &plan.rows {
+        if !renewed.contains(&milestone_of(*id)) {
+            continue;
+        }
+        // Its attempt works by the words that it was given.
+        if row.claim.is_some() {
+            return Err(AutopilotError::Busy { unit: id.to_string() });
+        }
+        if id.parent().is_none() && row.is_over {
+            let why = format!("{id} is over: add a milestone of its own for what is to be done");
+            return Err(AutopilotError::NoOutline { why });
+        }
+    }
+    Ok(renewed)
+}
+
+/// Asks about each milestone with other words.
+async fn propose_all(
+    project: &Arc<OpenProject>,
+    plan: &StoredPlan,
+    (after, renewed): (&[PilotUnit], &BTreeSet<UnitId>),
+    proposed: &mut BTreeMap<UnitId, (ItemId, AskId)>,
+) -> Result<(), AutopilotError> {
+    for milestone in renewed {
+        let is_open = |unit: &&PilotUnit| {
+            unit.id.is_within(*milestone) && !plan.rows.get(&unit.id).is_some_and(|(row, _)| row.is_over)
+        };
+        let units: Vec<PilotUnit> = after.iter().filter(is_open).cloned().collect();
+        let acceptance = units
+            .iter()
+            .map(|unit| (unit.id, read_acceptance(&unit.description)))
+            .filter(|(_, checks)| !checks.is_empty())
+            .collect();
+        let goal = format!("{milestone}, as it stands in {PLAN_FILE}");
+        let max_cost = project.config().ceilings.get(&CeilingScope::Milestone).copied();
+        let budget = WorkBudget { max_cost, ..WorkBudget::default() };
+        let new = NewPilotPlan {
+            document: GoalPlan { units, acceptance }.make_document(&goal, WorkKind::Pilot, budget),
+            project: project.git.project().top_dir().to_owned(),
+            origin: None,
+            branch: project.target.to_string(),
+        };
+        proposed.insert(*milestone, project.hands.propose_plan(new).await?);
+    }
+    Ok(())
+}
+
+/// Makes the operations of all edits, in the order in which the store takes them.
+fn make_ops(
+    project: &OpenProject,
+    plan: &StoredPlan,
+    (after, changes): (&[PilotUnit], &[PlanChange]),
+    (flows, proposed): (&Workflows, &BTreeMap<UnitId, (ItemId, AskId)>),
+) -> Result<Vec<Op>, AutopilotError> {
+    let at = project.hands.now();
+    let mut ops = Vec::new();
+    for change in changes {
+        // Parts before what they belong to, so that nothing waits for a part that is gone.
+        if let PlanChange::Archive(id) = change {
+            ops.push(UnitOp::Cancel { key: project.key_of(*id), at });
+            ops.push(UnitOp::Archive { key: project.key_of(*id), at });
+        }
+    }
+    let all = GoalPlan { units: after.to_vec(), acceptance: BTreeMap::new() };
+    let (mut added, mut pinned) = (Vec::new(), BTreeSet::new());
+    for unit in after.iter().filter(|unit| !plan.rows.contains_key(&unit.id)) {
+        let name = unit.workflow.clone().unwrap_or_else(|| flows.default.clone());
+        let missing = || AutopilotError::NoOutline { why: format!("there is no workflow '{name}'") };
+        let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
+        if pinned.insert(flow.digest) {
+            ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
+        }
+        let item = proposed.get(&milestone_of(unit.id)).map(|(item, _)| *item);
+        let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
+        added.push(new_unit(&all, item.ok_or_else(no_plan)?, unit, flow)?);
+    }
+    let has_new =
+        |id: UnitId| added.iter().any(|new| new.id.parse().is_ok_and(|new: UnitId| new.parent() == Some(id)));
+    let mut revised = Vec::new();
+    for unit in after {
+        let Some((row, facts)) = plan.rows.get(&unit.id) else { continue };
+        let is_edited =
+            changes.iter().any(|change| matches!(change, PlanChange::Edit(id, _) if *id == unit.id));
+        let is_renewed = proposed.get(&unit.id);
+        if row.is_over || !(is_edited || has_new(unit.id) || is_renewed.is_some()) {
+            continue;
+        }
+        if is_edited && row.workflow != unit.workflow.clone().unwrap_or_default() {
+            let (flow, text) = flows.of_unit(unit).ok_or_else(|| AutopilotError::NoOutline {
+                why: format!("there is no workflow '{}'", unit.workflow.clone().unwrap_or_default()),
+            })?;
+            ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
+            let has_parts = after.iter().any(|part| part.id.parent() == Some(unit.id));
+            let phase = crate::standing::first_phase(flow, unit.id, has_parts).name().to_owned();
+            let (key, workflow, hash) = (row.key.clone(), flow.name.clone(), flow.digest);
+            revised.push(UnitOp::Choose { key, workflow, hash, phase });
+        }
+        let parts = after.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);
+        let waits: BTreeSet<UnitId> = parts.chain(unit.blocked_by.iter().copied()).collect();
+        let facts = UnitFacts {
+            plan: is_renewed.map(|(item, _)| *item).or(facts.plan),
+            blocked_by: unit.blocked_by.iter().copied().collect(),
+            code_depends_on: unit.code_depends_on.iter().copied().collect(),
+            branch: facts.branch.clone(),
+        };
+        revised.push(UnitOp::Revise(Box::new(UnitTexts {
+            metadata: write_facts(unit.id, &facts)?,
+            key: row.key.clone(),
+            fence: row.fence,
+            title: unit.title.clone(),
+            description: unit.description.clone(),
+            priority: unit.priority,
+            blocked_by: Some(waits.iter().map(ToString::to_string).collect()),
+            at,
+        })));
+    }
+    if !added.is_empty() {
+        ops.push(UnitOp::Add { session: project.session, units: added, at });
+    }
+    ops.extend(revised);
+    Ok(ops.into_iter().map(Op::Units).collect())
+}

@@ -1,0 +1,32 @@
+use super::*;
+
+/// A person's remarks and wrapping stay; ids of new items and marks of ended ones are added.
+#[test]
+fn the_text_of_a_person_stays_as_it_is() {
+    let text = "# Ours\n\nA remark.\n\n- [ ] One <!-- milestone/m1 -->\n  - [ ] New\n    About it.\n  - [ ] With a field <!-- priority=2 -->\n";
+    let items = read_outline(text).expect("reads");
+    let plan = StoredPlan { rows: BTreeMap::new() };
+    let noted = note_ids(text, &items, vec![UnitId::Slice(1, 4), UnitId::Slice(1, 5)], &plan);
+    assert_eq!(
+        noted,
+        "# Ours\n\nA remark.\n\n- [ ] One <!-- milestone/m1 -->\n  - [ ] New <!-- slice/m1/s4 -->\n    About it.\n  - [ ] With a field <!-- priority=2 slice/m1/s5 -->\n"
+    );
+    let again = read_outline(&noted).expect("reads");
+    assert_eq!(again[2].id, Some(UnitId::Slice(1, 5)));
+    assert_eq!(again[2].fields.priority, Some(2));
+}
+
+#[test]
+fn a_link_in_the_place_of_the_plan_is_not_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, other) = (dir.path().join("plan.md"), dir.path().join("other"));
+    assert_eq!(read_text(&file).expect("none"), None);
+    create_file(&file, "a").expect("writes");
+    assert!(create_file(&file, "b").is_err(), "it is there");
+    replace_file(&file, "c").expect("writes");
+    assert_eq!(read_text(&file).expect("reads").as_deref(), Some("c"));
+    fs::remove_file(&file).expect("removes");
+    fs::write(&other, "secret").expect("writes");
+    std::os::unix::fs::symlink(&other, &file).expect("links");
+    assert!(read_text(&file).is_err());
+}

@@ -1,0 +1,187 @@
+//! The log of a unit: everything that happened to it, in its order, with times, tokens and money.
+//!
+//! Attempts, moves and gates are in the store, what an attempt did is in the ledger of its session. Nothing is written for the
+//! log, so that it can neither be behind nor say anything else than these.
+
+use std::collections::BTreeMap;
+
+use writ_autopilot::unit_id::UnitId;
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{LedgerReads as _, UnitReads as _, WorkReads as _};
+use writ_store::units::RunRow;
+use writ_types::action::{Action, ReadMode};
+use writ_types::api::pilot::{PilotLog, PilotLogLine, PilotLogQuery};
+use writ_types::entry::{Entry, Fact};
+use writ_types::id::AttemptId;
+use writ_types::unit::Timestamp;
+
+use crate::account::{first_line, millis_between};
+use crate::drive::plan_of;
+use crate::error::AutopilotError;
+use crate::project::OpenProject;
+
+/// The most lines of a log.
+const MAX_LOG_LINES: usize = 5_000;
+/// The most attempts of a unit that are read.
+const MAX_ATTEMPTS: usize = 1_000;
+/// The longest text of a line, in characters.
+const MAX_TEXT_CHARS: usize = 400;
+
+/// Reads the log of a unit.
+///
+/// # Errors
+///
+/// If there is no such unit, or store or ledger cannot be read.
+pub(crate) async fn read_log(
+    project: &OpenProject,
+    id: UnitId,
+    query: &PilotLogQuery,
+) -> Result<PilotLog, AutopilotError> {
+    let (store, key) = (project.hands.store(), project.key_of(id));
+    if store.unit(key.clone()).await?.is_none() {
+        return Err(AutopilotError::NoUnit { unit: id.to_string() });
+    }
+    let runs = store.unit_runs(key.clone()).await?;
+    let mut lines: Vec<PilotLogLine> = runs.iter().flat_map(lines_of_run).collect();
+    for one in store.unit_transitions(key.clone()).await? {
+        let text = format!("{} -> {}: {}", one.from, one.to, one.reason);
+        lines.push(line(&runs, one.at, "move", &text));
+    }
+    for gate in store.unit_gates(key).await? {
+        let verdict = if gate.passed { "passed" } else { "not passed" };
+        let text = format!("{}, try {}: {verdict}: {}", gate.gate, gate.attempt, first_line(&gate.output));
+        lines.push(PilotLogLine { took_ms: Some(gate.duration_ms), ..line(&runs, gate.at, "gate", &text) });
+    }
+    let plan = plan_of(project, id).await?;
+    for (_, session, began) in store.started_by(plan, &id.to_string(), MAX_ATTEMPTS).await? {
+        let attempt = attempt_at(&runs, began);
+        if query.attempt != 0 && attempt != query.attempt {
+            continue;
+        }
+        let asked = LedgerQuery { session: Some(session), limit: MAX_LOG_LINES, ..LedgerQuery::default() };
+        let mut rows = store.ledger_search(&asked).await?;
+        rows.reverse();
+        let entries: Vec<Entry> = rows.iter().filter_map(writ_store::ledger::row::LedgerRow::entry).collect();
+        lines.extend(lines_of(&entries).into_iter().map(|one| PilotLogLine { attempt, ..one }));
+    }
+    if query.attempt != 0 {
+        lines.retain(|one| one.attempt == query.attempt);
+    }
+    // Stable: what the ledger has in one millisecond stays in its order.
+    lines.sort_by_key(|one| one.at);
+    let most = if query.last == 0 { MAX_LOG_LINES } else { query.last.min(MAX_LOG_LINES) };
+    let left_out = lines.len().saturating_sub(most);
+    lines.drain(..left_out);
+    Ok(PilotLog { unit: id.to_string(), lines, left_out })
+}
+
+fn cut(text: &str) -> String {
+    let text: String = text.chars().take(MAX_TEXT_CHARS).collect();
+    text.replace(['\n', '\r'], " ")
+}
+
+fn line(runs: &[RunRow], at: Timestamp, kind: &str, text: &str) -> PilotLogLine {
+    PilotLogLine {
+        at,
+        attempt: attempt_at(runs, at),
+        kind: kind.to_owned(),
+        text: cut(text),
+        ..PilotLogLine::default()
+    }
+}
+
+/// Returns the number of the attempt that ran at a time; zero: none did.
+fn attempt_at(runs: &[RunRow], at: Timestamp) -> u32 {
+    // The newest first: where one ends as another begins, it is that one.
+    let is_in = |run: &&RunRow| run.started_at <= at && run.end.as_ref().is_none_or(|end| at <= end.at);
+    runs.iter().rev().find(is_in).map_or(0, |run| run.attempt)
+}
+
+fn lines_of_run(run: &RunRow) -> Vec<PilotLogLine> {
+    let begin = PilotLogLine {
+        at: run.started_at,
+        attempt: run.attempt,
+        kind: "begin".to_owned(),
+        text: format!("{} by {}", run.phase, run.host),
+        ..PilotLogLine::default()
+    };
+    let end = run.end.as_ref().map(|end| PilotLogLine {
+        at: end.at,
+        attempt: run.attempt,
+        kind: "end".to_owned(),
+        text: cut(&format!("{} {} {}", run.phase, end.outcome, end.error_code)).trim_end().to_owned(),
+        took_ms: Some(millis_between(run.started_at, end.at)),
+        tokens: Some(end.input.saturating_add(end.output)),
+        cost: Some(end.cost),
+    });
+    std::iter::once(begin).chain(end).collect()
+}
+
+/// Returns the lines of what a session's ledger says.
+fn lines_of(entries: &[Entry]) -> Vec<PilotLogLine> {
+    let mut begun: BTreeMap<AttemptId, (Timestamp, String)> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for entry in entries {
+        let add = |kind: &str, text: &str| PilotLogLine {
+            at: entry.at,
+            kind: kind.to_owned(),
+            text: cut(text),
+            ..PilotLogLine::default()
+        };
+        let made = match &entry.fact {
+            Fact::Intent { attempt, action, .. } => {
+                let words = describe(action);
+                begun.insert(*attempt, (entry.at, words.clone()));
+                // A model's answer says more than that it was asked.
+                (!matches!(action, Action::ModelCall(_))).then(|| add("tool", &words))
+            }
+            Fact::Outcome { attempt, outcome, summary, .. } => {
+                let (from, words) = begun.remove(attempt).unwrap_or((entry.at, String::new()));
+                let outcome = serde_json::to_value(outcome).unwrap_or_default();
+                let outcome = outcome.as_str().unwrap_or("ended").to_owned();
+                let took_ms = Some(millis_between(from, entry.at));
+                Some(PilotLogLine { took_ms, ..add("result", &format!("{words}: {outcome} {summary}")) })
+            }
+            Fact::ModelCalled { attempt, requested, usage, cost, error, .. } => {
+                let from = begun.remove(attempt).map_or(entry.at, |(from, _)| from);
+                let text = if error.is_empty() { requested.clone() } else { format!("{requested}: {error}") };
+                Some(PilotLogLine {
+                    took_ms: Some(millis_between(from, entry.at)),
+                    tokens: Some(usage.input.saturating_add(usage.output)),
+                    cost: *cost,
+                    ..add("model", &text)
+                })
+            }
+            Fact::Denied { kind, text, .. } => Some(add("denied", &format!("{}: {text}", kind.as_str()))),
+            Fact::Asked { ask, action, reason, .. } => {
+                Some(add("asked", &format!("{ask}: {} ({reason})", describe(action))))
+            }
+            Fact::Phase { phase, reason } => {
+                let phase = serde_json::to_value(phase).unwrap_or_default();
+                Some(add("turn", &format!("{} {reason}", phase.as_str().unwrap_or_default())))
+            }
+            _other => None,
+        };
+        lines.extend(made);
+    }
+    lines
+}
+
+fn describe(action: &Action) -> String {
+    match action {
+        Action::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
+        Action::ReadFile(read) => {
+            let verb = match &read.mode {
+                ReadMode::Text { .. } => "read",
+                ReadMode::List => "list",
+                ReadMode::Search { .. } => "search",
+            };
+            format!("{verb} {}", if read.path.is_empty() { "." } else { &read.path })
+        }
+        Action::WriteFile(write) => {
+            let paths: Vec<&str> = write.changes.iter().map(|change| change.path.as_str()).collect();
+            format!("write {}", paths.join(", "))
+        }
+        other => other.kind().as_str().to_owned(),
+    }
+}
