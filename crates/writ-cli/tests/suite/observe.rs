@@ -285,7 +285,9 @@ fn the_spans_of_a_planned_request_name_each_agent_and_those_of_an_answer_the_pro
     assert_eq!(counts(&trees[1]), [1, 2, 1, 0, 1], "{:?}", trees[1]);
     assert_eq!(counts(&trees[2])[..4], [1, 2, 1, 0], "{:?}", trees[2]);
     let planned = counts(&trees[3]);
-    assert_eq!((planned[0], planned[2], planned[3]), (1, 0, 1), "{:?}", trees[3]);
+    let asked = trees[3].iter().filter(|line| line.trim() == "chat planner").count();
+    assert!(asked > 0, "{:?}", trees[3]);
+    assert_eq!((planned[0], planned[2], planned[3]), (1, 0, asked), "{:?}", trees[3]);
 }
 
 /// Without a collector, and with one that is not there, turns go on and nobody is told of it.

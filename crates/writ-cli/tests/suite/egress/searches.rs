@@ -59,8 +59,8 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 /// The words that a result repeats from the owner make it no less external; a taint among the arguments is refused rather than
 /// ignored, since arguments are validated (design 3.9).
 ///
-/// Rows: SIL-105 SIL-169 SIL-298
-/// Rows: SIL-059 (in part: `web_search`)
+/// Rows: SIL-105 SIL-169
+/// Rows: SIL-059 (in part: `web_search`) SIL-298 (what was found, and the reply made from it)
 #[test]
 fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
     for provider in ["brave", "tavily"] {
@@ -83,17 +83,6 @@ fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
         assert!(outcome.contains(r#""taint":"external""#) && outcome.contains("borrow checker"), "{outcome}");
         let replied = bench.events("replied").pop().expect("a reply").to_string();
         assert!(replied.contains(r#""taint":"external""#), "{replied}");
-        let plain = bench.chat("thank you", &["--new"]);
-        assert_eq!(code(&plain), 0, "{}", text(&plain));
-        let session = |row: &Value| row["session"].clone();
-        let replies = bench.events("replied");
-        let found =
-            replies.iter().find(|row| row.to_string().contains(r#""taint":"external""#)).expect("a reply");
-        let others: Vec<_> = replies.iter().filter(|row| session(row) != session(found)).collect();
-        assert!(
-            others.len() == 1 && others[0].to_string().contains(r#""taint":"owner""#),
-            "a turn without tools is the owner's: {others:?}"
-        );
         let made = connections(&bench);
         assert_eq!((made.len(), &made[0]["rule"]), (1, &json!("search")), "{made:?}");
         assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);
