@@ -51,6 +51,8 @@ pub(super) enum Need {
     Pip,
     /// The `node` program.
     Node,
+    /// The `go` program.
+    Go,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
     /// The clients of OpenAI and Anthropic for Python, in an environment of their own below the target folder.
@@ -84,11 +86,12 @@ pub(super) enum Need {
 }
 
 impl Need {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Git,
         Self::Python,
         Self::Pip,
         Self::Node,
+        Self::Go,
         Self::Npm,
         Self::Curl,
         Self::Squid,
@@ -113,6 +116,7 @@ impl Need {
             Self::Python => "needs_python",
             Self::Pip => "needs_pip",
             Self::Node => "needs_node",
+            Self::Go => "needs_go",
             Self::OpenAi => "needs_openai",
             Self::ModelClients => "needs_clients",
             Self::OpenAiJs => "needs_jsopenai",
@@ -138,6 +142,7 @@ impl Need {
             Self::Python => "python3 is not installed",
             Self::Pip => "pip is not installed for the system's python3",
             Self::Node => "node is not installed",
+            Self::Go => "go is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
             Self::ModelClients => "the clients of OpenAI and Anthropic for Python are not installed",
             Self::OpenAiJs => "the OpenAI client for Node is not installed",
@@ -163,6 +168,7 @@ impl Need {
             Self::Python => &["python3"],
             Self::Pip => &["python3-pip"],
             Self::Node => &["nodejs"],
+            Self::Go => &["golang-go"],
             Self::OpenAi | Self::ModelClients | Self::LangChain | Self::Schemathesis => &["python3-venv"],
             Self::Promtool => &["prometheus"],
             Self::Systemd => &["systemd"],
@@ -187,6 +193,7 @@ impl Need {
                 pip.output().is_ok_and(|output| output.success)
             }
             Self::Node => task_process::exists("node"),
+            Self::Go => task_process::exists("go"),
             Self::OpenAi => OPENAI.is_there(root),
             Self::ModelClients => CLIENTS.is_there(root),
             Self::OpenAiJs => {

@@ -206,7 +206,7 @@ fn repository(exercise: &Exercise, hidden: &Path) -> tempfile::TempDir {
     write(dir.path(), ".writ/pilot.toml", &exercise.settings());
     write(dir.path(), ".writ/workflows/exercise.toml", WORKFLOW);
     let (name, text) = exercise.hidden_tests();
-    write(&hidden.join(exercise.name), &name, &text);
+    write(&hidden.join(exercise.folder()), &name, &text);
     git(dir.path(), &["init", "-q", "-b", "main"]);
     git(dir.path(), &["config", "user.name", "t"]);
     git(dir.path(), &["config", "user.email", "t@example.org"]);
@@ -235,10 +235,14 @@ fn solve_all(language: Language, exercises: &[Exercise]) {
     });
     let runtime = &course.engine.runtime;
     let ended = runtime.block_on(course.solve(exercises));
+    let mut problems = Vec::new();
     for exercise in exercises {
         let gates = runtime.block_on(course.gates(exercise.name));
-        check_end(exercise, course.places[exercise.name].path(), &ended[exercise.name], &gates);
+        let place = course.places[exercise.name].path();
+        let found = find_problems(exercise, place, &ended[exercise.name], &gates);
+        problems.extend(found.into_iter().map(|problem| format!("{}: {problem}\n{gates:#?}", exercise.name)));
     }
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
     let leaked = course.coders.leaked.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert!(leaked.is_empty(), "what is hidden was shown to a model: {leaked:?}");
     runtime.block_on(pilots.close_projects());
@@ -246,38 +250,49 @@ fn solve_all(language: Language, exercises: &[Exercise]) {
     course.engine.end();
 }
 
-fn check_end(exercise: &Exercise, place: &Path, status: &PilotStatus, gates: &[PilotGateLine]) {
-    let name = exercise.name;
-    assert_eq!(status.state, "complete", "{name}: {status:#?}\n{gates:#?}");
+/// Compares the end of an exercise with the one that it has to have.
+fn find_problems(
+    exercise: &Exercise,
+    place: &Path,
+    status: &PilotStatus,
+    gates: &[PilotGateLine],
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut check = |is_well: bool, problem: String| problems.extend((!is_well).then_some(problem));
+    check(status.state == "complete", format!("{status:#?}"));
     let changed = git(place, &["diff", "--name-only", "first", "main"]);
-    let slice = status.units.iter().find(|unit| unit.id == "slice/m1/s1").expect("is there");
+    let slice = status.units.iter().find(|unit| unit.id == "slice/m1/s1").map(|unit| unit.status.as_str());
     match exercise.outcome {
         Outcome::Merged => {
-            assert_eq!(slice.status, "succeeded", "{name}: {gates:#?}");
-            assert_eq!(changed.trim(), exercise.solution_path(), "{name}: the solution, and nothing else");
+            check(slice == Some("succeeded"), format!("it was not merged: {slice:?}"));
+            check(changed.trim() == exercise.solution_path(), format!("more than its solution: {changed}"));
             let solution = git(place, &["show", &format!("main:{}", exercise.solution_path())]);
-            assert_eq!(solution.trim(), exercise.solution().trim(), "{name}");
-            assert!(gates.iter().any(|gate| gate.gate == "hidden" && gate.passed), "{name}: {gates:#?}");
+            check(solution == exercise.solution(), format!("another solution: {solution}"));
+            let is_proven = gates.iter().any(|gate| gate.gate == "hidden" && gate.passed);
+            check(is_proven, "without its hidden tests".to_owned());
         }
         Outcome::Reported => {
-            assert_eq!(slice.status, "failed", "{name}: {gates:#?}");
-            assert_eq!(changed, "", "{name}: the target is as it was");
+            check(slice == Some("failed"), format!("it was merged: {slice:?}"));
+            check(changed.is_empty(), format!("the target is another: {changed}"));
         }
     }
     // Each failure that was to be found was found, and no other.
     let failed: Vec<&PilotGateLine> = gates.iter().filter(|gate| !gate.passed).collect();
     for (gate, words) in &exercise.findings {
         let is_found = failed.iter().any(|one| one.gate == *gate && one.output.contains(words));
-        assert!(is_found, "{name}: '{gate}' says '{words}': {failed:#?}");
+        check(is_found, format!("'{gate}' does not say '{words}'"));
     }
-    let strange: Vec<_> =
-        failed.iter().filter(|one| !exercise.findings.iter().any(|(gate, _)| one.gate == *gate)).collect();
-    assert!(strange.is_empty(), "{name}: {strange:#?}");
+    for one in &failed {
+        let is_expected = exercise.findings.iter().any(|(gate, _)| one.gate == *gate);
+        check(is_expected, format!("'{}' fails, too", one.gate));
+    }
     for unseen in gates.iter().filter(|gate| gate.gate == "hidden") {
-        assert!(unseen.output.len() < 100, "the words of hidden tests are not stored: {unseen:?}");
+        check(unseen.output.len() < 100, "the words of hidden tests are stored".to_owned());
     }
+    problems
 }
 
+/// Rows: SF-007 (in part: coders that skip tests or change what runs them move nothing)
 #[test]
 fn needs_userns_needs_git_needs_python_exercises_in_python_end_merged_or_reported() {
     solve_all(Language::Python, &python::exercises());

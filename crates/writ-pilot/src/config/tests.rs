@@ -429,3 +429,34 @@ fn failed_tries_raise_the_tier() {
     assert_eq!(part.models_of(PilotPhase::Execute, 2), (PilotTier::Reasoning, &["r".to_owned()][..]));
     assert_eq!(part.models_of(PilotPhase::Verify, 2).0, PilotTier::Fast, "a tier without models is none");
 }
+
+#[test]
+fn hidden_tests_have_a_name_and_a_number_and_are_run_at_the_merge() {
+    let gate = |more: &str| format!("[[gate]]\nname = \"h\"\nrun = [\"t\"]\n{more}\n");
+    let merge = "at = \"merge\"\nreport = \"unittest\"\n";
+    let read_one = |more: &str| read(&gate(more)).unwrap().gates.remove(0);
+    let hidden = read_one(&format!("{merge}hidden = \"leap-year\"\nmin_tests = 5"));
+    assert_eq!((hidden.hidden.as_deref(), hidden.min_tests), (Some("leap-year"), 5));
+    assert_eq!((hidden.report, hidden.runs_tests), (Some(ReportFormat::Unittest), true));
+    assert_eq!((read_one(merge).hidden, read_one(merge).min_tests), (None, 0));
+    for name in ["", "../x", "/etc", "a/b", "a b"] {
+        let (line, key, text) = mistake(&gate(&format!("{merge}hidden = \"{name}\"")));
+        assert_eq!((line, key.as_str()), (6, "gate.hidden"), "{name}");
+        assert!(text.contains("names no folder of hidden tests"), "{text}");
+    }
+    for early in ["report = \"tap\"\nhidden = \"h\"", "at = \"merge\"\nhidden = \"h\""] {
+        assert!(mistake(&gate(early)).2.contains("is not one of tests at the merge"), "{early}");
+    }
+    assert!(mistake(&gate("min_tests = 3")).2.contains("runs no tests"));
+    assert_eq!(mistake(&gate(&format!("{merge}min_tests = 0"))).1, "gate.min_tests");
+}
+
+#[test]
+fn protected_paths_lie_in_the_project() {
+    let config = read("[pilot]\nprotected_paths = [\"golden\", \"tests/acceptance/\"]\n").unwrap();
+    assert_eq!(config.protected_paths, ["golden", "tests/acceptance/"]);
+    for path in ["../x", "/etc", "", ".git/config"] {
+        let (line, key, _) = mistake(&format!("[pilot]\nprotected_paths = [\"{path}\"]\n"));
+        assert_eq!((line, key.as_str()), (2, "pilot.protected_paths"), "{path}");
+    }
+}

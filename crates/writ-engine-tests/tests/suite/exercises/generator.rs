@@ -124,7 +124,7 @@ impl Exercise {
     /// The planner's answer.
     pub(crate) fn outline(&self) -> String {
         format!(
-            "- [ ] Solve {name} <!-- milestone/m1 -->\n  - [ ] {name} <!-- slice/m1/s1 -->\n    Acceptance:\n    * the given tests pass\n    - [ ] Write {function} <!-- task/m1/s1/t1 -->\n      Solve the {marker}: {statement}\n\n      Leave alone:\n      * `{tests}`\n",
+            "- [ ] Solve {name} <!-- milestone/m1 -->\n  - [ ] {name} <!-- slice/m1/s1 -->\n    All of the {marker}.\n\n    Acceptance:\n    * the given tests pass\n    - [ ] Write {function} <!-- task/m1/s1/t1 -->\n      Solve the {marker}: {statement}\n\n      Leave alone:\n      * `{tests}`\n",
             name = self.name,
             function = self.function,
             marker = self.marker(),
@@ -199,7 +199,10 @@ impl Exercise {
                     "Cargo.toml".to_owned(),
                     "[package]\nname = \"exercise\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[lib]\ndoctest = false\ntest = false\n\n[profile.test]\ndebug = 0\n".to_owned(),
                 ),
-                ("check.sh".to_owned(), "#!/bin/sh\nexec cargo test --offline --quiet --color never\n".replace(" --quiet", "")),
+                (
+                    "check.sh".to_owned(),
+                    "#!/bin/sh\nexec cargo test --offline --color never\n".to_owned(),
+                ),
                 (".gitignore".to_owned(), "target/\nCargo.lock\n".to_owned()),
             ],
         });
@@ -238,8 +241,13 @@ impl Exercise {
         let count = self.given.len() + self.hidden.len();
         format!(
             "[pilot]\ndefault_workflow = \"exercise\"\n\n[[gate]]\nname = \"given\"\n{command}\nreport = \"{report}\"\n\n[[gate]]\nname = \"merged\"\n{command_again}\nat = \"merge\"\nreport = \"{report}\"\n\n[[gate]]\nname = \"hidden\"\n{command_again}\nat = \"merge\"\nreport = \"{report}\"\nhidden = \"{name}\"\nmin_tests = {count}\n",
-            name = self.name,
+            name = self.folder(),
         )
+    }
+
+    /// The folder of its hidden tests.
+    pub(crate) fn folder(&self) -> String {
+        self.name.replace(' ', "-")
     }
 
     /// Each case is a test of its own, so that their number says something.

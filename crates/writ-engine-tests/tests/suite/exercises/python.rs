@@ -17,9 +17,12 @@ fn exercise(
     Exercise::new(Language::Python, about, code, given, hidden)
 }
 
-fn leap_year(name: &'static str) -> Exercise {
+fn leap_year() -> Exercise {
     exercise(
-        (name, "Write is_leap(year): is a year of the Gregorian calendar one with a 29th of February?"),
+        (
+            "leap year",
+            "Write is_leap(year): is a year of the Gregorian calendar one with a 29th of February?",
+        ),
         ("is_leap", "year", "return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)"),
         vec![
             case(json!([2024]), json!(true)),
@@ -180,7 +183,7 @@ pub(crate) fn exercises() -> Vec<Exercise> {
         "[pilot]\ndefault_workflow = \"exercise\"\n\n[[gate]]\nname = \"given\"\nrun = [\"true\"]\n";
     let shadow = "import sys\nsys.stderr.write('no')\n";
     vec![
-        leap_year("leap year"),
+        leap_year().wrong_first("return False"),
         words.clone().cheats_first(
             vec![(tests.clone(), Some(skipped)), words.edit("return 2")],
             &[("protected-paths", "test_given.py"), ("tests-kept", "SkippedTest")],
