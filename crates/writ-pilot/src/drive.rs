@@ -264,7 +264,10 @@ async fn hold_other_slices(
         let own = slice.to_string();
         lines.iter().any(|line| line.id == own && line.is_over)
     };
-    let mut current: BTreeMap<u32, UnitId> = BTreeMap::new();
+    // A slice has the workspace until its worker has removed it, which is after the unit is over.
+    let running = project.running();
+    let mut current: BTreeMap<u32, UnitId> =
+        running.iter().map(|unit| (milestone_of(unit.id), slice_of(unit.id))).collect();
     // A unit without a claim ever has the fence zero.
     for id in lines.iter().filter(|line| line.fence > 0).filter_map(id_of) {
         if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {

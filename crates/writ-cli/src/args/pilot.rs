@@ -53,6 +53,9 @@ pub(crate) enum PilotCommand {
         /// Go on, and show it again whenever it has changed, until Ctrl-C
         #[arg(short, long)]
         watch: bool,
+        /// Show the settings in force instead, each with the file and the line that it comes from
+        #[arg(long, conflicts_with = "watch")]
+        settings: bool,
     },
     /// Show a unit: its runs, its moves from phase to phase, its gates, its last error
     #[command(visible_alias = "forensics")]

@@ -9,8 +9,8 @@ use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
 use writ_types::api::pilot::{
-    PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotProject, PilotScope, PilotStatus,
-    PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
+    PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotProject, PilotScope, PilotSettingLine,
+    PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::work::{ItemName, WorkState};
 use writ_types::error::Exit;
@@ -56,7 +56,13 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let status = client.ask::<PilotPause>(&project_of(context, place)?).await?;
                 context.out.print_either(&status, describe_status)
             }
-            PilotCommand::Status { place, watch } => show(context, &mut client, place, *watch).await,
+            PilotCommand::Status { place, watch: _, settings: true } => {
+                let status = client.ask::<PilotShow>(&project_of(context, place)?).await?;
+                context.out.print_either(&status.settings, |settings| describe_settings(settings))
+            }
+            PilotCommand::Status { place, watch, settings: false } => {
+                show(context, &mut client, place, *watch).await
+            }
             PilotCommand::Show(args) => {
                 let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
                 context.out.print_either(&details, describe_unit)
@@ -285,10 +291,18 @@ fn describe_status(status: &PilotStatus) -> Vec<String> {
         lines.push(format!("plan of {}: {} ({})", plan.milestone, plan.state.name(), cut(&plan.reason)));
     }
     lines.extend(status.units.iter().map(describe_line));
+    lines.extend(status.warnings.iter().map(|warning| cut(warning)));
     for blocker in &status.blockers {
         lines.push(format!("{} {}: {}", blocker.event, escape_line(&blocker.unit), cut(&blocker.detail)));
     }
     lines
+}
+
+fn describe_settings(settings: &[PilotSettingLine]) -> Vec<String> {
+    let line = |one: &PilotSettingLine| {
+        format!("{} = {}  ({})", escape_line(&one.key), escape_line(&one.value), escape_line(&one.source))
+    };
+    settings.iter().map(line).collect()
 }
 
 fn describe_progress(status: &PilotStatus) -> String {

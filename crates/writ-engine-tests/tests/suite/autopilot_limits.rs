@@ -146,9 +146,8 @@ fn outcomes(task: &PilotUnitDetails, phase: &str) -> Vec<String> {
 
 fn words(status: &PilotStatus) -> String {
     assert_eq!(status.state, "paused", "{status:#?}");
-    let blocker = status.blockers.first().expect("one");
-    assert_eq!(blocker.event, "Paused", "{blocker:?}");
-    blocker.detail.clone()
+    let paused = status.blockers.iter().find(|blocker| blocker.event == "Paused");
+    paused.unwrap_or_else(|| panic!("{:?}", status.blockers)).detail.clone()
 }
 
 /// A ceiling of the owner's own file ends the attempt that would pass it, lets no other begin, and is a pause that is lifted by
