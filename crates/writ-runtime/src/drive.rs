@@ -225,8 +225,11 @@ impl Drive {
         let spent = self.tally.cost;
         let call = async {
             match &agent {
-                Some(agent) => coding::take_turn(place, agent, first, (request, label), cancel.clone()).await,
-                None => model::call(place, spent, first, (request, label), cancel.clone()).await,
+                // Both on the heap: rules need room on the stack.
+                Some(agent) => {
+                    Box::pin(coding::take_turn(place, agent, first, (request, label), cancel.clone())).await
+                }
+                None => Box::pin(model::call(place, spent, first, (request, label), cancel.clone())).await,
             }
         };
         let call = call.instrument(trace::agent(self.profile.model));
