@@ -290,20 +290,25 @@ async fn a_full_disk_is_the_sandbox_s_own() {
     );
 }
 
-/// Rows: SF-492 (in part: by namespaces) WIN-016
-/// Rows: WIN-154 (in our own sandbox)
+/// The sandbox is our own in place of Docker's.
+///
+/// Rows: SF-492 (in part: by namespaces)
+/// Rows: WIN-016 WIN-154
 #[tokio::test]
 async fn nothing_of_the_host_is_there_that_was_not_given() {
     let fixture = Fixture::new().await;
     let data = fixture.dir.join("data");
-    fs::write(data.join("memory.db"), "MARKER-DB").unwrap();
-    assert_eq!(fixture.sh("find / \\( -path /proc -o -path /usr -o -path '*/.rustup' -o -path '*/registry' -o -path '*/.pyenv' \\) \
-                      -prune -o -name memory.db -print 2>/dev/null; true").await, "");
     let home = fixture.dir.join("home");
+    fs::write(data.join("memory.db"), "MARKER-DB").unwrap();
+    fs::write(home.join(".env"), "MARKER=env").unwrap();
+    assert_eq!(fixture.sh("find / \\( -path /proc -o -path /usr -o -path '*/.rustup' -o -path '*/registry' -o -path '*/.pyenv' \\) \
+                      -prune -o \\( -name memory.db -o -name .env \\) -print 2>/dev/null; true").await, "");
     for path in [
         home.join(".ssh/id_ed25519"),
+        home.join(".env"),
         home.join("marker"),
         data,
+        "/data".into(),
         "/etc/shadow".into(),
         std::path::Path::new("/root").join(".bashrc"),
     ] {
