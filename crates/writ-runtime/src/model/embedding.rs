@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use writ_inspect::prepared::Prepared;
 use writ_memory::embedder::EmbedError;
 use writ_models::ModelRole;
-use writ_models::embedding::PlannedEmbedding;
+use writ_models::embedding::{EmbeddingReply, PlannedEmbedding};
 use writ_models::error::ModelError;
 use writ_models::provider::Route;
 use writ_policy::budget::{Exhausted, Spent};
@@ -16,8 +16,9 @@ use writ_store::reads::SessionReads as _;
 use writ_types::chat::Usage;
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::ToReport as _;
+use writ_types::id::AttemptId;
 use writ_types::taint::Label;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -81,11 +82,31 @@ pub(crate) async fn embed_texts(
     };
     let attempt = permit.attempt();
     let answer = models.embed(*permit, &planned, cancel, now).await;
-    let (usage, actual, error) = match &answer {
+    let cost_of = |usage: &Usage| models.embedding_cost(&planned, usage, now);
+    record_call(&place, &planned, (attempt, now), (&answer, cost_of)).await?;
+    if let Some(wait) = answer.as_ref().err().and_then(|error| error.failure.retry_after()) {
+        let until = services.journal.clock.now().plus_duration(wait);
+        services.memories.note_wait(&route.provider.name, until);
+    }
+    Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
+        let why = services.journal.redactor.mask_report(error.report()).outside;
+        if error.failure.is_about_content() { EmbedError::Refused(why) } else { EmbedError::Away(why) }
+    }))
+}
+
+/// Writes a call to the ledger, and counts what it has used.
+async fn record_call(
+    place: &CallPlace,
+    planned: &PlannedEmbedding,
+    (attempt, now): (AttemptId, Timestamp),
+    (answer, cost_of): (&Result<EmbeddingReply, ModelError>, impl Fn(&Usage) -> Option<MicroUsd>),
+) -> Result<(), EngineError> {
+    let services = &place.services;
+    let (usage, actual, error) = match answer {
         Ok(reply) => (reply.usage, reply.model.clone(), String::new()),
         Err(error) => (Usage::default(), String::new(), super::recorded_error(services, error)),
     };
-    let cost = models.embedding_cost(&planned, &usage, now);
+    let cost = cost_of(&usage);
     let requested = planned.requested_model();
     let (stop, role, sealed_reply) = (None, String::new(), None);
     let fact = Fact::ModelCalled { attempt, requested, actual, stop, usage, cost, error, role, sealed_reply };
@@ -102,15 +123,7 @@ pub(crate) async fn embed_texts(
     let role = ModelRole::Embedding.as_str().to_owned();
     let share = UsageShare { delta, role, model: planned.requested_model(), item: None };
     ops.extend([Op::AddUsage(delta), Op::AddUsageShare(Box::new(share))]);
-    place.commit(ops).await?;
-    if let Some(wait) = answer.as_ref().err().and_then(|error| error.failure.retry_after()) {
-        let until = services.journal.clock.now().plus_duration(wait);
-        services.memories.note_wait(&route.provider.name, until);
-    }
-    Ok(answer.map(|reply| reply.vectors).map_err(|error: ModelError| {
-        let why = services.journal.redactor.mask_report(error.report()).outside;
-        if error.failure.is_about_content() { EmbedError::Refused(why) } else { EmbedError::Away(why) }
-    }))
+    place.commit(ops).await
 }
 
 fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Label) -> Prepared {

@@ -427,12 +427,11 @@ async fn verification_sees_the_work_and_leaves_nothing() {
             .replace(if result.stdout.text.contains(".cargo") { "" } else { ".cargo\n" }, ""),
         "{result:?}"
     );
-    let result = run(verify(&["sh", "-c", "ls -A /tmp; echo x > /tmp/checked; ls /proc | grep -c '^[0-9]'"]))
-        .await
-        .unwrap();
-    let few: Vec<&str> = result.stdout.text.lines().collect();
-    assert!(few.len() == 1 && few[0].parse::<u32>().is_ok_and(|count| count < 10), "{result:?}");
-    assert_eq!(fixture.sh("ls -A /tmp").await, "", "and nothing of it is left there");
+    let looks = "test -e /tmp/token || echo gone; echo x > /tmp/checked; ls /proc | grep -c '^[0-9]'";
+    let result = run(verify(&["sh", "-c", looks])).await.unwrap();
+    let (gone, processes) = result.stdout.text.trim_end().split_once('\n').expect("two lines");
+    assert!(gone == "gone" && processes.parse::<u32>().is_ok_and(|count| count < 10), "{result:?}");
+    assert_eq!(fixture.sh("test -e /tmp/checked || echo gone").await, "gone", "nothing of it is left there");
     let result = run(verify(&["env"])).await.unwrap();
     let names: Vec<&str> = result.stdout.text.lines().filter_map(|line| line.split('=').next()).collect();
     assert_eq!(names, ["HOME", "PATH"]);
