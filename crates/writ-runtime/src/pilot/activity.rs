@@ -1,5 +1,7 @@
 //! Signs of life of an attempt, and its calls, read from the ledger: what an agent says about itself is no sign.
 
+use std::collections::BTreeSet;
+
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::LedgerReads as _;
@@ -48,13 +50,19 @@ fn is_answer(row: &LedgerRow) -> bool {
 
 /// The part that acts next, from the newest entry that says so.
 fn next_actor(rows: &[LedgerRow]) -> AttemptWait {
-    let of_row = |row: &LedgerRow| match row.entry()?.fact {
-        Fact::Asked { .. } => Some(AttemptWait::Person),
-        Fact::Intent { action, .. } if action.kind() != ActionKind::ModelCall => Some(AttemptWait::Tool),
-        Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. } | Fact::Intent { .. } => {
-            Some(AttemptWait::Model)
+    let of_row = |row: &LedgerRow| {
+        let fact = row.entry()?.fact;
+        if let Fact::Asked { .. } = fact {
+            return Some(AttemptWait::Person);
         }
-        _ => None,
+        if matches!(&fact, Fact::Intent { action, .. } if action.kind() != ActionKind::ModelCall) {
+            return Some(AttemptWait::Tool);
+        }
+        matches!(
+            fact,
+            Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. } | Fact::Intent { .. }
+        )
+        .then_some(AttemptWait::Model)
     };
     rows.iter().find_map(of_row).unwrap_or(AttemptWait::Model)
 }
@@ -68,22 +76,23 @@ pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<Attemp
     rows.reverse();
     let mut made = AttemptCalls { calls: 0, successes: 0, digest: Digest::of_bytes(b""), models: Vec::new() };
     let mut text = String::new();
-    let mut tools: Vec<AttemptId> = Vec::new();
+    let mut tools: BTreeSet<AttemptId> = BTreeSet::new();
     for fact in rows.iter().filter_map(LedgerRow::entry).map(|entry| entry.fact) {
-        match fact {
-            Fact::Intent { attempt, action, .. } if action.kind() != ActionKind::ModelCall => {
-                made.calls = made.calls.saturating_add(1);
-                tools.push(attempt);
-                text.push_str(&serde_json::to_string(&action).unwrap_or_default());
-            }
-            Fact::Outcome { attempt, outcome, result, .. } if tools.contains(&attempt) => {
-                made.successes = made.successes.saturating_add(u32::from(outcome == ToolOutcome::Done));
-                text.push_str(&result.to_string());
-            }
-            Fact::ModelCalled { requested, stop, role, .. } if role.is_empty() => {
-                made.models.push((requested, stop.is_some()));
-            }
-            _ => {}
+        if let Fact::Intent { attempt, action, .. } = &fact
+            && action.kind() != ActionKind::ModelCall
+        {
+            made.calls = made.calls.saturating_add(1);
+            tools.insert(*attempt);
+            text.push_str(&serde_json::to_string(action).unwrap_or_default());
+        } else if let Fact::Outcome { attempt, outcome, result, .. } = &fact
+            && tools.contains(attempt)
+        {
+            made.successes = made.successes.saturating_add(u32::from(*outcome == ToolOutcome::Done));
+            text.push_str(&result.to_string());
+        } else if let Fact::ModelCalled { requested, stop, role, .. } = fact
+            && role.is_empty()
+        {
+            made.models.push((requested, stop.is_some()));
         }
     }
     made.digest = Digest::of_bytes(text.as_bytes());
