@@ -169,6 +169,10 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
   assert.match(await page.locator("#pilot-description").innerText(), /Write add in add\.mjs/);
   await page.locator("#pilot-plan-part > summary").press("Enter");
   await page.locator("#pilot-plan-text", { hasText: "Write add." }).waitFor();
+  // What it does is seen while it does it; nothing of it is committed.
+  await page.locator("#pilot-log li", { hasText: "begin: execute" }).waitFor();
+  await page.locator("#pilot-log li", { hasText: "turn:" }).first().waitFor();
+  assert.ok(await page.locator("#pilot-log li").count() <= 12);
   await both(page, "running");
   // Asked once more, and left alone.
   await page.locator("#pilot-cancel [data-order=cancel]").click();
@@ -184,6 +188,8 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
   await page.locator("#pilot-gates li[data-passed=true]", { hasText: "tests-task" }).waitFor({ timeout: RUN });
   await page.locator("#pilot-gates summary").first().click();
   assert.match(await page.locator("#pilot-gates pre").first().innerText(), /\S/);
+  await page.locator("#pilot-diff-part > summary", { hasText: "Changes against main" }).press("Enter");
+  await page.locator("#pilot-diff", { hasText: "+export const add = (a, b) => a + b;" }).waitFor();
   await page.locator("#pilot-close").click();
   await unit(page, "task/m1/s1/t1").getByRole("button").and(page.locator(":focus")).waitFor();
 

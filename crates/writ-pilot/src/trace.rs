@@ -128,60 +128,70 @@ fn lines_of(entries: &[Entry]) -> Vec<PilotLogLine> {
             text: cut(text),
             ..PilotLogLine::default()
         };
-        let made = match &entry.fact {
-            Fact::Intent { attempt, action, .. } => {
-                let words = describe(action);
-                begun.insert(*attempt, (entry.at, words.clone()));
-                // A model's answer says more than that it was asked.
-                (!matches!(action, Action::ModelCall(_))).then(|| add("tool", &words))
-            }
-            Fact::Outcome { attempt, outcome, summary, .. } => {
-                let (from, words) = begun.remove(attempt).unwrap_or((entry.at, String::new()));
-                let outcome = serde_json::to_value(outcome).unwrap_or_default();
-                let outcome = outcome.as_str().unwrap_or("ended").to_owned();
-                let took_ms = Some(millis_between(from, entry.at));
-                Some(PilotLogLine { took_ms, ..add("result", &format!("{words}: {outcome} {summary}")) })
-            }
-            Fact::ModelCalled { attempt, requested, usage, cost, error, .. } => {
-                let from = begun.remove(attempt).map_or(entry.at, |(from, _)| from);
-                let text = if error.is_empty() { requested.clone() } else { format!("{requested}: {error}") };
-                Some(PilotLogLine {
-                    took_ms: Some(millis_between(from, entry.at)),
-                    tokens: Some(usage.input.saturating_add(usage.output)),
-                    cost: *cost,
-                    ..add("model", &text)
-                })
-            }
-            Fact::Denied { kind, text, .. } => Some(add("denied", &format!("{}: {text}", kind.as_str()))),
-            Fact::Asked { ask, action, reason, .. } => {
-                Some(add("asked", &format!("{ask}: {} ({reason})", describe(action))))
-            }
-            Fact::Phase { phase, reason } => {
-                let phase = serde_json::to_value(phase).unwrap_or_default();
-                Some(add("turn", &format!("{} {reason}", phase.as_str().unwrap_or_default())))
-            }
-            _other => None,
-        };
-        lines.extend(made);
+        lines.extend(line_of(entry, &mut begun));
     }
     lines
 }
 
-fn describe(action: &Action) -> String {
-    match action {
-        Action::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
-        Action::ReadFile(read) => {
-            let verb = match &read.mode {
-                ReadMode::Text { .. } => "read",
-                ReadMode::List => "list",
-                ReadMode::Search { .. } => "search",
-            };
-            format!("{verb} {}", if read.path.is_empty() { "." } else { &read.path })
-        }
-        Action::WriteFile(write) => {
-            let paths: Vec<&str> = write.changes.iter().map(|change| change.path.as_str()).collect();
-            format!("write {}", paths.join(", "))
-        }
-        other => other.kind().as_str().to_owned(),
+/// Returns the line of an entry; `None`: it says nothing about the course of the work.
+fn line_of(entry: &Entry, begun: &mut BTreeMap<AttemptId, (Timestamp, String)>) -> Option<PilotLogLine> {
+    let add = |kind: &str, text: &str| PilotLogLine {
+        at: entry.at,
+        kind: kind.to_owned(),
+        text: cut(text),
+        ..PilotLogLine::default()
+    };
+    if let Fact::Intent { attempt, action, .. } = &entry.fact {
+        let words = describe(action);
+        begun.insert(*attempt, (entry.at, words.clone()));
+        // A model's answer says more than that it was asked.
+        return (!matches!(action, Action::ModelCall(_))).then(|| add("tool", &words));
     }
+    if let Fact::Outcome { attempt, outcome, summary, .. } = &entry.fact {
+        let (from, words) = begun.remove(attempt).unwrap_or((entry.at, String::new()));
+        let outcome = serde_json::to_value(outcome).unwrap_or_default();
+        let outcome = outcome.as_str().unwrap_or("ended").to_owned();
+        let took_ms = Some(millis_between(from, entry.at));
+        return Some(PilotLogLine { took_ms, ..add("result", &format!("{words}: {outcome} {summary}")) });
+    }
+    if let Fact::ModelCalled { attempt, requested, usage, cost, error, .. } = &entry.fact {
+        let from = begun.remove(attempt).map_or(entry.at, |(from, _)| from);
+        let text = if error.is_empty() { requested.clone() } else { format!("{requested}: {error}") };
+        return Some(PilotLogLine {
+            took_ms: Some(millis_between(from, entry.at)),
+            tokens: Some(usage.input.saturating_add(usage.output)),
+            cost: *cost,
+            ..add("model", &text)
+        });
+    }
+    if let Fact::Denied { kind, text, .. } = &entry.fact {
+        return Some(add("denied", &format!("{}: {text}", kind.as_str())));
+    }
+    if let Fact::Asked { ask, action, reason, .. } = &entry.fact {
+        return Some(add("asked", &format!("{ask}: {} ({reason})", describe(action))));
+    }
+    if let Fact::Phase { phase, reason } = &entry.fact {
+        let phase = serde_json::to_value(phase).unwrap_or_default();
+        return Some(add("turn", &format!("{} {reason}", phase.as_str().unwrap_or_default())));
+    }
+    None
+}
+
+fn describe(action: &Action) -> String {
+    if let Action::Exec(exec) = action {
+        return format!("exec {}", exec.argv.join(" "));
+    }
+    if let Action::ReadFile(read) = action {
+        let verb = match &read.mode {
+            ReadMode::Text { .. } => "read",
+            ReadMode::List => "list",
+            ReadMode::Search { .. } => "search",
+        };
+        return format!("{verb} {}", if read.path.is_empty() { "." } else { &read.path });
+    }
+    if let Action::WriteFile(write) = action {
+        let paths: Vec<&str> = write.changes.iter().map(|change| change.path.as_str()).collect();
+        return format!("write {}", paths.join(", "));
+    }
+    action.kind().as_str().to_owned()
 }

@@ -10,7 +10,11 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use writ_pilot::pilots::{OwnerFiles, Pilots};
 use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_types::api::pilot::{PilotPlanned, PilotStatus, PilotUnitDetails};
+use writ_types::api::pilot::{
+    FindingVerdict, PilotChanges, PilotFinding, PilotFindings, PilotLog, PilotPlanned, PilotReloaded,
+    PilotReport, PilotResolved, PilotRevertPlan, PilotReverted, PilotStatus, PilotUnitDetails, ResolveState,
+    RevertEnd,
+};
 use writ_types::id::AskId;
 
 use crate::harness::{OWNER, TestEngine};
@@ -276,6 +280,26 @@ impl Scene {
         let planned =
             self.engine.call("pilot.plan", params).await.unwrap_or_else(|error| panic!("{error:?}"));
         serde_json::from_value(planned).expect("reads")
+    }
+
+    /// Calls a method about the project with more parameters.
+    async fn ask<T: serde::de::DeserializeOwned>(&self, method: &str, more: serde_json::Value) -> T {
+        let mut params = self.params();
+        if let (Some(all), Some(more)) = (params.as_object_mut(), more.as_object()) {
+            all.extend(more.clone());
+        }
+        let done =
+            self.engine.call(method, params).await.unwrap_or_else(|error| panic!("{method}: {error:?}"));
+        serde_json::from_value(done).expect("reads")
+    }
+
+    /// Reads the edited plan; with `apply` the edits that were shown are carried out.
+    async fn reload(&self, apply: bool) -> PilotReloaded {
+        let shown: PilotReloaded = self.ask("pilot.reload", json!({})).await;
+        if !apply {
+            return shown;
+        }
+        self.ask("pilot.reload", json!({ "apply": true, "digest": shown.digest })).await
     }
 
     pub(crate) async fn approve(&self, ask: &AskId) {
@@ -567,5 +591,270 @@ fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_an
     let scene = scene.restarted();
     scene.engine.runtime.block_on(scene.status());
     assert!(!left.exists(), "the next start makes up for it");
+    scene.end();
+}
+
+/// What was merged is reported, traced and undone: report, log and revert say and do what the store, the ledger and git have.
+///
+/// Rows: SF-543 (in part: the list with its merges) SF-553 (in part: runs, turns, tools, moves and gates of a unit in their order)
+/// Rows: SF-452 (in part: each tool call and model request of a unit is in its log)
+#[test]
+fn needs_userns_needs_git_needs_node_merged_work_is_reported_traced_and_undone() {
+    let dir = repository(GATES);
+    let scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let status = scene.run().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let report: PilotReport = scene.ask("pilot.report", json!({})).await;
+        assert_eq!(report.units.len(), status.units.len());
+        assert!(report.runs.iter().all(|run| !run.end.is_empty()), "{:#?}", report.runs);
+        assert_eq!(report.cost, status.cost);
+        assert!(report.gates.iter().any(|gate| gate.name == "unit" && gate.verdict == "pass"));
+        assert!(report.commits.iter().any(|commit| commit.is_merge), "{:#?}", report.commits);
+        let of_slice: PilotReport = scene.ask("pilot.report", json!({ "unit": "slice/m1/s2" })).await;
+        let ids: Vec<&str> = of_slice.units.iter().map(|unit| unit.id.as_str()).collect();
+        assert_eq!(ids, ["slice/m1/s2", "task/m1/s2/t1"]);
+        assert!(
+            of_slice.commits.iter().all(|commit| commit.unit == "slice/m1/s2"),
+            "{:#?}",
+            of_slice.commits
+        );
+        assert!(of_slice.runs.len() < report.runs.len());
+
+        let log: PilotLog = scene.ask("pilot.log", json!({ "unit": "task/m1/s1/t1" })).await;
+        let count = |kind: &str| log.lines.iter().filter(|line| line.kind == kind).count();
+        let task = scene.unit("task/m1/s1/t1").await;
+        assert_eq!((count("begin"), count("end")), (task.runs.len(), task.runs.len()));
+        assert_eq!((count("move"), count("gate")), (task.moves.len(), task.gates.len()));
+        assert!(log.lines.iter().any(|line| line.kind == "tool" && line.text == "write add.mjs"), "{log:#?}");
+        assert!(log.lines.iter().any(|line| line.kind == "model" && line.took_ms.is_some()), "{log:#?}");
+        assert!(log.lines.is_sorted_by_key(|line| line.at));
+        let coded = task.runs.iter().find(|run| run.phase == "execute").expect("one").attempt;
+        let one: PilotLog =
+            scene.ask("pilot.log", json!({ "unit": "task/m1/s1/t1", "attempt": coded, "last": 3 })).await;
+        assert_eq!(one.lines.len(), 3);
+        assert!(one.left_out > 0 && one.lines.iter().all(|line| line.attempt == coded), "{one:#?}");
+
+        let before = git(dir.path(), &["rev-parse", "main"]);
+        let plan: PilotRevertPlan = scene.ask("pilot.revert_plan", json!({ "unit": "slice/m1/s2" })).await;
+        assert_eq!((plan.at.as_str(), plan.merges.len()), (before.trim(), 1));
+        let outdated = json!({ "project": scene.project, "unit": "slice/m1/s2", "at": "0".repeat(40) });
+        assert!(
+            scene.engine.call("pilot.revert", outdated).await.is_err(),
+            "another commit than was looked at"
+        );
+        assert_eq!(git(dir.path(), &["rev-parse", "main"]), before);
+        let done: PilotReverted =
+            scene.ask("pilot.revert", json!({ "unit": "slice/m1/s2", "at": plan.at })).await;
+        assert_eq!(done.end, RevertEnd::Reverted, "{done:?}");
+        // The first slice is what nothing passes without: its test stays, or goes with it.
+        let none = json!({ "project": scene.project, "unit": "milestone/m1" });
+        assert!(scene.engine.call("pilot.revert_plan", none).await.is_err(), "a milestone has no commits");
+    });
+    assert_eq!(git(dir.path(), &["ls-tree", "--name-only", "main", "mul.mjs"]), "");
+    assert!(!dir.path().join("mul.mjs").exists(), "the checkout has moved with its branch");
+    git(dir.path(), &["cat-file", "-e", "main:add.mjs"]);
+    scene.end();
+}
+
+/// A conflict is resolved by command: both sides come into the workspace, markers that are left are refused, and what the person
+/// has made of them is merged.
+///
+/// Rows: SF-557 (in part: refused with markers, merged without) SF-043 (in part: by this command)
+#[test]
+fn needs_userns_needs_git_needs_node_a_conflict_is_resolved_by_command() {
+    let dir = repository(GATES);
+    let project = dir.path().to_owned();
+    let user_commits = move |name: &str| {
+        if name == "mul" {
+            std::fs::write(project.join("mul.mjs"), "// mine\n").expect("written");
+            git(&project, &["add", "mul.mjs"]);
+            git(&project, &["commit", "-q", "-m", "mine"]);
+        }
+    };
+    let team = Team { before_code: Some(Box::new(user_commits)), ..Team::plain(right(), Vec::new()) };
+    let scene = Scene::new(dir.path(), Arc::new(team));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let status = scene.run().await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        let unit = json!({ "unit": "slice/m1/s2" });
+        let changes: PilotChanges = scene.ask("pilot.changes", unit.clone()).await;
+        assert!(
+            changes.branch.starts_with("writ/m1-s2-") && changes.diff.contains("+export const mul"),
+            "{changes:?}"
+        );
+        let other = json!({ "project": scene.project, "unit": "slice/m1/s1" });
+        assert!(scene.engine.call("pilot.resolve", other).await.is_err(), "nothing conflicts there");
+        let begun: PilotResolved = scene.ask("pilot.resolve", unit.clone()).await;
+        assert_eq!(
+            (begun.state, begun.files.as_slice()),
+            (ResolveState::Begun, ["mul.mjs".to_owned()].as_slice())
+        );
+        let file = Path::new(&begun.folder).join("mul.mjs");
+        let text = std::fs::read_to_string(&file).expect("both sides");
+        assert!(text.contains("// mine") && text.contains("a * b") && text.contains("<<<<<<<"), "{text}");
+        let early = scene
+            .engine
+            .call("pilot.resolve", json!({ "project": scene.project, "unit": "slice/m1/s2" }))
+            .await;
+        assert_eq!(early.expect_err("markers").code, "pilot.markers_left");
+        std::fs::write(&file, "// mine\nexport const mul = (a, b) => a * b;\n").expect("written");
+        let done: PilotResolved = scene.ask("pilot.resolve", unit).await;
+        assert!(done.state == ResolveState::Resolved && done.commit.is_some(), "{done:?}");
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
+    assert_eq!(git(dir.path(), &["show", "main:mul.mjs"]), "// mine\nexport const mul = (a, b) => a * b;\n");
+    scene.end();
+}
+
+/// What a person edits in the plan's file is shown, carried out on their word, and asked about where it has other words; a conflict
+/// changes nothing, and another title is no other branch.
+///
+/// Rows: SF-065 SF-531 (in part: one is added, one removed, one begun is untouched, a second reload changes nothing)
+#[test]
+fn needs_userns_needs_git_needs_node_an_edited_plan_is_read_again() {
+    let dir = repository(GATES);
+    let scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
+    let file = dir.path().join(".writ/plan.md");
+    scene.engine.runtime.block_on(async {
+        scene.plan("a library of sums").await;
+        let written = scene.reload(false).await;
+        assert!(written.written && file.is_file(), "{written:?}");
+        let quiet = scene.reload(false).await;
+        assert!(quiet.edits.is_empty() && quiet.conflicts.is_empty(), "{quiet:?}");
+        let text = std::fs::read_to_string(&file).expect("reads");
+        // A file that cannot be read changes nothing, and says its line.
+        std::fs::write(&file, format!("{text}- [?] what\n")).expect("written");
+        let bad = scene.engine.call("pilot.reload", json!({ "project": scene.project })).await;
+        assert!(bad.expect_err("refused").outside.contains("plan.md, line "));
+        // A mark by hand is a conflict: nothing else of the file is carried out either.
+        let marked = text.replace("- [ ] Sums", "- [x] Sums").replace("Products", "Other products");
+        std::fs::write(&file, marked).expect("written");
+        let shown = scene.reload(true).await;
+        assert_eq!((shown.conflicts.len(), shown.applied), (1, false), "{shown:?}");
+        assert!(scene.status().await.units.iter().any(|unit| unit.title == "Products"), "nothing was changed");
+        // One unit goes, one gets another title, and a milestone comes.
+        let start = text.find("    - [ ] sub <!--").expect("is there");
+        let end = start + text[start..].find("  - [ ] Products").expect("is there");
+        let edited = format!("{}{}", &text[..start], &text[end..]).replace("Products", "Other products");
+        let edited = format!("{edited}- [ ] Later\n  - [ ] Differences\n    Acceptance:\n    * node --test passes\n    - [ ] diff\n      Write diff in diff.mjs.\n");
+        std::fs::write(&file, edited).expect("written");
+        let shown = scene.reload(false).await;
+        let kinds: Vec<(&str, &str, bool)> =
+            shown.edits.iter().map(|edit| (edit.kind.as_str(), edit.unit.as_str(), edit.needs_approval)).collect();
+        assert!(kinds.contains(&("remove", "task/m1/s1/t2", false)), "{kinds:?}");
+        assert!(kinds.contains(&("edit", "slice/m1/s2", true)), "{kinds:?}");
+        assert!(kinds.contains(&("add", "task/m2/s1/t1", true)), "{kinds:?}");
+        let stale = json!({ "project": scene.project, "apply": true, "digest": "x" });
+        assert!(scene.engine.call("pilot.reload", stale).await.is_err(), "another file than was looked at");
+        let done = scene.reload(true).await;
+        assert!(done.applied && done.asks.len() == 2, "{done:?}");
+        let again = scene.reload(true).await;
+        assert!(again.edits.is_empty() && again.conflicts.is_empty(), "{again:?}");
+        let status = scene.status().await;
+        assert!(!status.units.iter().any(|unit| unit.id == "task/m1/s1/t2"), "{status:#?}");
+        assert!(status.units.iter().any(|unit| unit.id == "milestone/m2"), "{status:#?}");
+        for ask in &done.asks {
+            scene.approve(ask).await;
+        }
+        let status = scene.run().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let by_id = |id: &str| status.units.iter().find(|unit| unit.id == id).expect("is there").clone();
+        assert_eq!(by_id("slice/m1/s2").title, "Other products");
+        assert_eq!(by_id("slice/m1/s2").status, "succeeded", "{status:#?}");
+        let marked = scene.reload(true).await;
+        assert!(marked.edits.is_empty() && marked.conflicts.is_empty(), "{marked:?}");
+    });
+    git(dir.path(), &["cat-file", "-e", "main:mul.mjs"]);
+    assert_eq!(git(dir.path(), &["ls-tree", "--name-only", "main", "sub.mjs"]), "");
+    scene.end();
+}
+
+/// The branch of a slice keeps its name when its title changes after its work was handed out.
+#[test]
+fn needs_userns_needs_git_needs_node_another_title_is_no_other_branch() {
+    let dir = repository(GATES);
+    let tries = BTreeMap::from([("add", vec![GIVES_UP]), ("Sums", vec!["a * b"]), ("mul", vec!["a * b"])]);
+    let scene = Scene::new(dir.path(), Team::new(tries, Vec::new()));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        let before = scene.unit("slice/m1/s1").await.branch;
+        scene.approve(&planned.ask).await;
+        scene.engine.call("pilot.run", scene.params()).await.expect("runs");
+        loop {
+            let status = scene.status().await;
+            let is_begun = status.units.iter().any(|unit| unit.id == "task/m1/s1/t1" && unit.attempt > 0);
+            if is_begun {
+                break;
+            }
+            scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+        }
+        scene.engine.call("pilot.pause", scene.params()).await.expect("pauses");
+        scene.end_of_loop().await;
+        scene.reload(false).await;
+        let file = dir.path().join(".writ/plan.md");
+        let text = std::fs::read_to_string(&file).expect("reads").replace("] Sums", "] Totals");
+        std::fs::write(&file, text).expect("written");
+        assert!(scene.reload(true).await.applied);
+        let after = scene.unit("slice/m1/s1").await;
+        assert_eq!((after.unit.title.as_str(), after.branch), ("Totals", before));
+    });
+    scene.end();
+}
+
+/// A look for faults names what is wrong with its remedy, and mends what loses nothing.
+///
+/// Rows: SF-549 (in part: settings, git, work trees, locks, branches and gates, each alone)
+#[test]
+fn needs_userns_needs_git_needs_node_faults_are_found_and_mended() {
+    let gates = format!(
+        "{GATES}\n[[gate]]\nname = \"gone\"\nrun = [\"no-such-tool\"]\nat = \"slice\"\nrequired = false\n"
+    );
+    let dir = repository(&gates);
+    let scene = Scene::new(dir.path(), Team::new(right(), Vec::new()));
+    scene.engine.runtime.block_on(async {
+        scene.plan("a library of sums").await;
+        let look = |fix: bool| scene.ask::<PilotFindings>("pilot.doctor", json!({ "fix": fix }));
+        let of = |found: &PilotFindings, name: &str| -> Vec<PilotFinding> {
+            found.checks.iter().filter(|one| one.name == name).cloned().collect()
+        };
+        let first = look(false).await;
+        assert!(of(&first, "git").iter().all(|one| one.text.starts_with("git 2.")), "{first:#?}");
+        assert_eq!(of(&first, "gate unit")[0].verdict, FindingVerdict::Good, "{first:#?}");
+        let gone = of(&first, "gate gone");
+        assert!(
+            gone[0].verdict == FindingVerdict::Bad && gone[0].text.contains("does not start"),
+            "{gone:?}"
+        );
+        assert!(!first.healthy);
+        assert_eq!(of(&first, "branches")[0].verdict, FindingVerdict::Good);
+        // A branch with the name of one of ours, and one that is: without a unit.
+        git(dir.path(), &["branch", "writ/m9-s9-of-a-person"]);
+        git(dir.path(), &["branch", "writ/m9-s1-left"]);
+        let tip = git(dir.path(), &["commit-tree", "-p", "main", "-m", "left", "main^{tree}"]);
+        git(dir.path(), &["update-ref", "refs/heads/writ/m9-s1-left", tip.trim()]);
+        git(dir.path(), &["update-ref", "refs/writ/base/writ/m9-s1-left", "main"]);
+        let found = look(false).await;
+        let branches = of(&found, "branches");
+        assert_eq!(branches.len(), 2, "{branches:#?}");
+        assert!(branches.iter().all(|one| one.verdict == FindingVerdict::Warn && !one.hint.is_empty()));
+        assert_eq!(branches.iter().filter(|one| one.can_fix).count(), 1, "a person's own is left alone");
+        let mended = look(true).await;
+        assert_eq!(of(&mended, "branches").iter().filter(|one| one.fixed).count(), 1, "{mended:#?}");
+        let left = git(dir.path(), &["branch", "--list", "writ/*", "--format=%(refname:short)"]);
+        assert_eq!(left.trim(), "writ/m9-s9-of-a-person");
+        let archived = git(dir.path(), &["for-each-ref", "--format=%(objectname)", "refs/writ/archive"]);
+        assert_eq!(archived.trim(), tip.trim(), "its commit is reachable");
+        // Broken settings are a finding, and no end of the look.
+        std::fs::write(dir.path().join(".writ/pilot.toml"), "[pilot]\nmax_attempt = 1\n").expect("written");
+        let broken = look(false).await;
+        assert!(of(&broken, "settings").iter().any(|one| one.verdict == FindingVerdict::Bad), "{broken:#?}");
+        assert!(of(&broken, "gate unit").is_empty());
+    });
     scene.end();
 }

@@ -7,6 +7,11 @@ import { clock, dollars, moment, thousands } from "./format.js";
 import { orderButtons } from "./pilotorders.js";
 import { Rows } from "./rows.js";
 
+/** The lines of a running attempt that are shown. */
+const LAST_LINES = 12;
+/** Files that are not committed and are listed. */
+const MAX_PENDING = 50;
+
 const KINDS = { milestone: "Milestone", slice: "Slice", task: "Task" };
 
 const PHASES = {
@@ -72,6 +77,19 @@ const moveText = (move) => [
   el("span", { className: "note" }, `${time(move.at)} · ${oneLine(move.reason)}`),
 ];
 
+const logText = (line) => {
+  const parts = [time(line.at)];
+  if (line.took_ms !== undefined) parts.push(`${thousands(line.took_ms)} ms`);
+  if (line.tokens !== undefined) parts.push(`${thousands(line.tokens)} tokens`);
+  if (line.cost !== undefined) parts.push(dollars(line.cost));
+  return [
+    el("span", {}, `${oneLine(line.kind, 20)}: ${oneLine(line.text, 200)}`),
+    el("span", { className: "note" }, parts.join(" · ")),
+  ];
+};
+
+const pendingText = ({ path }) => [el("span", {}, `not committed: ${oneLine(path, 200)}`)];
+
 function gateRow() {
   const line = el("summary", {});
   const output = el("pre", { className: "command", tabIndex: 0 });
@@ -94,6 +112,8 @@ export class PilotUnit {
   #runs = new Rows(byId("pilot-runs"), plain(runText));
   #moves = new Rows(byId("pilot-moves"), plain(moveText));
   #gates = new Rows(byId("pilot-gates"), gateRow);
+  #log = new Rows(byId("pilot-log"), plain(logText));
+  #pending = new Rows(byId("pilot-pending"), plain(pendingText));
   id = null;
 
   /** `order` gives an order about a unit, `closed` is called when its person has closed it. */
@@ -108,8 +128,11 @@ export class PilotUnit {
     this.id = id;
     this.#shown = "";
     byId("pilot-plan-part").open = false;
+    byId("pilot-diff-part").open = false;
+    byId("pilot-diff-part").hidden = true;
+    byId("pilot-log-part").hidden = true;
     byId("pilot-cancel").replaceChildren(orderButtons(["cancel"], (order, reason) => this.#order(id, order, reason)));
-    for (const rows of [this.#runs, this.#moves, this.#gates]) rows.show([], () => "");
+    for (const rows of [this.#runs, this.#moves, this.#gates, this.#log, this.#pending]) rows.show([], () => "");
   }
 
   /** Looks at none any longer. */
@@ -136,9 +159,31 @@ export class PilotUnit {
     // Another unit was opened meanwhile, or this one was closed.
     if (unit !== this.id) return;
     const now = JSON.stringify(details);
-    if (now === this.#shown) return;
-    this.#shown = now;
-    this.#fill(details);
+    const isNew = now !== this.#shown;
+    if (isNew) {
+      this.#shown = now;
+      this.#fill(details);
+    }
+    // What an attempt does shows in the details at its end alone.
+    if (isNew || details.unit.is_running) await this.#live(project, unit, details.unit.is_running);
+  }
+
+  /** Shows the last lines of an attempt that runs, and what the unit changes that is not merged. */
+  async #live(project, unit, isRunning) {
+    const [log, changes] = await Promise.all([
+      isRunning ? request(withQuery("/api/v1/pilot/log", { project, unit, last: LAST_LINES })) : { lines: [] },
+      request(withQuery("/api/v1/pilot/changes", { project, unit })),
+    ]);
+    if (unit !== this.id) return;
+    byId("pilot-log-part").hidden = log.lines.length === 0;
+    this.#log.show(log.lines.map((line, n) => ({ ...line, n })), (line) => String(line.n));
+    const { branch, target, diff, is_cut: isCut, pending } = changes;
+    byId("pilot-diff-part").hidden = diff === "" && pending.length === 0;
+    byId("pilot-diff-title").textContent = `Changes against ${oneLine(target, 60)}`;
+    this.#pending.show(pending.slice(0, MAX_PENDING).map((path) => ({ path })), ({ path }) => path);
+    const text = diff === "" ? `Nothing is committed on ${branch}.` : `${diff}${isCut ? "\nThe rest is left out: git shows it.\n" : ""}`;
+    const shown = escaped(text);
+    if (byId("pilot-diff").textContent !== shown) byId("pilot-diff").textContent = shown;
   }
 
   #fill({ unit, description, branch, plan, last_error: error, runs, moves, gates, blockers }) {

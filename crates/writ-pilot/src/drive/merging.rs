@@ -55,9 +55,10 @@ impl<'a> MergeGates<'a> {
         }
         // Once more, on what would be in the target: not every workflow has come through the phase verify.
         if let Some((work, rules)) = &self.work {
-            for (name, judged) in judge_diff(project, rules, (&tree.base, &tree.commit)).await? {
-                record(project, work, (&name, &judged), (Duration::ZERO, 0)).await?;
-                return Ok(TreeVerdict::Fail(self.note(&name, &judged)));
+            let found = judge_diff(project, rules, (&tree.base, &tree.commit)).await?;
+            if let Some((name, judged)) = found.first() {
+                record(project, work, (name, judged), (Duration::ZERO, 0)).await?;
+                return Ok(TreeVerdict::Fail(self.note(name, judged)));
             }
         } else {
             // The tests of what a person takes back go with it, and hidden ones cannot.
