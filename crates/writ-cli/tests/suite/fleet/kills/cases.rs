@@ -21,8 +21,8 @@ use crate::proxy::RunningProxy;
 use crate::run::below;
 use crate::{Home, code, text};
 
-use super::super::random::number_of;
-use super::super::world::{Chance, World};
+use crate::chance::{Chance, number_of};
+use super::super::world::World;
 use super::{KILLS, Known, Refund, Started, check_money};
 
 const AGENT: &str = include_str!("agent.py");
