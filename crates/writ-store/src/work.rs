@@ -20,8 +20,8 @@ use attempts::{begin, end_turn, go_on, hold, judge, rest};
 pub use replan::NewCourse;
 pub use stored::{DeadAttempt, WholeItem, WorkLine};
 pub(crate) use stored::{
-    EvidenceRange, active_items, attempt_of, children_of, dead_attempts, item_named, item_of_session, lines,
-    read_item, read_steps, whole_item,
+    EvidenceRange, active_items, attempt_of, children_of, children_since, dead_attempts, item_named,
+    item_of_session, lines, read_item, read_steps, whole_item,
 };
 
 /// The most items that are not over: far more than a person has in view.

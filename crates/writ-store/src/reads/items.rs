@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use writ_types::id::{ItemId, MessageId, SessionId};
+use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
 use crate::readers::BlockingReads;
@@ -32,6 +33,9 @@ reads! {
 
         /// Returns the items that a goal has started and that are not over, oldest first.
         fn children_of(goal: ItemId) -> Vec<ItemId> = brief |db| work::children_of(&db.conn, goal);
+
+        /// Returns the items that a goal has started under a name since a time, also those that are over, oldest first.
+        fn children_since(goal: ItemId, name: &str, from: Timestamp) -> Vec<ItemId> = |db| work::children_since(&db.conn, (goal, &name), from);
 
         /// Returns an item with its steps and attempts, of one moment; evidence is that of the last two attempts at each step.
         fn whole_work_item(id: ItemId) -> Option<WholeItem> = |db| work::whole_item(&db.conn, id, EvidenceRange::Newest);

@@ -145,6 +145,21 @@ pub(crate) fn children_of(conn: &Connection, goal: ItemId) -> Result<Vec<ItemId>
     query(conn, sql, params![goal.to_string(), codec::limit(MAX_OPEN_ITEMS)], decode_id)
 }
 
+/// Returns the items that a goal has started under a name since a time, also those that are over, oldest first.
+pub(crate) fn children_since(
+    conn: &Connection,
+    (goal, name): (ItemId, &str),
+    from: Timestamp,
+) -> Result<Vec<ItemId>, StoreError> {
+    let sql = "SELECT id FROM work_item WHERE goal = ?1 AND name = ?2 AND created_at >= ?3 ORDER BY created_at, id LIMIT ?4";
+    query(
+        conn,
+        sql,
+        params![goal.to_string(), name, from.as_millis(), codec::limit(MAX_OPEN_ITEMS)],
+        decode_id,
+    )
+}
+
 fn decode_id(row: &Row<'_>) -> Result<ItemId, StoreError> {
     codec::parse("work item id", &row.get::<_, String>(0)?)
 }

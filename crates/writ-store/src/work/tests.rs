@@ -308,4 +308,11 @@ fn evidence_is_read_of_the_newest_attempts_alone() {
     let child = WorkItem { goal: Some(id), ..item(2) };
     home.commit(work([WorkOp::Propose(Box::new((child.clone(), vec![])))]));
     assert_eq!(read.children_of(id).expect("reads"), [child.id]);
+    let since = |name: &str, from| read.children_since(id, name, from).expect("reads");
+    assert_eq!(since(&child.name, child.created_at), [child.id]);
+    assert!(since("another", child.created_at).is_empty());
+    assert!(
+        since(&child.name, child.created_at.plus_duration(std::time::Duration::from_millis(1))).is_empty(),
+        "it began before"
+    );
 }
