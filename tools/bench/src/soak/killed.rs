@@ -12,6 +12,8 @@ use task_process::workspace_root;
 const DOCUMENT: &str = "docs/soak.md";
 /// The begin of a line of a test with figures.
 const FIGURES: &str = "figures: ";
+/// The line that the part about the autopilot begins with.
+const PILOT_HEAD_LINE: &str = "# Soak of the autopilot\n";
 /// The head of the part about the autopilot, which is the last of the document.
 const PILOT_HEAD: &str = "# Soak of the autopilot
 
@@ -79,17 +81,17 @@ pub(super) fn run(tests: &KilledTests, (seed, kills): (u64, u32), write: bool) -
     if write && !tests.head.is_empty() {
         let path = workspace_root()?.join(DOCUMENT);
         let document = std::fs::read_to_string(&path).context(DOCUMENT)?;
-        let before = document.find(PILOT_HEAD_LINE).map_or(document.as_str(), |at| &document[..at]);
+        let before = document.split_once(PILOT_HEAD_LINE).map_or(document.as_str(), |(before, _)| before);
         let text = format!("{}\n\n{}{figures}", before.trim_end(), tests.head);
         std::fs::write(&path, text).context(DOCUMENT)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line that the part about the autopilot begins with.
-const PILOT_HEAD_LINE: &str = "# Soak of the autopilot\n";
-
 /// The part of the document that the soak of the server leaves as it is.
 pub(super) fn part_of_pilot(document: &str) -> String {
-    document.find(PILOT_HEAD_LINE).map(|at| format!("\n{}", &document[at..])).unwrap_or_default()
+    document
+        .split_once(PILOT_HEAD_LINE)
+        .map(|(_, rest)| format!("\n{PILOT_HEAD_LINE}{rest}"))
+        .unwrap_or_default()
 }
