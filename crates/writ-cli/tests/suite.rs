@@ -16,6 +16,9 @@ mod shown;
 #[path = "suite/answers.rs"]
 mod answers;
 
+#[path = "suite/chance.rs"]
+mod chance;
+
 #[path = "suite/turns.rs"]
 mod turns;
 

@@ -13,7 +13,7 @@ use writ_sandbox::git::{BranchName, CommitId, GitFault, RefName};
 use crate::error::PilotGitError;
 use crate::events::GitEvent;
 use crate::naming::workspace_name;
-use crate::recover::CHECK_REASON;
+use crate::recover::{CHECK_PREFIX, CHECK_REASON};
 use crate::service::{PilotGit, UnitWork};
 use crate::workspace::UNIT_TRAILER;
 
@@ -318,7 +318,7 @@ impl PilotGit {
         check: &impl TreeCheck,
     ) -> Result<TreeVerdict, PilotGitError> {
         // Named after the commit, so that two checks never share a folder.
-        let name = format!("check-{}", commit.short_form());
+        let name = format!("{CHECK_PREFIX}{}", commit.short_form());
         let folder = self.root.ensure_folder(&name)?.path;
         let head = TreeHead::Detached(commit.clone());
         // Detached: nothing that a check does can move a branch.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use writ_autopilot::unit_id::UnitId;
@@ -23,6 +24,11 @@ use crate::orders::carry_out;
 pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
 use crate::{account, checkup, drive, goal, regret, reload, show, trace, trial};
+
+/// The longest wait at a start for the lock of a repository: a git that outlives its engine writes files to its end.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// The time between two looks at it.
+const LOCK_LOOK: Duration = Duration::from_millis(100);
 
 /// The autopilot of one engine.
 #[derive(Debug)]
@@ -46,16 +52,36 @@ impl Pilots {
             Err(error) => return tracing::error!(%error, "the autopilot's sessions cannot be read"),
         };
         for session in sessions {
-            let opened = self.open(&session.project).await;
-            match opened {
-                Ok(project) => {
-                    if let Err(error) = start_loop(&project).await {
-                        tracing::error!(project = session.project, %error, "an autopilot cannot go on");
-                    }
-                }
+            match self.resume(&session.project).await {
+                Ok(()) => {}
+                Err(error) if is_in_use(&error) => self.resume_later(session.project),
                 Err(error) => tracing::error!(project = session.project, %error, "an autopilot cannot go on"),
             }
         }
+    }
+
+    /// Goes on with a project whose repository is in use once it no longer is: a git that outlives its engine has the lock until it ends.
+    fn resume_later(&self, project: String) {
+        let Some(own) = self.own.upgrade() else { return };
+        let draining = self.hands.draining();
+        self.hands.spawn(async move {
+            let until = tokio::time::Instant::now() + LOCK_WAIT;
+            loop {
+                tokio::select! {
+                    () = draining.cancelled() => return,
+                    () = tokio::time::sleep(LOCK_LOOK) => {}
+                }
+                match own.resume(&project).await {
+                    Err(error) if is_in_use(&error) && tokio::time::Instant::now() < until => {}
+                    Err(error) => return tracing::error!(project, %error, "an autopilot cannot go on"),
+                    Ok(()) => return,
+                }
+            }
+        });
+    }
+
+    async fn resume(&self, project: &str) -> Result<(), AutopilotError> {
+        start_loop(&self.open(project).await?).await
     }
 
     /// Ends all loops, waits for their attempts, and lets go of the projects.
@@ -213,6 +239,11 @@ impl Pilots {
             }
         })
     }
+}
+
+/// Returns true if another process has the repository.
+const fn is_in_use(error: &AutopilotError) -> bool {
+    matches!(error, AutopilotError::Git(PilotGitError::Git(GitFault::InUse { .. })))
 }
 
 /// Starts the loop of a project, or has the one that runs go on. Its status says so when this returns.

@@ -12,13 +12,14 @@ use writ_autopilot::schedule::{RunningUnit, workspace_of};
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
 use writ_runtime::clock::Ids;
-use writ_runtime::pilot::PilotHands;
+use writ_runtime::pilot::{AttemptLook, PilotHands};
 use writ_sandbox::git::BranchName;
 use writ_store::batch::Op;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{PilotSession, UnitKey, UnitOp, UnitRow, UnitTexts};
+use writ_store::units::{MAX_UNITS, PilotSession, UnitKey, UnitOp, UnitRow, UnitRunEnd, UnitTexts};
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::{PilotConfig, WorktreeMode};
 use crate::drive::{Baselines, SeenState, WorkCourse};
@@ -29,6 +30,9 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::UnitFiles;
+
+/// The most attempts at one unit whose costs are added up at a start.
+const MAX_STARTED: usize = 10_000;
 
 /// The places of the owner's home that the autopilot reads; without one it goes without.
 #[derive(Clone, Debug, Default)]
@@ -162,9 +166,43 @@ impl OpenProject {
                 self.hands.end_attempt(child, "the engine that ran it has ended").await?;
             }
         }
-        let abandon = UnitOp::Abandon { project: self.name.clone(), at: self.hands.now() };
-        self.hands.commit(vec![Op::Units(abandon)]).await?;
+        let mut ops = self.end_paid_runs().await?;
+        ops.push(Op::Units(UnitOp::Abandon { project: self.name.clone(), at: self.hands.now() }));
+        self.hands.commit(ops).await?;
         Ok(())
+    }
+
+    /// Ends the runs that are open with what their attempts have used: it is paid for, also without a result.
+    async fn end_paid_runs(&self) -> Result<Vec<Op>, AutopilotError> {
+        let (store, plans) = (self.hands.store(), self.plans().await?);
+        let mut ops = Vec::new();
+        for line in store.unit_lines(&self.name, MAX_UNITS).await? {
+            let Ok(id) = line.id.parse::<UnitId>() else { continue };
+            let Some((_, plan)) = plans.iter().find(|(milestone, _)| id.is_within(**milestone)) else {
+                continue;
+            };
+            for run in store.unit_runs(self.key_of(id)).await?.into_iter().filter(|run| run.end.is_none()) {
+                let mut end = UnitRunEnd {
+                    run: run.id,
+                    outcome: "interrupted".to_owned(),
+                    error_code: String::new(),
+                    input: Tokens::ZERO,
+                    output: Tokens::ZERO,
+                    cost: MicroUsd::ZERO,
+                    at: self.hands.now(),
+                };
+                let started = store.started_by(*plan, &line.id, MAX_STARTED).await?;
+                for (item, _, _) in started.into_iter().filter(|(_, _, began)| *began >= run.started_at) {
+                    if let AttemptLook::Ended(used) = self.hands.look_at_attempt(item).await? {
+                        end.input = end.input.saturating_add(used.input);
+                        end.output = end.output.saturating_add(used.output);
+                        end.cost = end.cost.saturating_add(used.cost);
+                    }
+                }
+                ops.push(Op::Units(UnitOp::EndRun(Box::new(end))));
+            }
+        }
+        Ok(ops)
     }
 
     /// Returns the settings in force.

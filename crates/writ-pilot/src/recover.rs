@@ -19,6 +19,9 @@ pub(crate) const WORK_REASON: &str = "workspace of writ";
 /// The reason in the lock of a work tree for a check.
 pub(crate) const CHECK_REASON: &str = "check of writ";
 
+/// The beginning of the names of folders of checks.
+pub(crate) const CHECK_PREFIX: &str = "check-";
+
 /// The state of the repository after a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
@@ -95,10 +98,22 @@ pub(crate) async fn recover_project(
             report.locks_removed.push(entry.path.join("index.lock"));
         }
     }
+    remove_empty_checks(root);
     if report != RecoveryReport::default() {
         tracing::info!(?report, "cleaned up after an earlier autopilot");
     }
     Ok(report)
+}
+
+/// Removes folders of checks that were made and not yet filled: git knows nothing of them, and another check has another name.
+fn remove_empty_checks(root: &WorkspaceRoot) {
+    // Without a root there are none.
+    for entry in std::fs::read_dir(root.path()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(CHECK_PREFIX) {
+            // One that has files is a work tree's, or of unknown origin: it stays.
+            let _removed = std::fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Ends a move that was killed: forwards if the branch has moved, else back.

@@ -20,7 +20,7 @@ mod fuzz;
 
 mod model;
 
-mod fleet;
+mod killed;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,6 +69,9 @@ pub(crate) struct Options {
     /// Kill the proxy, the engine and the agents of a fleet.
     #[arg(long, conflicts_with_all = ["presence", "fuzz", "model"])]
     fleet: bool,
+    /// Kill the engine of an autopilot and everything that it has started.
+    #[arg(long, group = "kind", conflicts_with_all = ["presence", "fuzz", "model", "fleet"])]
+    pilot: bool,
     /// In how many cases they are compared.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..), requires = "model")]
     cases: u32,
@@ -78,7 +81,7 @@ pub(crate) struct Options {
     /// Only this target.
     #[arg(long, value_name = "NAME", requires = "fuzz")]
     target: Option<String>,
-    /// The number of kills: 200, 20 in the soak of the server, or 100 in that of a fleet.
+    /// The number of kills: 200, 20 in the soak of the server, or 100 in that of a fleet and of the autopilot.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
     /// The length of the soak of the server.
@@ -90,7 +93,7 @@ pub(crate) struct Options {
     /// The number of its clients.
     #[arg(long, default_value_t = 200, requires = "presence")]
     sockets: usize,
-    /// Write the figures of the server's soak to `docs/soak.md`, or those of the fuzzer to `docs/fuzzing.md`.
+    /// Write the figures of the server's or the autopilot's soak to `docs/soak.md`, or those of the fuzzer to `docs/fuzzing.md`.
     #[arg(long, requires = "kind")]
     write: bool,
     /// The seed of the random moments; the run prints it.
@@ -106,7 +109,7 @@ pub(crate) struct Options {
 
 impl Options {
     fn kills(&self) -> u32 {
-        self.kills.unwrap_or(match (self.presence, self.fleet) {
+        self.kills.unwrap_or(match (self.presence, self.fleet || self.pilot) {
             (true, _) => 20,
             (false, true) => 100,
             (false, false) => 200,
@@ -144,7 +147,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let kills = options.kills();
     if options.fleet {
-        return fleet::run(options.seed.unwrap_or_else(arbitrary), kills);
+        return killed::run(&killed::FLEET, (options.seed.unwrap_or_else(arbitrary), kills), options.write);
+    }
+    if options.pilot {
+        return killed::run(&killed::PILOT, (options.seed.unwrap_or_else(arbitrary), kills), options.write);
     }
     let seed = options.seed.unwrap_or_else(arbitrary);
     let scratch = scratch()?;

@@ -1,8 +1,5 @@
 //! `writ fleet`: what a fleet's cases are and who held them, without an engine.
 
-pub(super) use random::number_of;
-pub(super) use world::Chance;
-
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;

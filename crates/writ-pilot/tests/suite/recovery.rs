@@ -201,3 +201,19 @@ async fn a_lock_in_a_workspace_is_in_no_way() {
     let (_, report) = repo.try_open().await.unwrap();
     assert!(report.locks_removed.len() == 1 && !lock.exists());
 }
+
+/// A folder for a check that a killed process has made and not filled goes; one that has files, and is no work tree, stays.
+#[tokio::test]
+async fn an_empty_folder_of_a_check_is_removed_and_no_other() {
+    let repo = Repo::new().await;
+    let service = repo.open().await;
+    work_on(&service, 1, &[("one", "1\n")]).await;
+    drop(service);
+    let empty = repo.dir.join(".writ/workspaces/check-0123456789ab");
+    fs::create_dir(&empty).unwrap();
+    repo.write(".writ/workspaces/check-whose/file", "whose?");
+    let (_, report) = repo.try_open().await.unwrap();
+    assert_eq!(report, RecoveryReport::default());
+    assert!(!empty.exists());
+    assert_eq!(repo.read(".writ/workspaces/check-whose/file"), "whose?");
+}

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use writ_types::id::{ItemId, MessageId, SessionId};
+use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
 use crate::readers::BlockingReads;

@@ -308,4 +308,7 @@ fn evidence_is_read_of_the_newest_attempts_alone() {
     let child = WorkItem { goal: Some(id), ..item(2) };
     home.commit(work([WorkOp::Propose(Box::new((child.clone(), vec![])))]));
     assert_eq!(read.children_of(id).expect("reads"), [child.id]);
+    let started = |name: &str| read.started_by(id, name, 10).expect("reads");
+    assert_eq!(started(&child.name), [(child.id, child.session, child.created_at)]);
+    assert!(started("another").is_empty());
 }

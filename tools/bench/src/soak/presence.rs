@@ -85,7 +85,8 @@ pub(super) fn run(options: &Options) -> Result<ExitCode> {
             println!("nothing was lost, nothing was done twice, every ledger verified, memory is flat");
             if options.write {
                 let path = workspace_root()?.join(DOCUMENT);
-                std::fs::write(&path, format!("{HEAD}{figures}")).context(DOCUMENT)?;
+                let rest = super::killed::part_of_pilot(&std::fs::read_to_string(&path).context(DOCUMENT)?);
+                std::fs::write(&path, format!("{HEAD}{figures}{rest}")).context(DOCUMENT)?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -14,8 +14,8 @@ use writ_testkit::fleet::shop::{customer_at, order_of};
 use crate::engine::{Engine, Link};
 use crate::proxy::RunningProxy;
 
-use super::random::number_of;
-use super::world::{CaseKeys, Chance, World, begun_operations, operate};
+use super::world::{CaseKeys, World, begun_operations, operate};
+use crate::chance::{Chance, number_of};
 
 #[path = "kills/cases.rs"]
 mod cases;

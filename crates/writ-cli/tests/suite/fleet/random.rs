@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use writ_testkit::fleet::shop::{CUSTOMERS, ORDERS_EACH, ShopChange, customer_at, order_of};
 use writ_testkit::fleet::{KnownPlaces, REFUND_AGENT, write_agents};
 
+use crate::chance::{Chance, number_of};
 use crate::engine::{Engine, Link};
 use crate::proxy::RunningProxy;
 use crate::{code, text};
 
-use super::world::{CaseKeys, Chance, World, begun_operations, operate};
+use super::world::{CaseKeys, World, begun_operations, operate};
 
 /// The seed; `WRIT_FLEET_SEED` sets another one.
 const SEED: u64 = 23;
@@ -52,13 +53,6 @@ pub(super) struct Asked {
 
 fn agent_name(agent: usize) -> String {
     format!("agent-{agent}")
-}
-
-/// A number of the environment, for longer or repeated runs; `otherwise` in every usual run.
-#[expect(clippy::disallowed_methods, reason = "a test that a task runs for longer")]
-pub(crate) fn number_of(name: &str, otherwise: u64) -> u64 {
-    let Some(text) = std::env::var_os(name) else { return otherwise };
-    text.to_str().and_then(|text| text.parse().ok()).expect("a number")
 }
 
 /// What an honest agent does with a case.

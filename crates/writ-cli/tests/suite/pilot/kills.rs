@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use writ_testkit::model_server::ParsedRequest;
 
+use crate::chance::{Chance, number_of};
 use crate::engine::{Link, PATIENCE};
-use crate::fleet::{Chance, number_of};
 use crate::turns::Bench;
 use crate::{code, text};
 
@@ -44,6 +44,21 @@ struct Figures {
     interrupted: usize,
     calls: usize,
     unknown: usize,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "figures: {} kills in {} runs, of these {} while an engine started and {} of the engine with all that it had started",
+            self.kills, self.runs, self.starting, self.whole
+        )?;
+        write!(
+            f,
+            "figures: {} commits, {} runs of units interrupted, {} calls of tools, {} of them with an unknown outcome",
+            self.commits, self.interrupted, self.calls, self.unknown
+        )
+    }
 }
 
 /// One run of the autopilot, from the goal to its end.
@@ -188,6 +203,8 @@ fn needs_userns_needs_git_kills_at_moments_of_chance_change_nothing_of_what_is_m
         figures.interrupted += seen.interrupted;
         figures.calls += seen.calls;
         figures.unknown += seen.unknown;
-        eprintln!("{figures:?}");
+        // Between figures, so that a long run shows where it is.
+        eprintln!("{} kills, {} runs", figures.kills, figures.runs);
     }
+    println!("{figures}");
 }

@@ -35,19 +35,24 @@ fn word<'a>(value: &'a Value, pointer: &str) -> &'a str {
 
 /// Reads what a run has left, and ends its engine.
 pub(super) fn read_result(scene: Scene, engine: Victim) -> RunResult {
-    let interrupted = check_units(&scene);
+    let (interrupted, tokens) = check_units(&scene);
     engine.stop();
     check_commits(&scene);
     check_rest(&scene);
     let (calls, unknown) = check_calls(&scene);
+    let asked = scene.bench.events("model_called");
+    let of = |name: &str| asked.iter().filter_map(|call| call.pointer(name)?.as_u64()).sum::<u64>();
+    let paid = of("/payload/usage/input") + of("/payload/usage/output");
+    // The planner's request counts to no unit.
+    assert_eq!(tokens + USED.0 + USED.1, paid, "the tokens of runs and those of the ledger");
     let verified = scene.bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
     let tree = git(&scene.project, &["ls-tree", "-r", "main"]);
     RunResult { tree, commits: scene.commits.len(), interrupted, calls, unknown }
 }
 
-/// Every unit has succeeded, every item of work is over, and the tokens of the runs are those of the ledger.
-fn check_units(scene: &Scene) -> usize {
+/// Every unit has succeeded, every item of work is over. Returns the runs that a kill has ended, and the tokens of all.
+fn check_units(scene: &Scene) -> (usize, u64) {
     let status = scene.ask("pilot.status", json!({}));
     let units = status["units"].as_array().expect("units");
     assert_eq!(units.len(), 7, "{status:#}");
@@ -69,11 +74,7 @@ fn check_units(scene: &Scene) -> usize {
         let is_over = ["done", "cancelled", "failed"].contains(&word(item, "/state"));
         assert!(is_over, "an item that is not over: {item}");
     }
-    let replied = scene.bench.events("replied");
-    // That of the planner, which counts to no unit, is one of them.
-    let paid = (u64::try_from(replied.len()).expect("small") - 1) * (USED.0 + USED.1);
-    assert_eq!(tokens, paid, "the tokens of runs and those of the ledger");
-    interrupted
+    (interrupted, tokens)
 }
 
 /// The moves of a unit that a merge has ended well.
@@ -126,10 +127,11 @@ fn check_rest(scene: &Scene) {
     let locks: Vec<PathBuf> = find_files(&dot).into_iter().filter(is_lock).collect();
     assert_eq!(locks, Vec::<PathBuf>::new());
     for folder in [".writ/workspaces", ".writ/active"] {
-        let left: Vec<_> =
-            std::fs::read_dir(scene.project.join(folder)).into_iter().flatten().flatten().collect();
+        let entries = std::fs::read_dir(scene.project.join(folder)).into_iter().flatten().flatten();
+        let left: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
+    assert_eq!(find_files(&dot.join("worktrees")), Vec::<PathBuf>::new());
     let notes: Vec<PathBuf> = find_files(&dot.join("writ"));
     assert!(notes.iter().all(|path| path.extension().is_none()), "{notes:?}");
     let running = find_processes_of(scene.bench.home.dir.path());
@@ -154,6 +156,9 @@ fn check_calls(scene: &Scene) -> (usize, usize) {
     for row in scene.bench.events("outcome") {
         let (attempt, outcome) = (word(&row, "/payload/attempt"), word(&row, "/payload/outcome"));
         assert_eq!(outcomes.insert(attempt.to_owned(), outcome.to_owned()), None, "two outcomes: {row}");
+    }
+    for row in scene.bench.events("model_called") {
+        outcomes.insert(word(&row, "/payload/attempt").to_owned(), "answered".to_owned());
     }
     let (mut begun, mut unknown) = (BTreeSet::new(), 0);
     for row in scene.bench.events("intent") {

@@ -69,6 +69,16 @@ const OUTLINE: &str = "\
       Write div.
 ";
 
+/// The beginnings of the headings of prompts.
+const HEADINGS: [&str; 7] = [
+    "# Plan a goal",
+    "# Research for ",
+    "# Plan for ",
+    "# Work on ",
+    "# Tests for ",
+    "# Review of ",
+    "# Decision about ",
+];
 const DONE: &str = "<turn_status>complete</turn_status>";
 /// What the reviewer asks for, and what it is content with.
 const REMARK: &str = "# Whole numbers alone.";
@@ -114,9 +124,12 @@ pub(super) fn answer(request: &ParsedRequest) -> Reply {
 }
 
 fn answer_freely(request: &ParsedRequest) -> Reply {
-    let first = request.messages.iter().find(|message| !message.text.is_empty());
-    let text = first.map(|message| message.text.clone()).unwrap_or_default();
-    let heading = text.lines().find(|line| line.starts_with("# ")).unwrap_or_default();
+    // Prompts quote plans and goals, which have headings of their own, and others stand before them.
+    let is_heading = |line: &&str| HEADINGS.iter().any(|heading| line.starts_with(heading));
+    let mut prompts = request.messages.iter().filter_map(|message| {
+        Some((message.text.lines().find(is_heading)?.to_owned(), message.text.clone()))
+    });
+    let (heading, text) = prompts.next().unwrap_or_default();
     if heading.starts_with("# Plan a goal") {
         return Reply::text(OUTLINE);
     }

@@ -21,9 +21,9 @@ use crate::proxy::RunningProxy;
 use crate::run::below;
 use crate::{Home, code, text};
 
-use super::super::random::number_of;
-use super::super::world::{Chance, World};
+use super::super::world::World;
 use super::{KILLS, Known, Refund, Started, check_money};
+use crate::chance::{Chance, number_of};
 
 const AGENT: &str = include_str!("agent.py");
 /// The guests at once.
