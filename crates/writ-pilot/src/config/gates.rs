@@ -196,7 +196,7 @@ fn read_hidden(
             format!("write 1 to {MAX_NAME_BYTES} letters, digits, hyphens or underscores"),
         ));
     }
-    // An earlier moment would tell the agent what it must not know, attempt by attempt.
+    // An earlier moment would show the agent what it must not know, attempt by attempt.
     if at != GateMoment::Merge || !runs_tests {
         return Err(setting.fault(
             "at a gate that is not one of tests at the merge",

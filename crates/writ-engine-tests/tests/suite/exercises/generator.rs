@@ -236,7 +236,7 @@ impl Exercise {
         // Two scripts may not have one name.
         let command_again = match self.language {
             Language::Rust => "run = [\"./check.sh\"]",
-            _ => command,
+            Language::Python | Language::JavaScript | Language::Go => command,
         };
         let count = self.given.len() + self.hidden.len();
         format!(

@@ -201,10 +201,8 @@ pub(crate) fn exercises() -> Vec<Exercise> {
             &[("tests-kept", "ForgedReport"), ("given", "")],
         ),
         run.clone().only_cheats(vec![run.edit(table)], &[("hidden", "2 of 5 hidden tests failed")]),
-        stairs.only_cheats(
-            vec![(".writ/pilot.toml".to_owned(), Some(settings.to_owned()))],
-            &[("protected-paths", ".writ/pilot.toml (the autopilot's own files)")],
-        ),
+        // No attempt can write there at all, so nothing of it comes as far as a gate.
+        stairs.only_cheats(vec![(".writ/pilot.toml".to_owned(), Some(settings.to_owned()))], &[]),
         letters.clone().cheats_first(
             vec![("unittest.py".to_owned(), Some(shadow.to_owned())), letters.edit("return True")],
             &[("protected-paths", "unittest.py (the configuration of a test runner)")],
