@@ -12,14 +12,14 @@ use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::claim::CLAIM_TIME;
 use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_event};
 use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::schedule::{Candidate, choose_units, next_try_at, workspace_of};
+use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
-use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_autopilot::unit_id::UnitId;
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{PilotBlocker, RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
+use writ_store::units::{RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 use writ_types::error::ToReport as _;
@@ -29,14 +29,14 @@ use writ_types::unit::{MicroUsd, Tokens};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::{LiveUnit, OpenProject};
-use crate::standing::{
-    ChangeContext, HeldClaim, UnitRecord, event_name, move_ops, outcome_name, status_name,
-};
+use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name, status_name};
 use crate::unit_files::UnitFile;
 
 mod agent;
 
 mod baseline;
+
+mod candidates;
 
 mod course;
 
@@ -61,6 +61,7 @@ mod reviewing;
 mod supervise;
 
 pub(crate) use baseline::Baselines;
+use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
 pub(crate) use gates::judge_end;
@@ -204,11 +205,6 @@ fn id_of(line: &UnitLine) -> Option<UnitId> {
     line.id.parse().ok()
 }
 
-/// Returns true if an open blocker pauses the loop as a whole.
-fn holds_loop(blocker: &PilotBlocker) -> bool {
-    blocker.event != event_name(writ_autopilot::blocker::BlockerKind::GateBlocked)
-}
-
 /// Returns the states of the plans, by the number of their milestone.
 async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkState>, AutopilotError> {
     let mut states = BTreeMap::new();
@@ -225,64 +221,6 @@ const fn milestone_of(id: UnitId) -> u32 {
             milestone
         }
     }
-}
-
-fn is_workable(unit: &str, plans: &BTreeMap<u32, WorkState>) -> bool {
-    let state = unit.parse().ok().and_then(|id| plans.get(&milestone_of(id)));
-    state == Some(&WorkState::Running)
-}
-
-fn make_candidate(
-    line: &UnitLine,
-    blockers: &[PilotBlocker],
-    plans: &BTreeMap<u32, WorkState>,
-) -> Option<Candidate> {
-    let id = id_of(line)?;
-    let status = PhaseStatus::ALL.into_iter().find(|status| status_name(*status) == line.phase_status)?;
-    let is_blocked = blockers.iter().any(|blocker| blocker.unit == line.id && holds_loop(blocker));
-    Some(Candidate {
-        id,
-        phase: PilotPhase::parse_name(&line.phase).ok()?,
-        status,
-        priority: line.priority,
-        created_at: line.created_at,
-        not_before: None,
-        open_upstreams: 0,
-        is_held: is_blocked || !is_workable(&line.id, plans),
-        is_claimed: line.is_claimed,
-    })
-}
-
-/// Holds the slices of a milestone whose workspace another one has: it is theirs again once that one is merged.
-async fn hold_other_slices(
-    project: &OpenProject,
-    candidates: &mut [Candidate],
-) -> Result<(), AutopilotError> {
-    let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
-    let slice_of = |id: UnitId| workspace_of(id);
-    let is_over = |slice: UnitId| {
-        let own = slice.to_string();
-        lines.iter().any(|line| line.id == own && line.is_over)
-    };
-    // A slice has the workspace until its worker has removed it, which is after the unit is over.
-    let running = project.running();
-    let mut current: BTreeMap<u32, UnitId> =
-        running.iter().map(|unit| (milestone_of(unit.id), slice_of(unit.id))).collect();
-    // A unit without a claim ever has the fence zero.
-    for id in lines.iter().filter(|line| line.fence > 0).filter_map(id_of) {
-        if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {
-            current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
-        }
-    }
-    for candidate in candidates {
-        let (milestone, slice) = (milestone_of(candidate.id), slice_of(candidate.id));
-        if candidate.id.unit_type() == UnitType::Milestone || candidate.is_held || milestone == 0 {
-            continue;
-        }
-        // Where none has begun, the first candidate chooses.
-        candidate.is_held = *current.entry(milestone).or_insert(slice) != slice;
-    }
-    Ok(())
 }
 
 /// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.

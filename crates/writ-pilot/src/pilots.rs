@@ -9,7 +9,7 @@ use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
 use writ_runtime::pilot_desk::PilotDesk;
-use writ_sandbox::git::GitProject;
+use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_types::api::pilot::{
     PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,

@@ -143,7 +143,6 @@ mod tests {
         assert_eq!(source("pilot.max_attempts"), ("4".to_owned(), ".writ/pilot.toml:2".to_owned()));
         assert_eq!(source("pilot.unit_timeout"), ("1m".to_owned(), of_owner));
         assert_eq!(source("pilot.turn_timeout"), ("5m".to_owned(), "default".to_owned()));
-        // Of the same length, as an editor may leave it.
         write(project.path(), "[pilot]\nmax_attempts = 5\n");
         settings.refresh();
         assert_eq!(settings.config().limits.max_attempts, 5);

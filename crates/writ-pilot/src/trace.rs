@@ -122,12 +122,6 @@ fn lines_of(entries: &[Entry]) -> Vec<PilotLogLine> {
     let mut begun: BTreeMap<AttemptId, (Timestamp, String)> = BTreeMap::new();
     let mut lines = Vec::new();
     for entry in entries {
-        let add = |kind: &str, text: &str| PilotLogLine {
-            at: entry.at,
-            kind: kind.to_owned(),
-            text: cut(text),
-            ..PilotLogLine::default()
-        };
         lines.extend(line_of(entry, &mut begun));
     }
     lines

@@ -28,7 +28,9 @@ pub fn list_settings(config: &PilotConfig, files: &[(&str, &str)]) -> Vec<PilotS
         let source = origins.get(&key).map_or_else(|| DEFAULT.to_owned(), |(_, place)| place.clone());
         PilotSettingLine { key, value, source }
     };
-    effective(config).into_iter().map(line).collect()
+    let mut all = list_work(config);
+    all.extend(list_scopes(config));
+    all.into_iter().map(line).collect()
 }
 
 /// Notes the place of each key, with its text. Of ceilings the lowest one is in force.
@@ -62,9 +64,8 @@ fn collect(
     }
 }
 
-/// The values in force, by the keys of the file.
-// tidy: table
-fn effective(config: &PilotConfig) -> Vec<(String, String)> {
+/// The values of `[pilot]` and `[pilot.supervisor]`, by the keys of the file.
+fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let (limits, times, supervisor) = (&config.limits, &config.times, &config.supervisor);
     let input = if config.input_required == InputRequired::Soft { "soft" } else { "hard" };
@@ -98,8 +99,12 @@ fn effective(config: &PilotConfig) -> Vec<(String, String)> {
         ("supervisor.repeats", supervisor.repeats.to_string()),
         ("supervisor.idle_turns", supervisor.idle_turns.to_string()),
     ];
-    let mut all: Vec<(String, String)> =
-        pairs.into_iter().map(|(key, value)| (format!("pilot.{key}"), value)).collect();
+    pairs.into_iter().map(|(key, value)| (format!("pilot.{key}"), value)).collect()
+}
+
+/// The values of the other sections, by the keys of the file.
+fn list_scopes(config: &PilotConfig) -> Vec<(String, String)> {
+    let (times, mut all) = (&config.times, Vec::new());
     for (key, scope) in [
         ("run", CeilingScope::Run),
         ("unit", CeilingScope::Unit),

@@ -211,7 +211,6 @@ async fn await_end(
         let (config, spent) = (project.config(), clock.look(&signs));
         let limit = config.times.unit_timeout(work.unit.stand.phase);
         let found = find_end(&config, (&signs, spent, limit), project.hands.now());
-        // Not later than its time is over.
         let rest = limit.map_or(LOOK_EVERY, |limit| LOOK_EVERY.min(limit.saturating_sub(spent)));
         let ended = match found {
             Some(found) => Some(found),
@@ -255,7 +254,6 @@ fn choose_model(project: &OpenProject, unit: &UnitRecord) -> Result<Option<Strin
     }
     let offered: Vec<&String> = models.iter().filter(|name| project.hands.offers_model(name)).collect();
     let answers = offered.iter().find(|name| !project.seen.is_silent(name));
-    // Where none has answered, the first one is asked again.
     answers.or(offered.first()).map(|name| Some((*name).clone())).ok_or_else(|| {
         format!("no model of the tier '{}' is configured in the engine: {}", tier.name(), models.join(", "))
     })

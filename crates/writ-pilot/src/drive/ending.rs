@@ -32,6 +32,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
             let work = project.work_of(id).await?;
             // What is not proven to be in the target stays below `refs/writ/archive/`.
             project.git.remove_workspace(&work, &project.target).await?;
+            project.seen.note_branch(work.branch.as_str(), None);
             archive(project, id).await?;
         }
         UnitType::Milestone => {

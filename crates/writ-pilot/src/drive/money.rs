@@ -24,7 +24,7 @@ pub(super) enum Allowance {
 
 /// The money of each scope: what was spent, and what workers that run may spend still.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Spent {
+struct ScopeSums {
     done: ScopeMoney,
     promised: ScopeMoney,
 }
@@ -75,8 +75,8 @@ fn reached(why: &str) -> AutopilotError {
     Report::new(Exit::Budget, "pilot.ceiling", why.to_owned()).with_hint(hint).into()
 }
 
-async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<Spent, AutopilotError> {
-    let mut spent = Spent::default();
+async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<ScopeSums, AutopilotError> {
+    let mut spent = ScopeSums::default();
     let scopes = |of: UnitId| {
         let mut scopes = vec![CeilingScope::Day];
         if let Some(id) = id {
@@ -102,7 +102,7 @@ async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<Spent, 
     Ok(spent)
 }
 
-fn judge(limits: &ScopeMoney, spent: &Spent) -> Allowance {
+fn judge(limits: &ScopeMoney, spent: &ScopeSums) -> Allowance {
     let least = MicroUsd::new(1);
     if let Err(hit) = check_ceilings(limits, &spent.done, least) {
         return Allowance::Reached(hit.to_string());
@@ -130,7 +130,7 @@ mod tests {
     fn a_worker_gets_what_the_narrowest_ceiling_leaves() {
         let limits = money(&[(Run, 100), (Unit, 250), (Milestone, 1_000), (Day, 500)]);
         let ask = |done: &[(CeilingScope, u64)], promised: &[(CeilingScope, u64)]| {
-            judge(&limits, &Spent { done: money(done), promised: money(promised) })
+            judge(&limits, &ScopeSums { done: money(done), promised: money(promised) })
         };
         let most = |amount| Allowance::Most(Some(MicroUsd::new(amount)));
         assert_eq!(ask(&[], &[]), most(100));
@@ -142,6 +142,6 @@ mod tests {
         assert!(why.contains("the ceiling of the unit is $0.00025"), "{why}");
         let Allowance::Reached(why) = ask(&[(Milestone, 2_000)], &[]) else { panic!("it is reached") };
         assert!(why.contains("milestone"), "{why}");
-        assert_eq!(judge(&ScopeMoney::new(), &Spent::default()), Allowance::Most(None));
+        assert_eq!(judge(&ScopeMoney::new(), &ScopeSums::default()), Allowance::Most(None));
     }
 }

@@ -152,7 +152,6 @@ async fn judge_end(
     let snapshot = WorkSnapshot {
         unit: unit.id,
         phase: unit.stand.phase,
-        // The end has come: limits of time are watched while it runs.
         started_at: now,
         last_event_at: now,
         unit_timeout: None,
@@ -171,7 +170,6 @@ async fn judge_end(
     let Some(found) = found else { return Ok(result) };
     let why = describe(found.check, (&window, &config.supervisor), &open);
     let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
-    // Paid is paid, and the next attempt reads what was wrong.
     Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&words) })
 }
 
@@ -257,7 +255,6 @@ pub(super) fn find_end(
     let turn = config.times.turn;
     match signs.waits_for {
         AttemptWait::Person | AttemptWait::Room => None,
-        // A tool has a limit of its own; the whole turn has one, too.
         AttemptWait::Model if now.time_since(signs.last_at) > stall => {
             Some((RunEnd::Stalled, over("nothing has come from its model", stall)))
         }
@@ -288,7 +285,6 @@ mod tests {
         // A long program is no stall; a turn that never ends is one too many.
         assert_eq!(ends(AttemptWait::Tool, 700, 700, 300), None);
         assert_eq!(ends(AttemptWait::Tool, 699, 699, 301), Some(RunEnd::TurnTimeout));
-        // One that talks without an end, too.
         assert_eq!(ends(AttemptWait::Model, 1_000, 699, 301), Some(RunEnd::TurnTimeout));
         for waits_for in [AttemptWait::Person, AttemptWait::Room] {
             assert_eq!(ends(waits_for, 0, 0, 0), None);

@@ -85,12 +85,9 @@ pub(super) async fn start(
         reason: why.clone(),
         at: now,
     };
+    let model = new.model.map(serde_json::Value::from);
     let mut ops = vec![
-        Op::SetSessionMetadata {
-            session: session.id,
-            key: MODEL.to_owned(),
-            value: new.model.clone().map(serde_json::Value::from),
-        },
+        Op::SetSessionMetadata { session: session.id, key: MODEL.to_owned(), value: model },
         worked(&services.journal, &item, "", WorkState::Running.name(), &why),
         Op::Work(WorkOp::Propose(Box::new((item, step_rows(&document))))),
         Op::Work(WorkOp::Move(begun)),

@@ -3,7 +3,6 @@
 use std::future::Future;
 
 use writ_types::id::{ItemId, MessageId, SessionId};
-use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
 use crate::readers::BlockingReads;

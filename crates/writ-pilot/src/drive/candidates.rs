@@ -1,0 +1,79 @@
+//! The units that could be handed out in a tick, as the scheduler is asked about them.
+
+use std::collections::BTreeMap;
+
+use writ_autopilot::phase::PilotPhase;
+use writ_autopilot::schedule::{Candidate, workspace_of};
+use writ_autopilot::stand::PhaseStatus;
+use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_store::reads::UnitReads as _;
+use writ_store::units::{MAX_UNITS, PilotBlocker, UnitLine};
+use writ_types::api::work::WorkState;
+
+use super::{id_of, milestone_of};
+use crate::error::AutopilotError;
+use crate::project::OpenProject;
+use crate::standing::{event_name, status_name};
+
+/// Returns true if an open blocker pauses the loop as a whole.
+pub(super) fn holds_loop(blocker: &PilotBlocker) -> bool {
+    blocker.event != event_name(writ_autopilot::blocker::BlockerKind::GateBlocked)
+}
+
+pub(super) fn is_workable(line: &UnitLine, plans: &BTreeMap<u32, WorkState>) -> bool {
+    let state = id_of(line).and_then(|id| plans.get(&milestone_of(id)));
+    state == Some(&WorkState::Running)
+}
+
+pub(super) fn make_candidate(
+    line: &UnitLine,
+    blockers: &[PilotBlocker],
+    plans: &BTreeMap<u32, WorkState>,
+) -> Option<Candidate> {
+    let id = id_of(line)?;
+    let status = PhaseStatus::ALL.into_iter().find(|status| status_name(*status) == line.phase_status)?;
+    let is_blocked = blockers.iter().any(|blocker| blocker.unit == line.id && holds_loop(blocker));
+    Some(Candidate {
+        id,
+        phase: PilotPhase::parse_name(&line.phase).ok()?,
+        status,
+        priority: line.priority,
+        created_at: line.created_at,
+        not_before: None,
+        open_upstreams: 0,
+        is_held: is_blocked || !is_workable(line, plans),
+        is_claimed: line.is_claimed,
+    })
+}
+
+/// Holds the slices of a milestone whose workspace another one has: it is theirs again once that one is merged.
+pub(super) async fn hold_other_slices(
+    project: &OpenProject,
+    candidates: &mut [Candidate],
+) -> Result<(), AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let slice_of = |id: UnitId| workspace_of(id);
+    let is_over = |slice: UnitId| {
+        let own = slice.to_string();
+        lines.iter().any(|line| line.id == own && line.is_over)
+    };
+    // A slice has the workspace until its worker has removed it, which is after the unit is over.
+    let running = project.running();
+    let mut current: BTreeMap<u32, UnitId> =
+        running.iter().map(|unit| (milestone_of(unit.id), slice_of(unit.id))).collect();
+    // A unit without a claim ever has the fence zero.
+    for id in lines.iter().filter(|line| line.fence > 0).filter_map(id_of) {
+        if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {
+            current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
+        }
+    }
+    for candidate in candidates {
+        let (milestone, slice) = (milestone_of(candidate.id), slice_of(candidate.id));
+        if candidate.id.unit_type() == UnitType::Milestone || candidate.is_held || milestone == 0 {
+            continue;
+        }
+        // Where none has begun, the first candidate chooses.
+        candidate.is_held = *current.entry(milestone).or_insert(slice) != slice;
+    }
+    Ok(())
+}
