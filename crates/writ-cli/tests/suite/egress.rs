@@ -101,6 +101,24 @@ fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
     assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);
 }
 
+/// Rows: WIN-155
+#[test]
+fn needs_userns_a_program_has_the_address_of_the_proxy_and_no_secret() {
+    const SECRET: &str = "kq7Zt-planted/secret+9351";
+    let mirror = Mirror::start();
+    let look = "env | grep -E '^HTTPS?_PROXY=http://127.0.0.1:[0-9]+$' | cut -d= -f1 | sort | tr '\\n' ' '; p=kq7Zt-plan; \
+                env | grep -F \"${p}ted/secret\"; grep -lsF \"${p}ted/secret\" /proc/*/environ || echo 'no secret'";
+    let arguments = json!({ "argv": ["sh", "-c", look], "hosts": mirror.hosts() });
+    let mut bench = bench(&mirror, vec![("shell_exec", arguments)]);
+    bench.home = bench.home.with("SCRIPTED_KEY", SECRET).with("PLANTED", SECRET);
+    let set = bench.home.run_with(&["secrets", "set", "planted"], SECRET.as_bytes());
+    assert_eq!(code(&set), 0, "{}", text(&set));
+    let done = bench.chat("look around", &[]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let said = last_request(&bench);
+    assert!(said.contains("HTTPS_PROXY HTTP_PROXY no secret"), "{said}");
+}
+
 /// Threat 14.
 ///
 /// Rows: WIN-217 (in part: a redirect to the cloud's metadata) WIN-216 (in part)

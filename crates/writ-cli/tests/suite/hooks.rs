@@ -56,7 +56,7 @@ const KEYS: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(s
 /// Rows: SCL-049 (in part: what it sees) SCL-053 SCL-054
 ///
 /// Rows: SCL-055 SCL-056 SF-193 SF-196 (in part)
-/// Rows: SCL-165 (in part: the order of the events)
+/// Rows: SCL-165
 #[test]
 fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_is_about() {
     let bench = Bench::new("openai", shell);
@@ -129,6 +129,12 @@ fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_
         "nobody sees it: {}",
         text(&censored)
     );
+    // One that is critical and fails blocks the tool that it is for.
+    assert_eq!(commands(&bench), ["one"]);
+    hook(&bench, "fatal", "on = \"before_tool_call\"", "kill -SEGV $$");
+    stop_engine_of(&bench.home);
+    let blocked = bench.chat("run two", &[]);
+    assert_eq!(commands(&bench), ["one"], "{}", text(&blocked));
 }
 
 const JUDGE: &str = r#"
