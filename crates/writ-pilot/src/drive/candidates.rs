@@ -20,8 +20,8 @@ pub(super) fn holds_loop(blocker: &PilotBlocker) -> bool {
     blocker.event != event_name(writ_autopilot::blocker::BlockerKind::GateBlocked)
 }
 
-pub(super) fn is_workable(line: &UnitLine, plans: &BTreeMap<u32, WorkState>) -> bool {
-    let state = id_of(line).and_then(|id| plans.get(&milestone_of(id)));
+pub(super) fn is_workable(unit: &str, plans: &BTreeMap<u32, WorkState>) -> bool {
+    let state = unit.parse().ok().and_then(|id| plans.get(&milestone_of(id)));
     state == Some(&WorkState::Running)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn make_candidate(
         created_at: line.created_at,
         not_before: None,
         open_upstreams: 0,
-        is_held: is_blocked || !is_workable(line, plans),
+        is_held: is_blocked || !is_workable(&line.id, plans),
         is_claimed: line.is_claimed,
     })
 }
