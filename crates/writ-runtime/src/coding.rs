@@ -113,7 +113,7 @@ pub(crate) async fn take_turn(
                 .with_hint("see `writ policy` for the rule that decided");
         Ok(model::failed_call(Pending::new(), &report))
     };
-    let permit = match Box::pin(passage::pass_after(&services, first, prepared, standing)).await? {
+    let permit = match passage::pass_after(&services, first, prepared, standing).await? {
         Passage::Permit(permit) => *permit,
         Passage::Denied(denial) => return refused(&denial.outside_text()),
         Passage::Ask(ask) => return refused(&format!("a person would have to be asked: {}", ask.reason)),
@@ -121,7 +121,7 @@ pub(crate) async fn take_turn(
     };
     let attempt = permit.attempt();
     services.life.metrics.tool(CODING_AGENT);
-    let worked = Box::pin(work(&place, agent, permit, (prompt, &label), &cancel)).await?;
+    let worked = work(&place, agent, permit, (prompt, &label), &cancel).await?;
     Ok(settle(&place, agent, attempt, worked, label))
 }
 
@@ -207,10 +207,9 @@ async fn work(
         login: agent.login.clone(),
     };
     let working = async {
-        let done = match Box::pin(workspace.talk(permit, services.journal.clock.now(), Some(sender))).await {
+        let done = match workspace.talk(permit, services.journal.clock.now(), Some(sender)).await {
             Ok(running) => {
-                let talk = drive_agent((running.output, running.input), order, agent.times, cancel);
-                let turn = Box::pin(talk).await;
+                let turn = drive_agent((running.output, running.input), order, agent.times, cancel).await;
                 // An agent waits for the next prompt, which does not come. How one ended that did not wait says more.
                 let process = running.ended.kill().await.ok();
                 (Ok(turn), process)

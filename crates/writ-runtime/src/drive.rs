@@ -225,11 +225,8 @@ impl Drive {
         let spent = self.tally.cost;
         let call = async {
             match &agent {
-                // Both on the heap: rules need room on the stack.
-                Some(agent) => {
-                    Box::pin(coding::take_turn(place, agent, first, (request, label), cancel.clone())).await
-                }
-                None => Box::pin(model::call(place, spent, first, (request, label), cancel.clone())).await,
+                Some(agent) => coding::take_turn(place, agent, first, (request, label), cancel.clone()).await,
+                None => model::call(place, spent, first, (request, label), cancel.clone()).await,
             }
         };
         let call = call.instrument(trace::agent(self.profile.model));

@@ -48,7 +48,7 @@ impl WithinTurn {
         let turn_tool_calls = place.spent.turn_tool_calls;
         let read = read_spent_of_call(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls, ..read };
-        let answer = Box::pin(self.answer(&place, request, cancel)).await?;
+        let answer = self.answer(&place, request, cancel).await?;
         *spent = spent.saturating_add(answer.cost);
         place.commit(answer.ops).await?;
         answer.reply.map_err(|why| {
