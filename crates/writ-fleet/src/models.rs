@@ -6,8 +6,7 @@
 //! - [`server`] takes connections and requests, within bounds;
 //! - `openai` and `anthropic` read requests and write answers of their formats, both from and to what `prompt` and the runtime
 //!   have in common;
-//! - `stream` sends an answer as it comes;
-//! - [`within`] serves one program in a sandbox, whose calls belong to a turn of the engine.
+//! - `stream` sends an answer as it comes.
 
 pub mod server;
 
@@ -22,5 +21,3 @@ mod prompt;
 mod refusal;
 
 mod stream;
-
-pub mod within;
