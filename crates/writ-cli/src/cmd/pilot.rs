@@ -194,14 +194,17 @@ async fn run(
 fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     let over = status.units.iter().filter(|unit| unit.is_over).count();
     let size = format!("{over} of {} units are over, {}", status.units.len(), status.cost);
-    let end = match exit {
-        Exit::Done => "everything is done".to_owned(),
-        Exit::Waiting => "a plan waits for your approval: `writ pilot approve`".to_owned(),
-        Exit::Blocked => match status.blockers.iter().find(|blocker| needs_person(blocker)) {
+    let end = if exit == Exit::Done {
+        "everything is done".to_owned()
+    } else if exit == Exit::Waiting {
+        "a plan waits for your approval: `writ pilot approve`".to_owned()
+    } else if exit == Exit::Blocked {
+        match status.blockers.iter().find(|blocker| needs_person(blocker)) {
             Some(one) => format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(&one.detail)),
             None => "it was paused: `writ pilot auto` goes on".to_owned(),
-        },
-        _other => "something was not delivered: `writ pilot status` says what".to_owned(),
+        }
+    } else {
+        "something was not delivered: `writ pilot status` says what".to_owned()
     };
     format!("ended: {end} ({size})")
 }
@@ -380,6 +383,8 @@ mod tests {
             units: Vec::new(),
             blockers: event.into_iter().map(blocker).collect(),
             cost: MicroUsd::ZERO,
+            settings: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 

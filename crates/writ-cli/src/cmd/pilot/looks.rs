@@ -34,7 +34,7 @@ pub(super) async fn report(
                 "name a file in a folder that can be written",
             )
         })?;
-        context.out.print_remark(&format!("written: {}", escape_line(&path.to_string_lossy())));
+        context.out.print_remark(format!("written: {}", escape_line(&path.to_string_lossy())));
         if !context.out.json {
             return Ok(());
         }
@@ -96,7 +96,7 @@ pub(super) async fn print_log(
 ) -> Result<(), Failure> {
     let log = client.ask::<PilotLogOf>(query).await?;
     if log.left_out > 0 {
-        context.out.print_remark(&format!("{} older lines are left out", log.left_out));
+        context.out.print_remark(format!("{} older lines are left out", log.left_out));
     }
     for line in &log.lines {
         if context.out.json {
