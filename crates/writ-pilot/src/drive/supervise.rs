@@ -175,10 +175,10 @@ async fn judge_end(
 
 /// Returns true for an end that leads on: what a phase was to bring is there.
 const fn moves_on(event: &UnitEvent) -> bool {
-    match event {
-        UnitEvent::End(AttemptReport { end, is_met, .. }) => matches!(end, RunEnd::Success) && *is_met,
-        _ => true,
+    if let UnitEvent::End(AttemptReport { end, is_met, .. }) = event {
+        return matches!(end, RunEnd::Success) && *is_met;
     }
+    true
 }
 
 fn describe(check: &str, (window, limits): (&ProgressWindow, &SupervisorLimits), open: &[String]) -> String {

@@ -41,20 +41,28 @@ pub(super) async fn read_signs(
     Ok(AttemptSigns { waits_for, last_at, answered_at: answered.unwrap_or(began).max(began) })
 }
 
+/// Returns true for an entry from which the time of a turn is counted: an answer of the model, or of a person who was asked.
 fn is_answer(row: &LedgerRow) -> bool {
     let fact = row.entry().map(|entry| entry.fact);
-    matches!(fact, Some(Fact::ModelCalled { stop: Some(_), role, .. }) if role.is_empty())
+    if let Some(Fact::ModelCalled { stop: Some(_), role, .. }) = &fact {
+        return role.is_empty();
+    }
+    matches!(fact, Some(Fact::Answered { .. } | Fact::Received { .. }))
 }
 
 /// The part that acts next, from the newest entry that says so.
 fn next_actor(rows: &[LedgerRow]) -> AttemptWait {
-    let of_row = |row: &LedgerRow| match row.entry()?.fact {
-        Fact::Asked { .. } => Some(AttemptWait::Person),
-        Fact::Intent { action, .. } if action.kind() != ActionKind::ModelCall => Some(AttemptWait::Tool),
-        Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. } | Fact::Intent { .. } => {
-            Some(AttemptWait::Model)
+    let of_row = |row: &LedgerRow| {
+        let fact = row.entry()?.fact;
+        if let Fact::Intent { action, .. } = &fact {
+            let is_model = action.kind() == ActionKind::ModelCall;
+            return Some(if is_model { AttemptWait::Model } else { AttemptWait::Tool });
         }
-        _ => None,
+        if matches!(fact, Fact::Asked { .. }) {
+            return Some(AttemptWait::Person);
+        }
+        let is_step = matches!(fact, Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. });
+        is_step.then_some(AttemptWait::Model)
     };
     rows.iter().find_map(of_row).unwrap_or(AttemptWait::Model)
 }
@@ -70,20 +78,21 @@ pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<Attemp
     let mut text = String::new();
     let mut tools: Vec<AttemptId> = Vec::new();
     for fact in rows.iter().filter_map(LedgerRow::entry).map(|entry| entry.fact) {
-        match fact {
-            Fact::Intent { attempt, action, .. } if action.kind() != ActionKind::ModelCall => {
-                made.calls = made.calls.saturating_add(1);
-                tools.push(attempt);
-                text.push_str(&serde_json::to_string(&action).unwrap_or_default());
-            }
-            Fact::Outcome { attempt, outcome, result, .. } if tools.contains(&attempt) => {
-                made.successes = made.successes.saturating_add(u32::from(outcome == ToolOutcome::Done));
-                text.push_str(&result.to_string());
-            }
-            Fact::ModelCalled { requested, stop, role, .. } if role.is_empty() => {
-                made.models.push((requested, stop.is_some()));
-            }
-            _ => {}
+        if let Fact::Intent { attempt, action, .. } = &fact
+            && action.kind() != ActionKind::ModelCall
+        {
+            made.calls = made.calls.saturating_add(1);
+            tools.push(*attempt);
+            text.push_str(&serde_json::to_string(action).unwrap_or_default());
+        } else if let Fact::Outcome { attempt, outcome, result, .. } = &fact
+            && tools.contains(attempt)
+        {
+            made.successes = made.successes.saturating_add(u32::from(*outcome == ToolOutcome::Done));
+            text.push_str(&result.to_string());
+        } else if let Fact::ModelCalled { requested, stop, role, .. } = fact
+            && role.is_empty()
+        {
+            made.models.push((requested, stop.is_some()));
         }
     }
     made.digest = Digest::of_bytes(text.as_bytes());
