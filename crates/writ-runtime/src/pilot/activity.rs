@@ -43,26 +43,28 @@ pub(super) async fn read_signs(
     Ok(AttemptSigns { waits_for, last_at, answered_at: answered.unwrap_or(began).max(began) })
 }
 
+/// Returns true for an entry from which the time of a turn is counted: an answer of the model, or of a person who was asked.
 fn is_answer(row: &LedgerRow) -> bool {
     let fact = row.entry().map(|entry| entry.fact);
-    matches!(fact, Some(Fact::ModelCalled { stop: Some(_), role, .. }) if role.is_empty())
+    if let Some(Fact::ModelCalled { stop: Some(_), role, .. }) = &fact {
+        return role.is_empty();
+    }
+    matches!(fact, Some(Fact::Answered { .. } | Fact::Received { .. }))
 }
 
 /// The part that acts next, from the newest entry that says so.
 fn next_actor(rows: &[LedgerRow]) -> AttemptWait {
     let of_row = |row: &LedgerRow| {
         let fact = row.entry()?.fact;
-        if let Fact::Asked { .. } = fact {
+        if let Fact::Intent { action, .. } = &fact {
+            let is_model = action.kind() == ActionKind::ModelCall;
+            return Some(if is_model { AttemptWait::Model } else { AttemptWait::Tool });
+        }
+        if matches!(fact, Fact::Asked { .. }) {
             return Some(AttemptWait::Person);
         }
-        if matches!(&fact, Fact::Intent { action, .. } if action.kind() != ActionKind::ModelCall) {
-            return Some(AttemptWait::Tool);
-        }
-        matches!(
-            fact,
-            Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. } | Fact::Intent { .. }
-        )
-        .then_some(AttemptWait::Model)
+        let is_step = matches!(fact, Fact::Outcome { .. } | Fact::Answered { .. } | Fact::ModelCalled { .. });
+        is_step.then_some(AttemptWait::Model)
     };
     rows.iter().find_map(of_row).unwrap_or(AttemptWait::Model)
 }
