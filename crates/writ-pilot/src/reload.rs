@@ -20,6 +20,7 @@ use writ_types::digest::Digest;
 use writ_types::error::ToReport as _;
 
 use crate::error::AutopilotError;
+use crate::goal::read_workflows;
 use crate::project::OpenProject;
 use crate::standing::{UnitFacts, read_facts};
 
@@ -33,6 +34,8 @@ const BASE_FILE: &str = ".writ/active/plan.base.md";
 /// All units of a project with their rows.
 pub(crate) struct StoredPlan {
     rows: BTreeMap<UnitId, (UnitRow, UnitFacts)>,
+    /// The workflow of milestones that name none.
+    workflow: String,
 }
 
 impl StoredPlan {
@@ -44,19 +47,20 @@ impl StoredPlan {
                 rows.insert(id, (row, facts));
             }
         }
-        Ok(Self { rows })
+        Ok(Self { rows, workflow: read_workflows(project)?.default })
     }
 
     fn fields_of(&self, id: UnitId) -> Option<OutlineFields> {
         let (row, facts) = self.rows.get(&id)?;
-        // A parent names its workflow alone where it is another one, as the planner writes it.
-        let inherited = id.parent().and_then(|parent| self.rows.get(&parent)).map(|(row, _)| &row.workflow);
+        // Named where it is another one than that of the unit above alone, as the planner writes it.
+        let above = id.parent().and_then(|parent| self.rows.get(&parent));
+        let inherited = above.map_or(&self.workflow, |(row, _)| &row.workflow);
         Some(OutlineFields {
             is_done: row.is_over,
             title: row.title.clone(),
             description: row.description.trim_end().to_owned(),
             priority: row.priority,
-            workflow: (inherited != Some(&row.workflow)).then(|| row.workflow.clone()),
+            workflow: (*inherited != row.workflow).then(|| row.workflow.clone()),
             blocked_by: facts.blocked_by.iter().copied().collect(),
             code_depends_on: facts.code_depends_on.iter().copied().collect(),
         })

@@ -71,13 +71,13 @@ fn with_workflows(plan: &StoredPlan, units: Vec<PilotUnit>) -> Vec<PilotUnit> {
         let mut next = Some(id);
         while let Some(id) = next {
             if let Some(Some(name)) = named.get(&id) {
-                return Some(name.clone());
+                return name.clone();
             }
             next = id.parent();
         }
-        plan.rows.get(&id).map(|(row, _)| row.workflow.clone())
+        plan.workflow.clone()
     };
-    units.into_iter().map(|unit| PilotUnit { workflow: find(unit.id), ..unit }).collect()
+    units.into_iter().map(|unit| PilotUnit { workflow: Some(find(unit.id)), ..unit }).collect()
 }
 
 const fn milestone_of(id: UnitId) -> UnitId {
@@ -179,10 +179,12 @@ fn make_ops(
         let is_edited =
             changes.iter().any(|change| matches!(change, PlanChange::Edit(id, _) if *id == unit.id));
         let is_renewed = proposed.get(&unit.id);
-        if row.is_over || !(is_edited || has_new(unit.id) || is_renewed.is_some()) {
+        // Also that of a unit which names none, and follows the one above it. Once it was handed out, it is pinned.
+        let has_other_flow = row.fence == 0 && unit.workflow.as_ref() != Some(&row.workflow);
+        if row.is_over || !(is_edited || has_new(unit.id) || is_renewed.is_some() || has_other_flow) {
             continue;
         }
-        if is_edited && row.workflow != unit.workflow.clone().unwrap_or_default() {
+        if has_other_flow {
             let (flow, text) = flows.of_unit(unit).ok_or_else(|| AutopilotError::NoOutline {
                 why: format!("there is no workflow '{}'", unit.workflow.clone().unwrap_or_default()),
             })?;

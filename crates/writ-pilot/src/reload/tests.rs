@@ -5,7 +5,7 @@ use super::*;
 fn the_text_of_a_person_stays_as_it_is() {
     let text = "# Ours\n\nA remark.\n\n- [ ] One <!-- milestone/m1 -->\n  - [ ] New\n    About it.\n  - [ ] With a field <!-- priority=2 -->\n";
     let items = read_outline(text).expect("reads");
-    let plan = StoredPlan { rows: BTreeMap::new() };
+    let plan = StoredPlan { rows: BTreeMap::new(), workflow: String::new() };
     let noted = note_ids(text, &items, vec![UnitId::Slice(1, 4), UnitId::Slice(1, 5)], &plan);
     assert_eq!(
         noted,
