@@ -54,7 +54,7 @@ mod supervise;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
-use money::Allowance;
+use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 
 /// The longest wait between two ticks.
@@ -246,9 +246,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     let (flow, now, limits) = (project.flow_of(&unit).await?, project.hands.now(), project.config().limits);
     // Before the claim: a ceiling is no try.
     let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
-        Allowance::Most(money) => money,
-        Allowance::Wait => return Ok(()),
-        Allowance::Reached(why) => {
+        MoneyAnswer::Most(money) => money,
+        MoneyAnswer::Wait => return Ok(()),
+        MoneyAnswer::Reached(why) => {
             let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Ceiling))?;
             return commit_move(project, &unit, &made, (None, &why)).await;
         }
