@@ -66,7 +66,7 @@ pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
 pub(crate) use gates::judge_end;
 pub(crate) use merging::MergeGates;
-use money::Allowance;
+use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
 
@@ -261,9 +261,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     let (flow, now, limits) = (project.flow_of(&unit).await?, project.hands.now(), project.config().limits);
     // Before the claim: a ceiling is no try.
     let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
-        Allowance::Most(money) => money,
-        Allowance::Wait => return Ok(()),
-        Allowance::Reached(why) => {
+        MoneyAnswer::Most(money) => money,
+        MoneyAnswer::Wait => return Ok(()),
+        MoneyAnswer::Reached(why) => {
             let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Ceiling))?;
             return commit_move(project, &unit, &made, (None, &why)).await;
         }

@@ -69,6 +69,7 @@ impl LiveSettings {
         if stamp == state.stamp {
             return;
         }
+        // Also that of a broken text, so that its mistake is logged once.
         state.stamp = stamp;
         match read.and_then(|texts| parse_texts(&texts, &self.project).map(|config| (texts, config))) {
             Ok((texts, newer)) => {

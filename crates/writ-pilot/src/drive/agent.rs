@@ -181,6 +181,7 @@ pub(super) async fn run_agent(
     };
     let item = project.hands.start_attempt(new, Vec::new()).await?;
     let ended = await_end(project, work, item, stop).await?;
+    // The passes of a review share what the review may spend.
     work.course.spend(ended.used.2);
     if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
         let calls = project.hands.read_calls(item).await?;
@@ -211,6 +212,7 @@ async fn await_end(
         let (config, spent) = (project.config(), clock.look(&signs));
         let limit = config.times.unit_timeout(work.unit.stand.phase);
         let found = find_end(&config, (&signs, spent, limit), project.hands.now());
+        // Not later than its time is over.
         let rest = limit.map_or(LOOK_EVERY, |limit| LOOK_EVERY.min(limit.saturating_sub(spent)));
         let ended = match found {
             Some(found) => Some(found),
@@ -240,6 +242,7 @@ async fn await_end(
 /// review.
 fn failed_tries(unit: &UnitRecord) -> u32 {
     let counters = &unit.stand.counters;
+    // Gates fail together: the one that failed most counts.
     let gates = counters.gate_failures.values().copied().max().unwrap_or(0);
     counters.failures.saturating_add(gates).saturating_add(counters.review_rounds)
 }
@@ -254,6 +257,7 @@ fn choose_model(project: &OpenProject, unit: &UnitRecord) -> Result<Option<Strin
     }
     let offered: Vec<&String> = models.iter().filter(|name| project.hands.offers_model(name)).collect();
     let answers = offered.iter().find(|name| !project.seen.is_silent(name));
+    // Where none has answered, the first one is asked again.
     answers.or(offered.first()).map(|name| Some((*name).clone())).ok_or_else(|| {
         format!("no model of the tier '{}' is configured in the engine: {}", tier.name(), models.join(", "))
     })

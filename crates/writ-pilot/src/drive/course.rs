@@ -115,5 +115,6 @@ impl SeenState {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere cannot leave it half-written.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

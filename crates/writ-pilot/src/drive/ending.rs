@@ -130,6 +130,7 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
             Ok(made) => commit_move(project, &unit, &made, (None, &why)).await?,
             // Its attempt ends first, and it is informed then.
             Err(MachineError::OutOfPlace { .. }) => {
+                // Its worker informs it once more, after the end of the attempt.
                 if let Some(live) = project.live().get(&id) {
                     live.course.lose(ended.id);
                 }

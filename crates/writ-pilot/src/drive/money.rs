@@ -13,7 +13,7 @@ use crate::project::OpenProject;
 
 /// The answer to a worker that wants to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Allowance {
+pub(super) enum MoneyAnswer {
     /// It may spend so much; `None`: no ceiling is set.
     Most(Option<MicroUsd>),
     /// Others may spend all that is left: it waits for their end.
@@ -43,10 +43,10 @@ const fn is_paid(phase: PilotPhase) -> bool {
 pub(super) async fn allow_work(
     project: &OpenProject,
     (id, phase): (UnitId, PilotPhase),
-) -> Result<Allowance, AutopilotError> {
+) -> Result<MoneyAnswer, AutopilotError> {
     let limits = project.config().ceilings.clone();
     if !is_paid(phase) || limits.is_empty() {
-        return Ok(Allowance::Most(None));
+        return Ok(MoneyAnswer::Most(None));
     }
     let spent = read_spent(project, Some(id)).await?;
     Ok(judge(&limits, &spent))
@@ -64,9 +64,9 @@ pub(crate) async fn allow_question(project: &OpenProject) -> Result<Option<Micro
     }
     let spent = read_spent(project, None).await?;
     match judge(&limits, &spent) {
-        Allowance::Most(most) => Ok(most),
-        Allowance::Wait => Err(reached("the attempts that run may spend what is left for today")),
-        Allowance::Reached(why) => Err(reached(&why)),
+        MoneyAnswer::Most(most) => Ok(most),
+        MoneyAnswer::Wait => Err(reached("the attempts that run may spend what is left for today")),
+        MoneyAnswer::Reached(why) => Err(reached(&why)),
     }
 }
 
@@ -95,6 +95,7 @@ async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<ScopeSu
             add(&mut spent.done, scope, if scope == CeilingScope::Day { one.since } else { one.cost });
         }
     }
+    // Also what it has not spent yet: together they would pass the ceiling.
     for (of, live) in project.live().iter() {
         let Some(promised) = live.course.promised else { continue };
         scopes(*of).into_iter().for_each(|scope| add(&mut spent.promised, scope, promised));
@@ -102,18 +103,19 @@ async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<ScopeSu
     Ok(spent)
 }
 
-fn judge(limits: &ScopeMoney, spent: &ScopeSums) -> Allowance {
+fn judge(limits: &ScopeMoney, spent: &ScopeSums) -> MoneyAnswer {
     let least = MicroUsd::new(1);
+    // Only what is spent holds a person up: what is promised comes back or is spent soon.
     if let Err(hit) = check_ceilings(limits, &spent.done, least) {
-        return Allowance::Reached(hit.to_string());
+        return MoneyAnswer::Reached(hit.to_string());
     }
     let of = |money: &ScopeMoney, scope| money.get(scope).copied().unwrap_or_default();
     let left = limits.iter().map(|(scope, limit)| {
         limit.saturating_sub(of(&spent.done, scope)).saturating_sub(of(&spent.promised, scope))
     });
     match left.min() {
-        Some(MicroUsd::ZERO) => Allowance::Wait,
-        left => Allowance::Most(left),
+        Some(MicroUsd::ZERO) => MoneyAnswer::Wait,
+        left => MoneyAnswer::Most(left),
     }
 }
 
@@ -132,16 +134,16 @@ mod tests {
         let ask = |done: &[(CeilingScope, u64)], promised: &[(CeilingScope, u64)]| {
             judge(&limits, &ScopeSums { done: money(done), promised: money(promised) })
         };
-        let most = |amount| Allowance::Most(Some(MicroUsd::new(amount)));
+        let most = |amount| MoneyAnswer::Most(Some(MicroUsd::new(amount)));
         assert_eq!(ask(&[], &[]), most(100));
         assert_eq!(ask(&[(Unit, 200)], &[]), most(50));
         assert_eq!(ask(&[(Unit, 200), (Day, 460)], &[]), most(40));
         assert_eq!(ask(&[(Day, 300)], &[(Day, 150)]), most(50));
-        assert_eq!(ask(&[(Day, 300)], &[(Day, 200)]), Allowance::Wait, "others may spend the rest");
-        let Allowance::Reached(why) = ask(&[(Unit, 250)], &[(Day, 200)]) else { panic!("it is reached") };
+        assert_eq!(ask(&[(Day, 300)], &[(Day, 200)]), MoneyAnswer::Wait, "others may spend the rest");
+        let MoneyAnswer::Reached(why) = ask(&[(Unit, 250)], &[(Day, 200)]) else { panic!("it is reached") };
         assert!(why.contains("the ceiling of the unit is $0.00025"), "{why}");
-        let Allowance::Reached(why) = ask(&[(Milestone, 2_000)], &[]) else { panic!("it is reached") };
+        let MoneyAnswer::Reached(why) = ask(&[(Milestone, 2_000)], &[]) else { panic!("it is reached") };
         assert!(why.contains("milestone"), "{why}");
-        assert_eq!(judge(&ScopeMoney::new(), &ScopeSums::default()), Allowance::Most(None));
+        assert_eq!(judge(&ScopeMoney::new(), &ScopeSums::default()), MoneyAnswer::Most(None));
     }
 }

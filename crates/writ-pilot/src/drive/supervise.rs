@@ -78,6 +78,7 @@ async fn find_divergence(
     now: Option<&SeenBranch>,
 ) -> Result<Option<String>, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
+    // At its first step in this process nothing is known to have moved.
     let Some(seen) = project.seen.branch(own.branch.as_str()) else { return Ok(None) };
     let Some(now) = now else {
         return Ok(Some(format!("git_divergence: the branch '{}' was deleted", own.branch)));
@@ -152,6 +153,7 @@ async fn judge_end(
     let snapshot = WorkSnapshot {
         unit: unit.id,
         phase: unit.stand.phase,
+        // The end has come: limits of time are watched while it runs.
         started_at: now,
         last_event_at: now,
         unit_timeout: None,
@@ -165,11 +167,13 @@ async fn judge_end(
         has_other_model: false,
     };
     let findings = supervise_work(&snapshot, &config.supervisor, now);
+    // What a phase was to bring is there: then it does not matter how often it was tried.
     let is_held = |check: &str| check == "blocker" || !moves_on(&result.event);
     let found = findings.iter().find(|one| one.signal >= Signal::Pause && is_held(one.check));
     let Some(found) = found else { return Ok(result) };
     let why = describe(found.check, (&window, &config.supervisor), &open);
     let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
+    // Paid is paid, and the next attempt reads what was wrong.
     Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&words) })
 }
 
@@ -258,6 +262,7 @@ pub(super) fn find_end(
         AttemptWait::Model if now.time_since(signs.last_at) > stall => {
             Some((RunEnd::Stalled, over("nothing has come from its model", stall)))
         }
+        // A tool has a limit of its own; the whole turn has one, too.
         AttemptWait::Model | AttemptWait::Tool if now.time_since(signs.answered_at) > turn => {
             Some((RunEnd::TurnTimeout, over("the time of a turn", turn)))
         }
