@@ -160,7 +160,28 @@ fn lines_of(entries: &[Entry]) -> Vec<PilotLogLine> {
                 let phase = serde_json::to_value(phase).unwrap_or_default();
                 Some(add("turn", &format!("{} {reason}", phase.as_str().unwrap_or_default())))
             }
-            _other => None,
+            Fact::Received { .. }
+            | Fact::Gated { .. }
+            | Fact::Hooked { .. }
+            | Fact::Shadowed { .. }
+            | Fact::Answered { .. }
+            | Fact::Served { .. }
+            | Fact::Keyed { .. }
+            | Fact::Planned { .. }
+            | Fact::Worked { .. }
+            | Fact::Remembered { .. }
+            | Fact::Escalated { .. }
+            | Fact::CaseMoved { .. }
+            | Fact::AgentMoved { .. }
+            | Fact::PolicyChanged { .. }
+            | Fact::Restored { .. }
+            | Fact::Applied { .. }
+            | Fact::SandboxReady { .. }
+            | Fact::Checkpoint { .. }
+            | Fact::Compacted { .. }
+            | Fact::Erased { .. }
+            | Fact::Connected { .. }
+            | Fact::Replied { .. } => None,
         };
         lines.extend(made);
     }
@@ -168,20 +189,20 @@ fn lines_of(entries: &[Entry]) -> Vec<PilotLogLine> {
 }
 
 fn describe(action: &Action) -> String {
-    match action {
-        Action::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
-        Action::ReadFile(read) => {
-            let verb = match &read.mode {
-                ReadMode::Text { .. } => "read",
-                ReadMode::List => "list",
-                ReadMode::Search { .. } => "search",
-            };
-            format!("{verb} {}", if read.path.is_empty() { "." } else { &read.path })
-        }
-        Action::WriteFile(write) => {
-            let paths: Vec<&str> = write.changes.iter().map(|change| change.path.as_str()).collect();
-            format!("write {}", paths.join(", "))
-        }
-        other => other.kind().as_str().to_owned(),
+    if let Action::Exec(exec) = action {
+        return format!("exec {}", exec.argv.join(" "));
     }
+    if let Action::ReadFile(read) = action {
+        let verb = match &read.mode {
+            ReadMode::Text { .. } => "read",
+            ReadMode::List => "list",
+            ReadMode::Search { .. } => "search",
+        };
+        return format!("{verb} {}", if read.path.is_empty() { "." } else { &read.path });
+    }
+    if let Action::WriteFile(write) = action {
+        let paths: Vec<&str> = write.changes.iter().map(|change| change.path.as_str()).collect();
+        return format!("write {}", paths.join(", "));
+    }
+    action.kind().as_str().to_owned()
 }

@@ -101,7 +101,7 @@ pub(crate) async fn try_gates(
             Ok(Ok(ended)) => {
                 let judged = judge_end(&ended, (gate.report, gate.report.is_some()));
                 let is_good = judged.verdict == ScriptVerdict::Pass;
-                ((!is_good).then(|| judged.summary), ended.took_ms)
+                ((!is_good).then_some(judged.summary), ended.took_ms)
             }
             Ok(Err(why)) => (Some(why), 0),
             Err(report) => (Some(report.outside), 0),

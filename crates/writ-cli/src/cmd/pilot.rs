@@ -195,7 +195,15 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
             Some(one) => format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(&one.detail)),
             None => "it was paused: `writ pilot auto` goes on".to_owned(),
         },
-        _other => "something was not delivered: `writ pilot status` says what".to_owned(),
+        Exit::Bug
+        | Exit::Usage
+        | Exit::Config
+        | Exit::Denied
+        | Exit::Budget
+        | Exit::Model
+        | Exit::Verification
+        | Exit::Ledger
+        | Exit::Interrupted => "something was not delivered: `writ pilot status` says what".to_owned(),
     };
     format!("ended: {end} ({size})")
 }
