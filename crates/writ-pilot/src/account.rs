@@ -65,6 +65,7 @@ pub(crate) async fn make_report(
     if let Some(scope) = scope.filter(|_| report.units.is_empty()) {
         return Err(AutopilotError::NoUnit { unit: scope.to_string() });
     }
+    // Each unit has its own in order; together they are not.
     report.runs.sort_by_key(|run| run.started_at);
     report.gates.sort_by_key(|gate| gate.at);
     report.moves.sort_by_key(|one| one.at);

@@ -246,9 +246,11 @@ async fn check_branches(found: &mut Findings, project: &Arc<OpenProject>, fix: b
             used.insert(work.branch.to_string());
         }
     }
+    // Those of ended units are left where a crash has come between the end and the removal.
     let mut orphans = 0_usize;
     for branch in branches.iter().filter(|branch| !used.contains(branch.as_str())) {
         orphans += 1;
+        // Made with the branch: one without it is a person's.
         let is_own = match base_ref(branch) {
             Ok(base) => matches!(read_ref(git, &base).await, Ok(Some(_))),
             Err(_) => false,

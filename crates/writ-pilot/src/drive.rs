@@ -22,7 +22,6 @@ use writ_store::reads::{UnitReads as _, WorkReads as _};
 use writ_store::units::{RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
-use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -44,6 +43,8 @@ mod diff;
 
 mod ending;
 
+mod faults;
+
 mod gates;
 
 mod hidden;
@@ -64,6 +65,7 @@ pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::{end_unit, make_up_ends};
+use faults::{fault, fault_result};
 pub(crate) use gates::judge_end;
 pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
@@ -390,48 +392,6 @@ async fn run_phase(
         PilotPhase::Uat | PilotPhase::Complete => {
             Ok(fault("pilot.phase", "the phase has no worker".to_owned()))
         }
-    }
-}
-
-/// A result that counts as a failed attempt.
-fn fault(code: &str, why: String) -> PhaseResult {
-    use writ_autopilot::attempt::RunEnd;
-    use writ_autopilot::machine::AttemptReport;
-    PhaseResult {
-        event: UnitEvent::End(AttemptReport {
-            end: RunEnd::Failure,
-            marker: None,
-            has_progress: false,
-            is_met: false,
-        }),
-        outcome: outcome_name(RunEnd::Failure),
-        code: code.to_owned(),
-        reason: why.clone(),
-        last_error: Some(why),
-        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
-    }
-}
-
-/// A fault of the harness: what a person has to put in order pauses the unit, since another try would find the same.
-fn fault_result(error: &AutopilotError) -> PhaseResult {
-    let report = error.report();
-    let result = fault(&report.code, report.outside.clone());
-    match error {
-        AutopilotError::Git(_) | AutopilotError::File { .. } | AutopilotError::Unreadable { .. } => {
-            PhaseResult { event: UnitEvent::Pause(PauseCause::Supervisor), ..result }
-        }
-        AutopilotError::Refused(report) if report.code == "pilot.budget" => {
-            PhaseResult { event: UnitEvent::Pause(PauseCause::Ceiling), ..result }
-        }
-        AutopilotError::Store(_)
-        | AutopilotError::Refused(_)
-        | AutopilotError::NoFolder { .. }
-        | AutopilotError::NoPlan { .. }
-        | AutopilotError::NoUnit { .. }
-        | AutopilotError::Busy { .. }
-        | AutopilotError::NoOutline { .. }
-        | AutopilotError::PlanChanged { .. }
-        | AutopilotError::Machine(_) => result,
     }
 }
 

@@ -119,6 +119,7 @@ pub(crate) async fn resolve(
         files: files.iter().map(|file| file.display().to_string()).collect(),
         commit,
     };
+    // Twice the same command: what it does depends on how far the person has come.
     let mut commit = None;
     if !is_begun(&project.git, &work).await? {
         match begin_resolve(&project.git, &work, &project.target).await? {

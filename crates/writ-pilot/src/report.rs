@@ -75,10 +75,16 @@ pub fn write_html(report: &PilotReport) -> String {
         let texts = [&change.unit, &change.from, &change.to, &change.cause].map(|text| escape_html(text));
         std::iter::once(change.at.to_string()).chain(texts).collect()
     });
-    write_table(&mut html, "Reviews", &["unit", "findings"], &report.reviews, |review| {
+    write_reviews(&mut html, report);
+    html.push_str("</body>\n</html>\n");
+    html
+}
+
+fn write_reviews(html: &mut String, report: &PilotReport) {
+    write_table(html, "Reviews", &["unit", "findings"], &report.reviews, |review| {
         vec![escape_html(&review.unit), escape_html(&review.findings)]
     });
-    write_table(&mut html, "Commits", &["commit", "unit", "date", "message"], &report.commits, |commit| {
+    write_table(html, "Commits", &["commit", "unit", "date", "message"], &report.commits, |commit| {
         vec![
             escape_html(&commit.id),
             escape_html(&commit.unit),
@@ -86,8 +92,6 @@ pub fn write_html(report: &PilotReport) -> String {
             escape_html(&commit.subject),
         ]
     });
-    html.push_str("</body>\n</html>\n");
-    html
 }
 
 fn show_seconds(millis: u64) -> String {

@@ -10,7 +10,7 @@ use writ_autopilot::units::PilotUnit;
 use writ_plan::machine::WorkEvent;
 use writ_runtime::pilot::NewPilotPlan;
 use writ_store::batch::Op;
-use writ_store::units::{UnitOp, UnitTexts};
+use writ_store::units::{NewUnit, UnitOp, UnitTexts};
 use writ_types::id::{AskId, ItemId};
 use writ_types::work::{WorkBudget, WorkKind};
 
@@ -142,6 +142,31 @@ async fn propose_all(
     Ok(())
 }
 
+/// Returns the new units of an edited plan; the texts of their workflows are pinned before.
+fn add_ops(
+    project: &OpenProject,
+    plan: &StoredPlan,
+    after: &[PilotUnit],
+    (flows, proposed): (&Workflows, &BTreeMap<UnitId, (ItemId, AskId)>),
+    ops: &mut Vec<UnitOp>,
+) -> Result<Vec<NewUnit>, AutopilotError> {
+    let at = project.hands.now();
+    let all = GoalPlan { units: after.to_vec(), acceptance: BTreeMap::new() };
+    let (mut added, mut pinned) = (Vec::new(), BTreeSet::new());
+    for unit in after.iter().filter(|unit| !plan.rows.contains_key(&unit.id)) {
+        let name = unit.workflow.clone().unwrap_or_else(|| flows.default.clone());
+        let missing = || AutopilotError::NoOutline { why: format!("there is no workflow '{name}'") };
+        let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
+        if pinned.insert(flow.digest) {
+            ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
+        }
+        let item = proposed.get(&milestone_of(unit.id)).map(|(item, _)| *item);
+        let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
+        added.push(new_unit(&all, item.ok_or_else(no_plan)?, unit, flow)?);
+    }
+    Ok(added)
+}
+
 /// Makes the operations of all edits, in the order in which the store takes them.
 fn make_ops(
     project: &OpenProject,
@@ -158,19 +183,7 @@ fn make_ops(
             ops.push(UnitOp::Archive { key: project.key_of(*id), at });
         }
     }
-    let all = GoalPlan { units: after.to_vec(), acceptance: BTreeMap::new() };
-    let (mut added, mut pinned) = (Vec::new(), BTreeSet::new());
-    for unit in after.iter().filter(|unit| !plan.rows.contains_key(&unit.id)) {
-        let name = unit.workflow.clone().unwrap_or_else(|| flows.default.clone());
-        let missing = || AutopilotError::NoOutline { why: format!("there is no workflow '{name}'") };
-        let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
-        if pinned.insert(flow.digest) {
-            ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
-        }
-        let item = proposed.get(&milestone_of(unit.id)).map(|(item, _)| *item);
-        let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
-        added.push(new_unit(&all, item.ok_or_else(no_plan)?, unit, flow)?);
-    }
+    let added = add_ops(project, plan, after, (flows, proposed), &mut ops)?;
     let has_new =
         |id: UnitId| added.iter().any(|new| new.id.parse().is_ok_and(|new: UnitId| new.parent() == Some(id)));
     let mut revised = Vec::new();

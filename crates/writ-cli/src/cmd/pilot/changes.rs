@@ -28,6 +28,7 @@ pub(super) async fn reload(
         context.out.print_either(&shown, describe_edits)?;
         return if is_in_conflict { end_with(Exit::Blocked) } else { Ok(()) };
     }
+    // As remarks: the result alone is the output of the command.
     for line in describe_edits(&shown) {
         context.out.print_remark(&line);
     }
@@ -79,6 +80,7 @@ pub(super) async fn revert(
     (unit, yes): (&PilotUnitName, bool),
 ) -> Result<(), Failure> {
     let plan = client.ask::<PilotRevertShow>(unit).await?;
+    // Shown also with `--yes`: what is undone stands in the record of the terminal.
     for line in describe_plan(&plan) {
         context.out.print_remark(&line);
     }

@@ -52,6 +52,7 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
         report.cost
     )];
     for unit in &report.units {
+        // The same indentation as in `status`, so that both read alike.
         let indent = "  ".repeat(usize::try_from(unit.depth).unwrap_or(0));
         let (id, title) = (escape_line(&unit.id), escape_line(&unit.title));
         lines.push(format!("{indent}{id}  {} {}  {title}  ({})", unit.phase, unit.status, unit.cost));
@@ -98,6 +99,7 @@ pub(super) async fn print_log(
     if log.left_out > 0 {
         context.out.print_remark(format!("{} older lines are left out", log.left_out));
     }
+    // One line each, so that a long log can be read by programs as it comes.
     for line in &log.lines {
         if context.out.json {
             let text = serde_json::to_string(line)
