@@ -133,7 +133,7 @@ fn run_of(run: RunRow, now: Timestamp) -> ReportRun {
     }
 }
 
-/// Returns the milliseconds from one time to another; zero if the clock has gone back.
+/// Returns the milliseconds from one time to another; zero if the clock was set back.
 pub(crate) fn millis_between(from: Timestamp, until: Timestamp) -> u64 {
     u64::try_from(until.time_since(from).as_millis()).unwrap_or(u64::MAX)
 }

@@ -60,7 +60,7 @@ impl Pilots {
         }
     }
 
-    /// Goes on with a project whose repository is in use once it no longer is: a git that outlives its engine has the lock until it ends.
+    /// Goes on with a project once its repository is no longer in use: a git that outlives its engine has the lock until it ends.
     fn resume_later(&self, project: String) {
         let Some(own) = self.own.upgrade() else { return };
         let draining = self.hands.draining();

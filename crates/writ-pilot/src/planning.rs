@@ -20,7 +20,7 @@ pub use answer::{read_acceptance, read_allowed_paths, read_kept_paths};
 
 /// The largest answer that is read, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 512 * 1024;
-/// The most units of one goal: a card shows no more steps.
+/// The most units of one goal: a card does not show more steps.
 pub const MAX_GOAL_UNITS: usize = 200;
 /// The most milestones of one goal.
 pub const MAX_GOAL_MILESTONES: usize = 10;

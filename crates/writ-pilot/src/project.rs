@@ -31,7 +31,7 @@ use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::UnitFiles;
 
-/// The most attempts at one unit whose costs are added up at a start.
+/// The most attempts at one unit with costs that are added up at a start.
 const MAX_STARTED: usize = 10_000;
 
 /// The places of the owner's home that the autopilot reads; without one it goes without.
@@ -210,7 +210,7 @@ impl OpenProject {
         self.settings.config()
     }
 
-    /// Returns the unit whose workspace another one works in: its slice, or its milestone where slices share one.
+    /// Returns the unit that owns the workspace of another one: its slice, or its milestone where slices share one.
     pub(crate) fn workspace_owner(&self, id: UnitId) -> UnitId {
         let own = workspace_of(id);
         match (self.config().worktree_mode, own) {

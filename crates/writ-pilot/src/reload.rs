@@ -1,7 +1,7 @@
 //! The plan as a file: what a person edits in `.writ/plan.md` is compared with the units, shown, and carried out on their word.
 //!
 //! Either all edits are carried out or none. What changes the words of a plan, or adds to it, is asked about with a new card:
-//! a signature covers what its person has seen. Order, priority and removal need none: they are no more work.
+//! a signature covers what its person has seen. Order, priority and removal need none: they add no work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,6 +1,6 @@
 //! The map of a repository for the planner, made by code: languages, manifests, commands, folders, and the README's first lines.
 //!
-//! Names and texts of a repository are foreign: whatever acts unseen is escaped, and the whole has at most [`MAX_MAP_BYTES`].
+//! Names and texts of a repository are foreign: everything that acts unseen is escaped, and the whole has at most [`MAX_MAP_BYTES`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

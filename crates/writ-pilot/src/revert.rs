@@ -102,7 +102,7 @@ pub async fn revert_unit(
             TreeMerge::Conflict(files) => {
                 return Ok(RevertResult::Conflict { commit: commit.id.clone(), files, done });
             }
-            // The change is in the tree no more: a commit without content would claim that something was undone.
+            // The change is not in the tree any longer: a commit without content would claim that something was undone.
             TreeMerge::Clean(tree) if tree == tree_of(&service.project, &tip).await? => {}
             TreeMerge::Clean(tree) => {
                 let message = revert_message(&plan.unit, commit);

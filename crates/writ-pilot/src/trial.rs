@@ -16,7 +16,7 @@ use crate::error::{AutopilotError, PilotGitError};
 use crate::files::ProjectFiles;
 use crate::probe::{ProposedGate, TriedGate, propose_gates, save_config, write_config};
 
-/// The time limit of a trial, in seconds: that of a gate whose settings name none (SF 13.2.1).
+/// The time limit of a trial, in seconds: that of a gate with settings that name none (SF 13.2.1).
 const TRIAL_SECS: u32 = 300;
 
 /// The settings of a project, as they were written or found.

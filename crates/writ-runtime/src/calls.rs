@@ -142,15 +142,15 @@ macro_rules! answer {
     };
 }
 
+/// The answer of a call, as JSON.
+type CallAnswer = Result<Value, EngineError>;
+
 /// Performs a call.
 // The variants are one line each, so that the table stays one `match` without `_`: a new method is an error of the
 // compiler until it stands here.
 // tidy: table
-async fn dispatch_call(
-    services: &Arc<Services>,
-    Calling { who, session, .. }: Calling<'_>,
-    call: Call,
-) -> Result<Value, EngineError> {
+async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Call) -> CallAnswer {
+    let Calling { who, session, .. } = calling;
     match call {
         Call::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
         Call::Status(NoParams {}) => answer!(Status, status::engine_status(services)),
@@ -187,8 +187,8 @@ async fn dispatch_call(
         Call::GatesAnswer(decision) => as_json::<m::GatesAnswer>(gates::answer_gate(services, decision)),
         Call::GatesJudge(case) => answer!(GatesJudge, gates::judge_case(services, case)),
         Call::ApproversList(NoParams {}) => answer!(ApproversList, services.passkeys.list_passkeys()),
-        Call::ApproversPermit(request) => {
-            answer!(ApproversPermit, services.passkeys.permit_enrolment(&request.grant))
+        Call::ApproversPermit(ask) => {
+            answer!(ApproversPermit, services.passkeys.permit_enrolment(&ask.grant))
         }
         Call::ApproversRemove(name) => answer!(ApproversRemove, services.passkeys.remove_approver(name.key)),
         Call::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
@@ -268,11 +268,12 @@ async fn dispatch_call(
         Call::ModelsSetup(choice) => answer!(ModelsSetup, setup::set_up_model(services, choice)),
         Call::McpProbe(request) => answer!(McpProbe, mcp::probe_server(services, request)),
         Call::McpReload(request) => answer!(McpReload, mcp::reload_servers(services, &request)),
-        Call::SecretsChanged(NoParams {}) => {
-            let learned = secrets::learn_secrets(services).await;
-            as_json::<m::SecretsChanged>(learned.map(|()| Acknowledgement {}))
-        }
+        Call::SecretsChanged(NoParams {}) => answer!(SecretsChanged, learn_secrets(services)),
     }
+}
+
+async fn learn_secrets(services: &Arc<Services>) -> Result<Acknowledgement, EngineError> {
+    secrets::learn_secrets(services).await.map(|()| Acknowledgement {})
 }
 
 /// Writes the answer of a method as JSON.

@@ -6,6 +6,7 @@
 mod changes;
 mod claims;
 mod stored;
+mod texts;
 
 use rusqlite::Connection;
 use writ_types::digest::Digest;
@@ -18,6 +19,8 @@ pub(crate) use stored::{
     costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
     transitions, unit, unit_lines, waits_for, whole_units,
 };
+
+pub use texts::UnitTexts;
 
 /// The most units of a project: the scheduler is measured with as many.
 pub const MAX_UNITS: usize = 100_000;
@@ -212,27 +215,6 @@ pub struct UnitDecision {
     pub counters: Vec<(String, u64)>,
     /// The time before which it is not dispatched.
     pub not_before: Timestamp,
-}
-
-/// The words of a unit, and the facts about it, as they are to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitTexts {
-    /// The unit.
-    pub key: UnitKey,
-    /// The fence that the caller has read.
-    pub fence: u64,
-    /// Its title.
-    pub title: String,
-    /// The whole task, in words.
-    pub description: String,
-    /// More about it, as a JSON object.
-    pub metadata: String,
-    /// From 1, urgent, to 4.
-    pub priority: Option<u8>,
-    /// The units that must be over before it begins; `None`: as they are.
-    pub blocked_by: Option<Vec<String>>,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// A transition that was made.

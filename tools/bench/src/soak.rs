@@ -55,6 +55,7 @@ const VIOLATED: u8 = 8;
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
 
+// tidy: plain state
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Soak the server with many clients, for a while.

@@ -46,7 +46,7 @@ pub(super) fn make_candidate(
     })
 }
 
-/// Holds the slices of a milestone whose workspace another one has: it is theirs again once that one is merged.
+/// Holds the slices of a milestone while another one has its workspace: it is theirs again once that one is merged.
 pub(super) async fn hold_other_slices(
     project: &OpenProject,
     candidates: &mut [Candidate],

@@ -20,7 +20,7 @@ pub(crate) struct WorkCourse {
     calls: Mutex<Vec<AttemptCalls>>,
     /// The unit that was abandoned meanwhile, on which its own rests.
     lost: Mutex<Option<UnitId>>,
-    /// Ends the attempt of a unit whose plan has become void.
+    /// Ends the attempt of a unit when its plan has become void.
     pub(crate) is_void: CancellationToken,
 }
 

@@ -1,6 +1,6 @@
 //! Hidden tests: the owner's, in a folder outside of the project, so that no agent reads them and writes what they expect.
 //!
-//! They are laid over the merged tree, which the gates alone see, and an agent learns no more of them than their number.
+//! They are laid over the merged tree, which the gates alone see, and an agent learns their number alone.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

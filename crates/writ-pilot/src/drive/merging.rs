@@ -26,7 +26,7 @@ use crate::project::OpenProject;
 use crate::unit_files::UnitFile;
 
 /// A judgement of a merged tree.
-type Judging<'a> = Pin<Box<dyn Future<Output = Result<TreeVerdict, AutopilotError>> + Send + 'a>>;
+type TreeJudgement<'a> = Pin<Box<dyn Future<Output = Result<TreeVerdict, AutopilotError>> + Send + 'a>>;
 
 /// The gates of the merged tree.
 pub(crate) struct MergeGates<'a> {
@@ -132,7 +132,7 @@ impl<'a> MergeGates<'a> {
 impl TreeCheck for MergeGates<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
         // Without its type: the compiler bounds how deep futures are nested, and this one has checks within checks.
-        let judging: Judging<'_> = Box::pin(self.judge_tree(tree));
+        let judging: TreeJudgement<'_> = Box::pin(self.judge_tree(tree));
         match judging.await {
             Ok(verdict) => verdict,
             Err(error) => TreeVerdict::NotRun(error.report().outside),

@@ -1,4 +1,4 @@
-//! Carries the edits of a plan out: one commit for all of them, with a new card for each milestone whose words have changed.
+//! Carries the edits of a plan out: one commit for all of them, with a new card for each milestone with changed words.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::standing::{UnitFacts, write_facts};
 ///
 /// # Errors
 ///
-/// If a worker has a unit of a plan whose words change, its milestone is over, a workflow is not there, or the store cannot be
+/// If a worker has a unit of a plan with words that change, its milestone is over, a workflow is not there, or the store cannot be
 /// written. Then nothing is changed.
 pub(super) async fn carry_out(
     project: &Arc<OpenProject>,
@@ -177,7 +177,7 @@ fn make_ops(
     let at = project.hands.now();
     let mut ops = Vec::new();
     for change in changes {
-        // Parts before what they belong to, so that nothing waits for a part that is gone.
+        // Parts before what they belong to, so that nothing waits for a part that was removed.
         if let PlanChange::Archive(id) = change {
             ops.push(UnitOp::Cancel { key: project.key_of(*id), at });
             ops.push(UnitOp::Archive { key: project.key_of(*id), at });

