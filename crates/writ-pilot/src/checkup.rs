@@ -113,6 +113,7 @@ fn check_settings(found: &mut Findings, folder: &Path) -> Option<PilotConfig> {
     if !folder.join(CONFIG_FILE).is_file() {
         found.bad("settings", format!("there is no {CONFIG_FILE}"), "`writ pilot init` writes one");
     }
+    // The project's alone: a mistake in the owner's file is one of all projects, and `status` shows it.
     let config = match load_config(None, folder) {
         Ok(config) => config,
         Err(error) => {
@@ -157,6 +158,7 @@ async fn check_trees(found: &mut Findings, (git, open): (&GitProject, Option<&Ar
         Ok(trees) => trees,
         Err(fault) => return found.bad("worktrees", fault.report().inside, fault.report().hint),
     };
+    // A person's own work trees are none of the autopilot's business.
     let own = git.top_dir().join(".writ");
     let is_own = |path: &Path| match open {
         Some(project) => path.parent() == Some(project.git.workspaces_dir()),
@@ -237,6 +239,7 @@ async fn check_branches(found: &mut Findings, project: &Arc<OpenProject>, fix: b
     for line in &lines {
         let Ok(id) = line.id.parse::<UnitId>() else { continue };
         let Ok(work) = project.work_of(id).await else { continue };
+        // A task has no branch of its own: its slice has one.
         if work.unit != line.id {
             continue;
         }
@@ -331,6 +334,7 @@ async fn check_gates(found: &mut Findings, hands: &PilotHands, (folder, config):
             secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
         };
         let name = format!("gate {}", gate.name);
+        // In the sandbox, as at work: a tool that is there on the host alone would be found too late.
         match hands.try_program(tried).await {
             Ok(Ok(ended)) => {
                 let judged = judge_end(&ended, (gate.report, gate.runs_tests));

@@ -51,6 +51,7 @@ impl Pilots {
             Ok(sessions) => sessions,
             Err(error) => return tracing::error!(%error, "the autopilot's sessions cannot be read"),
         };
+        // One that cannot be opened holds up none of the others.
         for session in sessions {
             match self.resume(&session.project).await {
                 Ok(()) => {}
@@ -87,6 +88,7 @@ impl Pilots {
     /// Ends all loops, waits for their attempts, and lets go of the projects.
     pub async fn close_projects(&self) {
         for project in std::mem::take(&mut *self.projects.lock().await).values() {
+            // In this order: a loop that goes on would hand out more while its attempts are waited for.
             project.end_loop();
             project.tasks.close();
             project.tasks.wait().await;
@@ -102,6 +104,7 @@ impl Pilots {
         }
         let project =
             Arc::new(OpenProject::open(self.hands.clone(), (&path, &self.owner), name.clone()).await?);
+        // Before anything runs: a half-ended unit would be looked at as if it were whole.
         drive::make_up_ends(&project).await?;
         projects.insert(name, Arc::clone(&project));
         Ok(project)

@@ -8,12 +8,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
+use writ_policy::enrolment::EnrolmentGrant;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::LeftOut;
 use writ_store::reads::SessionReads as _;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render_result;
 use writ_types::action::{Action, Exec, ExecProfile};
+use writ_types::api::approval::EnrolmentPermission;
 use writ_types::api::project::{
     ApplyOutcome, ExcludedFile, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
 };
@@ -187,9 +189,7 @@ async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Cal
         Call::GatesAnswer(decision) => as_json::<m::GatesAnswer>(gates::answer_gate(services, decision)),
         Call::GatesJudge(case) => answer!(GatesJudge, gates::judge_case(services, case)),
         Call::ApproversList(NoParams {}) => answer!(ApproversList, services.passkeys.list_passkeys()),
-        Call::ApproversPermit(ask) => {
-            answer!(ApproversPermit, services.passkeys.permit_enrolment(&ask.grant))
-        }
+        Call::ApproversPermit(ask) => answer!(ApproversPermit, permit_enrolment(services, &ask.grant)),
         Call::ApproversRemove(name) => answer!(ApproversRemove, services.passkeys.remove_approver(name.key)),
         Call::LedgerList(filter) => answer!(LedgerList, ledger::list_entries(services, filter)),
         Call::LedgerProof(name) => answer!(LedgerProof, ledger::prove_entry(services, name)),
@@ -270,6 +270,13 @@ async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Cal
         Call::McpReload(request) => answer!(McpReload, mcp::reload_servers(services, &request)),
         Call::SecretsChanged(NoParams {}) => answer!(SecretsChanged, learn_secrets(services)),
     }
+}
+
+async fn permit_enrolment(
+    services: &Arc<Services>,
+    grant: &EnrolmentGrant,
+) -> Result<EnrolmentPermission, EngineError> {
+    services.passkeys.permit_enrolment(grant).await
 }
 
 async fn learn_secrets(services: &Arc<Services>) -> Result<Acknowledgement, EngineError> {

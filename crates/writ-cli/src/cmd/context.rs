@@ -66,6 +66,7 @@ pub(crate) async fn name_session(
     if let Some(session) = session {
         return Ok(SessionName { session });
     }
+    // The engine lists the newest first.
     let listed = client.ask::<SessionsList>(&SessionFilter::default()).await?;
     let newest: Option<SessionId> = listed.sessions.first().map(|newest| newest.session);
     let session = newest.ok_or_else(|| {
@@ -85,6 +86,7 @@ pub(super) fn describe_view(view: &ContextView) -> Vec<String> {
         ),
         format!("cost      {} for sending it once, uncached", describe_cost(view.cost_micro_usd)),
     ];
+    // Without a correction the line would say nothing.
     if view.real_per_1000 != 1_000 {
         lines.push(format!("counted   {} real tokens for 1,000 estimated ones", view.real_per_1000));
     }

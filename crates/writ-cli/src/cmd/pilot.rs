@@ -130,6 +130,7 @@ async fn plan(
         lines.push("`writ pilot approve` shows the whole plan and signs it".to_owned());
         lines
     })?;
+    // A plan that waits for its approval is no finished work.
     end_with(Exit::Waiting)
 }
 

@@ -115,7 +115,7 @@ impl Coders {
 }
 
 /// An engine with the autopilot, and the repositories of the exercises.
-struct Course {
+struct ExerciseCourse {
     engine: TestEngine,
     /// The repositories by the names of their exercises.
     places: BTreeMap<&'static str, tempfile::TempDir>,
@@ -124,7 +124,7 @@ struct Course {
     coders: Arc<Coders>,
 }
 
-impl Course {
+impl ExerciseCourse {
     fn new(exercises: &[Exercise]) -> Self {
         let hidden = tempfile::tempdir().expect("temp dir");
         let places = exercises.iter().map(|one| (one.name, repository(one, hidden.path()))).collect();
@@ -219,7 +219,7 @@ fn repository(exercise: &Exercise, hidden: &Path) -> tempfile::TempDir {
 /// Has all exercises of a language solved, and looks at the ends.
 fn solve_all(language: Language, exercises: &[Exercise]) {
     assert!(exercises.iter().all(|one| one.language == language));
-    let course = Course::new(exercises);
+    let course = ExerciseCourse::new(exercises);
     let pilots = Pilots::new(
         course.engine.engine.pilot_hands(),
         OwnerFiles { settings: None, hidden_tests: Some(course.hidden.path().to_owned()) },

@@ -41,6 +41,7 @@ impl ReviewRun<'_> {
             self.used.1.saturating_add(ended.used.1),
             self.used.2.saturating_add(ended.used.2),
         );
+        // Money of a pass that failed is spent, too, so it was added before this.
         if ended.end == RunEnd::Success {
             return Ok(Ok(ended.said));
         }
@@ -78,6 +79,7 @@ pub(super) async fn review(
     let head: String = diff.lines().take(REVIEW_CHUNK_LINES).collect::<Vec<_>>().join("\n");
     let prompt = |pass, text| ReviewPrompt { pass, files: &files, text, summary: None, part: 1, parts };
     let mut summary = None;
+    // A change that fits into one question needs no overview and no joining.
     if chunks.len() > 1 {
         match run.run_pass((prompt(ReviewPass::Overview, &head), &[]), stop).await? {
             Ok(said) => summary = Some(said),
@@ -98,6 +100,7 @@ pub(super) async fn review(
         }
     }
     let findings = join_findings(&answers);
+    // The worst of all parts: one good part makes up for none of the others.
     let mut verdict = answers.iter().map(|answer| answer.verdict).max().unwrap_or(ReviewVerdict::Pass);
     let mut shown = findings;
     if chunks.len() > 1 {

@@ -16,7 +16,7 @@ use crate::{code, text};
 
 use super::seen::{RunResult, read_result};
 use super::team::{GOAL, answer, git, make_repository};
-use super::victim::Victim;
+use super::victim::PilotVictim;
 
 /// The kills of a run of the suite; `cargo xtask soak --pilot` sets `WRIT_PILOT_KILLS`.
 const KILLS: u64 = 6;
@@ -84,8 +84,8 @@ impl Scene {
     }
 
     /// Plans the goal, has the plan approved, and starts the work.
-    fn begin(&self) -> Victim {
-        let engine = Victim::start(&self.bench.home).until_ready();
+    fn begin(&self) -> PilotVictim {
+        let engine = PilotVictim::start(&self.bench.home).until_ready();
         let project = self.project.to_str().expect("UTF-8");
         for (arguments, exit) in
             [(&["plan", GOAL][..], 5), (&["approve", "--yes"], 0), (&["auto", "--detach"], 0)]
@@ -155,7 +155,7 @@ impl Scene {
                     begun
                 }
                 None => {
-                    let victim = Victim::start(&self.bench.home);
+                    let victim = PilotVictim::start(&self.bench.home);
                     if is_early && !victim.is_ready_within(latest) {
                         figures.starting += 1;
                     } else if !is_early {
@@ -178,7 +178,7 @@ impl Scene {
             kills += 1;
         }
         figures.kills += kills;
-        let engine = engine.unwrap_or_else(|| Victim::start(&self.bench.home).until_ready());
+        let engine = engine.unwrap_or_else(|| PilotVictim::start(&self.bench.home).until_ready());
         self.until_complete();
         self.note_commits();
         read_result(self, engine)

@@ -9,7 +9,7 @@ use crate::{code, text};
 
 use super::kills::Scene;
 use super::team::{SLICES, USED, git};
-use super::victim::{Victim, find_processes_of};
+use super::victim::{PilotVictim, find_processes_of};
 
 /// The result of a run.
 pub(super) struct RunResult {
@@ -34,7 +34,7 @@ fn word<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Reads what a run has left, and ends its engine.
-pub(super) fn read_result(scene: Scene, engine: Victim) -> RunResult {
+pub(super) fn read_result(scene: Scene, engine: PilotVictim) -> RunResult {
     let (interrupted, tokens) = check_units(&scene);
     engine.stop();
     check_commits(&scene);

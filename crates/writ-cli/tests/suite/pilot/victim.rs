@@ -15,13 +15,13 @@ use crate::Home;
 use crate::engine::{PATIENCE, READY};
 
 /// An engine in a process group of its own.
-pub(super) struct Victim {
+pub(super) struct PilotVictim {
     child: Child,
     ready: Receiver<()>,
     said: Arc<Mutex<String>>,
 }
 
-impl Victim {
+impl PilotVictim {
     /// Starts one, and waits for nothing.
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     pub(super) fn start(home: &Home) -> Self {
