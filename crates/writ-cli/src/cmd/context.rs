@@ -90,6 +90,7 @@ pub(super) fn describe_view(view: &ContextView) -> Vec<String> {
     if view.real_per_1000 != 1_000 {
         lines.push(format!("counted   {} real tokens for 1,000 estimated ones", view.real_per_1000));
     }
+    // The least trusted part decides for all of the request.
     lines.push(format!("trust     {}", view.taint));
     lines.push(String::new());
     lines.extend(view.items.iter().map(|item| {

@@ -416,7 +416,7 @@ fn needs_userns_needs_git_slices_share_a_work_tree_where_the_settings_say_so() {
     scene.end();
 }
 
-/// A gate's report is read from the file that it writes in its sandbox: one that the coder has written before counts nothing.
+/// A gate's report is read from the file that it writes in its sandbox: one that was there before counts nothing.
 #[test]
 fn needs_userns_needs_git_a_report_is_the_file_that_the_gate_has_written() {
     let run = "grep -q 'a + b' add.mjs && mkdir -p out && printf 'TAP version 13\\n1..1\\nok 1 - add\\n' > out/report.tap; true";
@@ -425,13 +425,14 @@ fn needs_userns_needs_git_a_report_is_the_file_that_the_gate_has_written() {
         run.replace('\\', "\\\\")
     );
     let dir = project("", &gate, SHORT);
-    let script = coder(ONE_TASK, |n, asked| {
-        let forged = json!({ "path": "out/report.tap", "content": "TAP version 13\n1..1\nok 1 - add\n" });
-        match (n, asked.has_results) {
-            (_, true) => done(),
-            (1, false) => writes("add", "a - b").and_call("file_write", forged),
-            _ => writes("add", "a + b"),
-        }
+    std::fs::create_dir(dir.path().join("out")).expect("made");
+    std::fs::write(dir.path().join("out/report.tap"), "TAP version 13\n1..1\nok 1 - add\n").expect("written");
+    git(dir.path(), &["add", "--force", "out/report.tap"]);
+    git(dir.path(), &["commit", "-qm", "Leave a report"]);
+    let script = coder(ONE_TASK, |n, asked| match (n, asked.has_results) {
+        (_, true) => done(),
+        (1, false) => writes("add", "a - b"),
+        _ => writes("add", "a + b"),
     });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));
     scene.engine.runtime.block_on(async {

@@ -20,6 +20,8 @@ use crate::project::OpenProject;
 pub(super) const TESTS_KEPT: &str = "tests-kept";
 /// The gate of the harness itself: paths that no agent changes.
 pub(super) const PROTECTED: &str = "protected-paths";
+/// Programs that read the files they name and run none of them: those files can be the work itself.
+const READERS: [&str; 9] = ["[", "cat", "cmp", "diff", "egrep", "fgrep", "grep", "test", "wc"];
 /// The most findings that a message lists.
 const MAX_LISTED: usize = 20;
 
@@ -56,6 +58,10 @@ fn files_of_gates(config: &PilotConfig) -> Vec<String> {
             GateCommand::Script(path) => files.push(path.clone()),
             GateCommand::Run(argv) => {
                 let program = argv.first().map_or("", String::as_str);
+                // Behind any other program a file can be what runs.
+                if READERS.contains(&program.rsplit('/').next().unwrap_or_default()) {
+                    continue;
+                }
                 files.extend(recipe_files(program).iter().map(|name| (*name).to_owned()));
                 // A word that is no path of the project is none that a change could touch.
                 files.extend(argv.iter().filter(|word| !is_test_path(word) && is_file_like(word)).cloned());

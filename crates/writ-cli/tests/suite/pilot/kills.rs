@@ -62,7 +62,7 @@ impl std::fmt::Display for Figures {
 }
 
 /// One run of the autopilot, from the goal to its end.
-pub(super) struct Scene {
+pub(super) struct KillScene {
     pub(super) bench: Bench,
     pub(super) project: PathBuf,
     requests: Receiver<()>,
@@ -70,7 +70,7 @@ pub(super) struct Scene {
     pub(super) commits: BTreeSet<String>,
 }
 
-impl Scene {
+impl KillScene {
     fn new() -> Self {
         let (sender, requests) = sync_channel(10_000);
         let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
@@ -193,11 +193,11 @@ fn needs_userns_needs_git_kills_at_moments_of_chance_change_nothing_of_what_is_m
     eprintln!("seed {seed}, {kills} kills");
     let mut chance = Chance::of_seed(seed);
     let mut figures = Figures::default();
-    let expected = Scene::new().play((0, &mut chance), &mut figures);
+    let expected = KillScene::new().play((0, &mut chance), &mut figures);
     assert_eq!(expected.interrupted, 0);
     while figures.kills < kills {
         let most = (kills - figures.kills).min(MOST_IN_ONE);
-        let seen = Scene::new().play((most, &mut chance), &mut figures);
+        let seen = KillScene::new().play((most, &mut chance), &mut figures);
         assert_eq!(seen.tree, expected.tree, "after {} kills", figures.kills);
         figures.commits += seen.commits;
         figures.interrupted += seen.interrupted;
