@@ -105,6 +105,7 @@ pub(super) fn describe_view(view: &ContextView) -> Vec<String> {
             escape_line(text)
         )
     }));
+    // A view is bounded, and says by how much.
     if view.more > 0 {
         lines.push(format!("and {} more", view.more));
     }

@@ -140,6 +140,7 @@ async fn approve_plan(
     client: &mut EngineClient,
     (place, yes, reason): (&PilotPlace, bool, &str),
 ) -> Result<(), Failure> {
+    // Read now: what was shown earlier may have been answered by another.
     let status = client.ask::<PilotShow>(&project_of(context, place)?).await?;
     // The newest: an older one that waits still is named by `writ approvals list`.
     let waiting = status.plans.iter().rev().find(|plan| plan.state == WorkState::Proposed);

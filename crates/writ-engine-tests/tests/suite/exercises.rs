@@ -42,13 +42,13 @@ const STEP: Duration = Duration::from_millis(20);
 const WORKFLOW: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\nrequire_tdd = false\nrequire_review = false\nmax_retries = 3\nmax_reassess = 0\n";
 
 /// A change of a file: its whole text, or nothing where it is removed.
-pub(crate) type Edit = (String, Option<String>);
+pub(crate) type ExerciseEdit = (String, Option<String>);
 
 /// One try of a coder.
 #[derive(Clone, Debug)]
 pub(crate) enum Try {
     /// It changes files, and says that it is done.
-    Edits(Vec<Edit>),
+    Edits(Vec<ExerciseEdit>),
     /// It gives up.
     GivesUp,
 }

@@ -24,7 +24,7 @@ pub(super) fn lay_over(project: &OpenProject, name: &str, tree: &Path) -> Result
         return Err("there is no folder for hidden tests".to_owned());
     };
     let from = root.join(name);
-    let mut copy = Copy { files: 0, bytes: 0 };
+    let mut copy = HiddenCopy { files: 0, bytes: 0 };
     copy.copy_folder(&from, tree, 0)
         .map_err(|error| format!("the hidden tests '{name}' cannot be used: {error}"))?;
     if copy.files == 0 {
@@ -33,12 +33,12 @@ pub(super) fn lay_over(project: &OpenProject, name: &str, tree: &Path) -> Result
     Ok(())
 }
 
-struct Copy {
+struct HiddenCopy {
     files: usize,
     bytes: u64,
 }
 
-impl Copy {
+impl HiddenCopy {
     fn copy_folder(&mut self, from: &Path, to: &Path, depth: usize) -> io::Result<()> {
         let too_many = || io::Error::other("they are too many, too large or too deep");
         if depth > MAX_DEPTH {
@@ -137,7 +137,7 @@ mod tests {
         write(&outside.path().join("b.py"), "theirs");
         std::os::unix::fs::symlink(outside.path(), tree.path().join("tests")).expect("linked");
         std::os::unix::fs::symlink(outside.path().join("b.py"), tree.path().join("b.py")).expect("linked");
-        let mut copy = Copy { files: 0, bytes: 0 };
+        let mut copy = HiddenCopy { files: 0, bytes: 0 };
         copy.copy_folder(from.path(), tree.path(), 0).expect("copied");
         assert_eq!((copy.files, copy.bytes), (2, 12));
         for name in ["tests/a.py", "b.py"] {
@@ -147,9 +147,9 @@ mod tests {
             assert_eq!(fs::read_to_string(outside.path().join(name)).expect("is there"), "theirs");
         }
         std::os::unix::fs::symlink("/etc/passwd", from.path().join("c.py")).expect("linked");
-        assert!(Copy { files: 0, bytes: 0 }.copy_folder(from.path(), tree.path(), 0).is_err());
+        assert!(HiddenCopy { files: 0, bytes: 0 }.copy_folder(from.path(), tree.path(), 0).is_err());
         fs::remove_file(from.path().join("c.py")).expect("removed");
         fs::create_dir(from.path().join(".GIT")).expect("made");
-        assert!(Copy { files: 0, bytes: 0 }.copy_folder(from.path(), tree.path(), 0).is_err());
+        assert!(HiddenCopy { files: 0, bytes: 0 }.copy_folder(from.path(), tree.path(), 0).is_err());
     }
 }

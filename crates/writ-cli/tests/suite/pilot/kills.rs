@@ -14,7 +14,7 @@ use crate::engine::{Link, PATIENCE};
 use crate::turns::Bench;
 use crate::{code, text};
 
-use super::seen::{RunResult, read_result};
+use super::seen::{KillsResult, read_result};
 use super::team::{GOAL, answer, git, make_repository};
 use super::victim::PilotVictim;
 
@@ -142,7 +142,7 @@ impl KillScene {
     }
 
     /// Plays the whole run with so many kills at most, and reads what has come out.
-    fn play(mut self, (most, chance): (u64, &mut Chance), figures: &mut Figures) -> RunResult {
+    fn play(mut self, (most, chance): (u64, &mut Chance), figures: &mut Figures) -> KillsResult {
         let mut engine = Some(self.begin());
         figures.runs += 1;
         let mut kills = 0;

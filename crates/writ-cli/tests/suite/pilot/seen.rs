@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::{code, text};
 
-use super::kills::Scene;
+use super::kills::KillScene;
 use super::team::{SLICES, USED, git};
 use super::victim::{PilotVictim, find_processes_of};
 
 /// The result of a run.
-pub(super) struct RunResult {
+pub(super) struct KillsResult {
     /// Paths with the ids of their content, as git lists them.
     pub(super) tree: String,
     /// Commits that references have shown.
@@ -34,7 +34,7 @@ fn word<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Reads what a run has left, and ends its engine.
-pub(super) fn read_result(scene: Scene, engine: PilotVictim) -> RunResult {
+pub(super) fn read_result(scene: KillScene, engine: PilotVictim) -> KillsResult {
     let (interrupted, tokens) = check_units(&scene);
     engine.stop();
     check_commits(&scene);
@@ -48,11 +48,11 @@ pub(super) fn read_result(scene: Scene, engine: PilotVictim) -> RunResult {
     let verified = scene.bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
     let tree = git(&scene.project, &["ls-tree", "-r", "main"]);
-    RunResult { tree, commits: scene.commits.len(), interrupted, calls, unknown }
+    KillsResult { tree, commits: scene.commits.len(), interrupted, calls, unknown }
 }
 
 /// Every unit has succeeded, every item of work is over. Returns the runs that a kill has ended, and the tokens of all.
-fn check_units(scene: &Scene) -> (usize, u64) {
+fn check_units(scene: &KillScene) -> (usize, u64) {
     let status = scene.ask("pilot.status", json!({}));
     let units = status["units"].as_array().expect("units");
     assert_eq!(units.len(), 7, "{status:#}");
@@ -84,7 +84,7 @@ fn merges_of(details: &Value) -> usize {
 }
 
 /// Every commit is reachable, and each slice was merged once.
-fn check_commits(scene: &Scene) {
+fn check_commits(scene: &KillScene) {
     let reachable = git(&scene.project, &["rev-list", "--glob=refs/*"]);
     let reachable: BTreeSet<&str> = reachable.lines().collect();
     let lost: Vec<&String> =
@@ -101,7 +101,7 @@ fn check_commits(scene: &Scene) {
 
 /// What a kill has left without a reference was never shown by one: merges of reachable commits that were not taken, and commits
 /// that were made a second time with the same content.
-fn check_unreachable(scene: &Scene, reachable: &BTreeSet<&str>) {
+fn check_unreachable(scene: &KillScene, reachable: &BTreeSet<&str>) {
     let trees = git(&scene.project, &["log", "--format=%T", "--glob=refs/*"]);
     let trees: BTreeSet<&str> = trees.lines().collect();
     let found = git(&scene.project, &["fsck", "--unreachable", "--no-reflogs", "--no-progress"]);
@@ -115,7 +115,7 @@ fn check_unreachable(scene: &Scene, reachable: &BTreeSet<&str>) {
 }
 
 /// No work tree, branch, lock, folder or process is left, and the user's files are those of the target.
-fn check_rest(scene: &Scene) {
+fn check_rest(scene: &KillScene) {
     let trees = git(&scene.project, &["worktree", "list", "--porcelain"]);
     assert_eq!(trees.matches("worktree ").count(), 1, "{trees}");
     let names = git(&scene.project, &["for-each-ref", "--format=%(refname)"]);
@@ -151,7 +151,7 @@ fn find_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Each call of a model was begun once, and has one outcome. Returns the number of calls, and that of unknown outcomes.
-fn check_calls(scene: &Scene) -> (usize, usize) {
+fn check_calls(scene: &KillScene) -> (usize, usize) {
     let mut outcomes: BTreeMap<String, String> = BTreeMap::new();
     for row in scene.bench.events("outcome") {
         let (attempt, outcome) = (word(&row, "/payload/attempt"), word(&row, "/payload/outcome"));

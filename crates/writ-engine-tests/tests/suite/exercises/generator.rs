@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Edit, Outcome, Try};
+use super::{ExerciseEdit, Outcome, Try};
 
 /// A programming language with its test runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +79,11 @@ impl Exercise {
     /// Its coder cheats first: changes of files, beside a wrong body where there is one. Then it does its work.
     pub(crate) fn cheats_first(
         mut self,
-        edits: Vec<Edit>,
+        edits: Vec<ExerciseEdit>,
         findings: &[(&'static str, &'static str)],
     ) -> Self {
         // Afterwards it puts everything back, as a person would have to.
-        let back: Vec<Edit> = edits
+        let back: Vec<ExerciseEdit> = edits
             .iter()
             .map(|(path, _)| {
                 let before = self.files().into_iter().find(|(name, _)| name == path);
@@ -99,7 +99,11 @@ impl Exercise {
     }
 
     /// Its coder cheats, and gives up once that has not passed.
-    pub(crate) fn only_cheats(mut self, edits: Vec<Edit>, findings: &[(&'static str, &'static str)]) -> Self {
+    pub(crate) fn only_cheats(
+        mut self,
+        edits: Vec<ExerciseEdit>,
+        findings: &[(&'static str, &'static str)],
+    ) -> Self {
         self.tries = vec![Try::Edits(edits), Try::GivesUp];
         self.findings = findings.to_vec();
         self.outcome = Outcome::Reported;
@@ -108,7 +112,7 @@ impl Exercise {
     }
 
     /// The change of the solution to a body.
-    pub(crate) fn edit(&self, body: &str) -> Edit {
+    pub(crate) fn edit(&self, body: &str) -> ExerciseEdit {
         (self.solution_path(), Some(self.source(body)))
     }
 
