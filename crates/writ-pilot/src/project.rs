@@ -193,10 +193,17 @@ impl OpenProject {
                 };
                 let started = store.started_by(*plan, &line.id, MAX_STARTED).await?;
                 for (item, _, _) in started.into_iter().filter(|(_, _, began)| *began >= run.started_at) {
-                    if let AttemptLook::Ended(used) = self.hands.look_at_attempt(item).await? {
-                        end.input = end.input.saturating_add(used.input);
-                        end.output = end.output.saturating_add(used.output);
-                        end.cost = end.cost.saturating_add(used.cost);
+                    match self.hands.look_at_attempt(item).await? {
+                        AttemptLook::Ended(used) => {
+                            end.input = end.input.saturating_add(used.input);
+                            end.output = end.output.saturating_add(used.output);
+                            end.cost = end.cost.saturating_add(used.cost);
+                        }
+                        // Its end was ordered above and is on its way; how much of it was read is not known yet.
+                        AttemptLook::Running { tokens, cost, .. } => {
+                            end.input = end.input.saturating_add(tokens);
+                            end.cost = end.cost.saturating_add(cost);
+                        }
                     }
                 }
                 ops.push(Op::Units(UnitOp::EndRun(Box::new(end))));

@@ -67,7 +67,7 @@ pub fn write_html(report: &PilotReport) -> String {
             escape_html(&run.error),
             run.started_at.to_string(),
             show_seconds(run.millis),
-            run.tokens.to_string(),
+            run.tokens.get().to_string(),
             run.cost.to_string(),
         ]
     });

@@ -400,7 +400,9 @@ fn the_examples_of_the_guide_are_read() {
         .skip(1)
         .filter_map(|rest| rest.split_once("```").map(|(text, _)| text))
         .collect();
-    let [settings, workflow] = examples[..] else { panic!("{examples:?}") };
+    let [settings, hidden, workflow] = examples[..] else { panic!("{examples:?}") };
+    let gate = read_config(&[(CONFIG_FILE, hidden)]).unwrap().gates.remove(0);
+    assert_eq!((gate.hidden.as_deref(), gate.min_tests), (Some("leap-year"), 12));
     let config = read_config(&[(CONFIG_FILE, settings)]).unwrap();
     let defaults = PilotConfig::default();
     assert_eq!(config.limits, defaults.limits);
