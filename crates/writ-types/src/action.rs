@@ -133,7 +133,7 @@ pub enum ExecProfile {
     Task,
     /// A sandbox of its own on a read-only snapshot of the work: `PATH` and `HOME` only, network off.
     Verification,
-    /// The sandbox of a server of tools, with a folder of its own and nothing of the project. Wished by the harness
+    /// The sandbox of a server of tools, with a folder of its own and nothing of the project. Asked for by the harness
     /// alone, from the owner's file.
     Server,
     /// The sandbox of a gate's script: nothing of the project, network off, and changes are discarded.

@@ -44,7 +44,7 @@ struct Ran {
     held: bool,
 }
 
-/// Fuzzes each target for so many seconds, and writes the figures if that is wished; exit code 8 if one of them breaks.
+/// Fuzzes each target for so many seconds, and writes the figures if that is asked for; exit code 8 if one of them breaks.
 pub(super) fn run(seconds: u32, only: Option<&str>, write: bool) -> Result<ExitCode> {
     let root = workspace_root()?;
     let names: Vec<String> =
