@@ -1,11 +1,12 @@
-//! The order in which a running tool is ended: asked, then signalled, then killed; each only if it is still the same process.
+//! The order in which a running tool is ended: asked, then signalled, then killed. Signals are sent only while
+//! it is still the same process.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use writ_types::unit::Timestamp;
 
-/// A process, known by more than its number, which another one may have next.
+/// A process, identified by its number and start time: the number alone may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessIdentity {
@@ -41,7 +42,7 @@ pub enum AbortAction {
     Kill,
     /// Nothing before this time.
     WaitUntil(Timestamp),
-    /// Run the hook after the attempt, then release its place.
+    /// Run the hook that follows the attempt, then release the attempt's place.
     Finish,
 }
 
@@ -49,9 +50,11 @@ pub enum AbortAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolAbort {
     process: Option<ProcessIdentity>,
-    /// The time of each step that was taken.
+    /// The time of the request to end; none: not made yet.
     cancelled: Option<Timestamp>,
+    /// The time of SIGTERM.
     terminated: Option<Timestamp>,
+    /// True if SIGKILL was sent.
     killed: bool,
 }
 
@@ -73,9 +76,9 @@ impl ToolAbort {
             self.cancelled = Some(now);
             return AbortAction::Cancel;
         };
-        // Another process with the same number is left alone: its own has ended.
+        // If another process has the number, the tool's own has ended: nothing is sent.
         let is_alive = self.process.is_some() && seen == self.process;
-        // There is nothing beyond SIGKILL: the system holds what it does not end.
+        // Nothing is stronger than SIGKILL: a process that survives it is stuck in the kernel.
         if !is_alive || self.killed {
             return AbortAction::Finish;
         }
@@ -84,7 +87,7 @@ impl ToolAbort {
             if now < due {
                 return AbortAction::WaitUntil(due);
             }
-            // From the decision on, however long the sending takes: the whole order has a known end.
+            // Time counts from the decision, not from the sending, so the whole abort has a known end.
             self.terminated = Some(now);
             return AbortAction::Terminate;
         };

@@ -92,7 +92,7 @@ impl UnitId {
         }
     }
 
-    /// Returns true if it is another unit, or a part of it.
+    /// Returns true if this unit is `other`, or a part of it.
     pub fn is_within(self, other: Self) -> bool {
         let parent = self.parent();
         let grandparent = parent.and_then(Self::parent);
@@ -255,7 +255,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The order without texts is that of the texts.
+        /// The order that `cmp_text` computes from numbers is that of the texts.
         #[test]
         fn ids_are_ordered_as_their_texts(
             kinds in (0..3_u8, 0..3_u8),

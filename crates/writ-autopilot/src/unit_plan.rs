@@ -29,7 +29,7 @@ pub struct UnitPlan {
     pub plan_version: u32,
     /// The texts below the headings, by heading.
     pub sections: BTreeMap<&'static str, String>,
-    /// The items of the checklist of deliverables, each with its mark.
+    /// The items of the checklist of deliverables, each with true if it is ticked.
     pub deliverables: Vec<(bool, String)>,
 }
 
@@ -70,7 +70,7 @@ pub fn read_unit_plan(text: &str, unit: UnitId) -> Result<UnitPlan, UnitPlanErro
         return fail(1, "it does not begin with front matter: a line `---`");
     }
     let mut fields: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
-    // A text without a second line would be front matter to its end.
+    // Without a second line `---`, the whole text would be front matter.
     let mut is_closed = false;
     for (line, text) in lines.by_ref() {
         if text == "---" {
@@ -100,7 +100,7 @@ pub fn read_unit_plan(text: &str, unit: UnitId) -> Result<UnitPlan, UnitPlanErro
         deliverables: read_checklist(sections.get("Deliverables").map_or("", String::as_str)),
         sections,
     };
-    // The other three may be empty, but a reader finds them where it looks (G-15).
+    // The other three sections may be empty, but their headings must be there.
     let line_of = |heading: &str| places.get(heading).copied().unwrap_or(1);
     if plan.sections.get("Goal").is_none_or(|goal| goal.trim().is_empty()) {
         return fail(line_of("Goal"), "`# Goal` is empty");

@@ -66,7 +66,7 @@ pub struct Origins {
     given: GivenTexts,
     /// The tools that change something, as the owner has declared them.
     effects: BTreeSet<String>,
-    /// The texts that the owner has named as the source of a value, of this request.
+    /// The texts that the owner's request names as the source of a value.
     sources: DesignationSources,
     secrets: SecretValues,
     /// The results that slots of approved plans may take values from.
@@ -111,7 +111,7 @@ impl Origins {
         Self { owner: OwnerTexts::new(words), ..Self::default() }
     }
 
-    /// Takes back the freedoms that a strict home does not have.
+    /// Accepts only the origins of a strict home: exact values of the owner.
     pub fn restrict_freedoms(&mut self) {
         self.owner.is_narrow = true;
     }
@@ -121,7 +121,7 @@ impl Origins {
         self.effects.insert(tool);
     }
 
-    /// Adds values that the owner has endorsed: from then on they are as good as written.
+    /// Adds values that the owner has endorsed: they count as if the owner had written them.
     pub fn endorse_values(&mut self, values: impl IntoIterator<Item = String>) {
         self.owner.endorse_values(values);
     }
@@ -174,7 +174,7 @@ impl Origins {
         self.tellers.iter().any(|server| server != giver_of(tool))
     }
 
-    /// Returns true if there are sinks, and every one is the owner's or a field's.
+    /// Returns true if there are sinks, and each is the owner's value, a field value, or a value that the owner designated.
     pub fn knows_sinks(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
             self.is_owners(&sink.value)
@@ -200,8 +200,8 @@ impl Origins {
         self.secrets.stand_in(arguments)
     }
 
-    /// Finds the first link in a call that is neither the owner's, nor of an untainted source, nor a whole
-    /// value that the owner asked for and no other text points at. Values of sinks are judged as sinks.
+    /// Finds the first link in a call that is not from the owner, an untainted text or a designation, and is not a whole value
+    /// that the owner asked for and that no other text points at. Values of sinks are judged as sinks.
     pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
         link::first_strange(arguments, sinks, |link| {
             self.owner.is_trusted(link) || self.is_designated(link) || self.is_whole_value(link)
@@ -225,7 +225,7 @@ impl Origins {
         })
     }
 
-    /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
+    /// Finds the first sink that is not the owner's value, from an untainted text, a field value or a designated value.
     pub fn composed_sink<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             let from = taken_from(takes, &sink.argument);
@@ -361,7 +361,7 @@ fn giver_of(tool: &str) -> &str {
     tool.split_once("__").map_or(tool, |(server, _)| server)
 }
 
-/// The last name of a path, of a field (`/a/0/b`) or of an argument (`a.0.b`); numbers of places are no names.
+/// The last name of a path, of a field (`/a/0/b`) or of an argument (`a.0.b`); indexes of lists are skipped.
 fn name_of(path: &str) -> &str {
     // A number is a place in a list, so `to.0` and `to.1` are the same argument.
     let mut names = path.rsplit(['/', '.']).filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit()));

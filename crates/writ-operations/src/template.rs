@@ -1,4 +1,4 @@
-//! Texts with places for values: `{name}`; `{{` and `}}` are braces.
+//! Texts with places for values: `{name}`; `{{` and `}}` stand for single braces.
 //!
 //! A text is read once, when it is declared. Values are put in afterwards and never read: braces in a value are
 //! braces.

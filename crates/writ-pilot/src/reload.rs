@@ -142,7 +142,7 @@ pub(crate) async fn reload(
     }
     check_result(&plan, &made.changes)?;
     shown.asks = apply::carry_out(project, &plan, &made.changes).await?;
-    // The person's own text stays, down to its remarks: ids and marks alone are added.
+    // The person's own text stays, down to its remarks: only ids and marks are added.
     let after = StoredPlan::read(project).await?;
     let added = made.changes.iter().filter_map(|change| match change {
         PlanChange::Add(id, _) => Some(*id),
@@ -162,7 +162,7 @@ fn fields_by_id(items: &[OutlineItem]) -> BTreeMap<UnitId, OutlineFields> {
     items.iter().filter_map(|item| Some((item.id?, item.fields.clone()))).collect()
 }
 
-/// Returns true for a change of what a person has signed.
+/// Returns true if a change affects what a person signs: new units and changed words.
 fn changes_words(plan: &StoredPlan, change: &PlanChange) -> bool {
     match change {
         PlanChange::Add(..) => true,
@@ -228,7 +228,7 @@ fn reason_words(reason: ConflictReason) -> String {
     }
 }
 
-/// Returns the units as they would be, without those that are removed.
+/// Returns the units as they would be after the changes, without those that are removed.
 fn units_after(plan: &StoredPlan, changes: &[PlanChange]) -> Vec<PilotUnit> {
     let mut all: BTreeMap<UnitId, OutlineFields> =
         plan.rows.keys().filter_map(|id| Some((*id, plan.fields_of(*id)?))).collect();
@@ -255,7 +255,7 @@ fn units_after(plan: &StoredPlan, changes: &[PlanChange]) -> Vec<PilotUnit> {
     all.into_iter().map(unit).collect()
 }
 
-/// Checks that the units as they would be can be worked on.
+/// Checks that the units as they would be after the changes can be worked on.
 fn check_result(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), AutopilotError> {
     let after = units_after(plan, changes);
     check_units(&after).map_err(|error| error.report())?;

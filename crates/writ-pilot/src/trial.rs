@@ -81,7 +81,7 @@ pub(crate) async fn find_gates(git: &GitProject) -> Result<(String, Vec<Proposed
     Ok((name, propose_gates(&files.map_err(PilotGitError::from)?)))
 }
 
-/// Tries gates one after another, on the project as it lies in its folder.
+/// Tries gates one after another, on the folder as it is, with uncommitted changes.
 pub(crate) async fn try_gates(
     hands: &PilotHands,
     folder: &Path,

@@ -124,7 +124,7 @@ impl KeyCheck {
         claims.agent.clone_into(&mut requester.agent);
         let task = task.map_err(|error| refused("task", &error))?;
         let authority = verifier.verify_task(&task).map_err(|error| refused("task", &error))?;
-        // Two good keys of two agents are no pair.
+        // Two valid keys that belong to different base keys are refused.
         if *authority.base() != claims {
             let error = "the task key belongs to another base key";
             return Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, "mixed", error));
@@ -154,7 +154,7 @@ impl KeyCheck {
 /// A hash that no token has.
 const ZERO: Digest = Digest::from_bytes([0; 32]);
 
-/// Returns the hash of a key: of the token under which it was issued, or of its text where that is not a token.
+/// Returns the hash of a key: of its token's bytes, or of the text if that is no token.
 fn hash_of(token: Option<&Result<KeyToken, KeyError>>, text: Option<&str>) -> Option<Digest> {
     match token? {
         Ok(token) => Some(Digest::of_bytes(token.as_bytes())),
@@ -162,7 +162,7 @@ fn hash_of(token: Option<&Result<KeyToken, KeyError>>, text: Option<&str>) -> Op
     }
 }
 
-/// Notes the agent of a base key that stands alone.
+/// Notes the agent of a base key that comes without a task key.
 fn name_agent(verifier: &Verifier, base: Option<&KeyToken>, requester: &mut Requester) {
     if let Some((claims, _)) = base.and_then(|base| verifier.verify_base(base).ok()) {
         requester.agent = claims.agent;

@@ -53,7 +53,7 @@ pub(crate) async fn pass_after(
     }
 }
 
-/// As [`pass_after`], for a call of a model; its gates read `wording`.
+/// As [`pass_after`], for a model's call; gates judge its arguments as given in `wording`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The secrets of a home: which must stand in no text, and what stands for those that programs use.
+//! The source of a home's secrets: the values to mask in every text, and the value of a secret that the configuration names.
 
 use secrecy::SecretString;
 use writ_inspect::redact::KnownSecret;

@@ -30,7 +30,7 @@ use crate::session::{
 };
 use crate::subscription;
 
-/// How many of the newest sessions are searched for the one of a page or of a conversation.
+/// The most of the newest sessions that are searched for that of the page or of a named conversation.
 const MAX_LOOKED_AT: usize = 500;
 
 /// The keys of a session's metadata that a copy takes over: nothing that was granted.
@@ -49,7 +49,7 @@ pub(crate) struct Sessions {
     map: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
-    /// Held while a session that several clients may mean is looked for or opened: they meet in one.
+    /// Held while a shared session is looked for or opened, so that clients do not open it twice.
     pub(crate) opening: tokio::sync::Mutex<()>,
 }
 
@@ -241,7 +241,7 @@ impl Sessions {
         Ok(self.remember_session(session))
     }
 
-    /// Keeps a session in memory; puts idle ones aside when there are too many.
+    /// Keeps a session in memory; unloads idle ones when there are too many.
     pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
         let mut sessions = self.loaded();
         if sessions.len() >= MAX_LOADED_SESSIONS {
@@ -257,8 +257,8 @@ impl Sessions {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner).drop_history(id);
     }
 
-    /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is
-    /// applied before a person has seen all of it, until nothing is left.
+    /// Notes whether the work folder may hold changes that no person has seen. While it does, from the next turn on, nothing of
+    /// the session is applied before a person has seen all changes.
     ///
     /// # Errors
     ///

@@ -10,15 +10,15 @@ use writ_types::encoding::TextForm;
 pub const TEXT_MAX: u64 = 256 * 1024;
 /// The largest file that is read, written or searched, in bytes.
 pub const FILE_MAX: u64 = 16 * 1024 * 1024;
-/// The largest answer of a fetch that is saved without a person's word, in bytes (WIN-211).
+/// The largest answer of a fetch that is saved without a person's approval, in bytes (WIN-211).
 pub const SAVE_MAX: u64 = 50 * 1024 * 1024;
-/// The largest answer of a fetch that is saved at all, in bytes: it is in memory on its way.
+/// The largest answer of a fetch that is saved at all, in bytes: it is held in memory until then.
 pub const LARGE_MAX: u64 = 256 * 1024 * 1024;
 /// The most entries that one listing returns.
 pub const ENTRIES_MAX: usize = 5_000;
 /// The most matches that one search returns, even where more were asked for.
 pub const MATCHES_MAX: u64 = 1_000;
-/// The most places of one long line that a search shows.
+/// The most matches within one long line that a search shows.
 pub const PLACES_MAX: usize = 10;
 /// The longest line that a search shows as a whole, in bytes; of longer ones it shows so much around each match.
 pub const LINE_MAX: usize = 500;
@@ -150,7 +150,7 @@ impl FileContent {
         }
     }
 
-    /// The encoding of its text, if it is some.
+    /// The encoding, if the content looks like text.
     pub fn charset(&self) -> Option<&str> {
         match self {
             Self::Charset { charset } => Some(charset),
@@ -210,7 +210,7 @@ pub enum FileFault {
         /// The kind that it would have to be.
         expected: String,
     },
-    /// Above [`FILE_MAX`], or [`LARGE_MAX`] for what is saved.
+    /// Larger than [`FILE_MAX`]; for a saved answer, than [`SAVE_MAX`], or [`LARGE_MAX`] if the permit allows that.
     #[error("'{path}' has {bytes} bytes: too large")]
     TooLarge {
         /// The path of the request.
@@ -238,7 +238,7 @@ pub enum FileFault {
         /// The path of the request.
         path: String,
     },
-    /// The change is not one file with content.
+    /// The change is not a write of exactly one file with its content.
     #[error("this change cannot be written here: {why}")]
     Unsupported {
         /// The mistake in it.

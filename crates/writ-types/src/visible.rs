@@ -1,4 +1,4 @@
-//! Foreign text made visible: what would act on a terminal, or on the eye, without being seen.
+//! Makes invisible characters of foreign text visible: those that would change a terminal, or how text looks.
 
 use std::borrow::Cow;
 

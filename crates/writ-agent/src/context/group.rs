@@ -44,7 +44,7 @@ pub(super) fn group_messages(
 }
 
 impl MessageGroup {
-    /// Returns true if one of these places of the conversation is of the group.
+    /// Returns true if one of these places of the conversation lies in the group.
     pub(super) fn has_place(&self, places: &[usize]) -> bool {
         places.iter().any(|place| (self.place..=self.last).contains(place))
     }

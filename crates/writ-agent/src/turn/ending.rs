@@ -67,7 +67,7 @@ impl Turn {
         }
     }
 
-    /// The model's output is cut or invalid.
+    /// Ends the turn when the model's output is cut or invalid.
     pub(super) fn break_off(
         &mut self,
         text: String,
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// There is no output of the model.
+    /// Ends the turn when the model gave no output.
     pub(super) fn fail_turn(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
         let hinted =
             |text: String, hint: &str| if hint.is_empty() { text } else { format!("{text}\n{hint}") };
@@ -114,7 +114,7 @@ impl Turn {
         self.deliver_answer("", out);
     }
 
-    /// A limit of the turn is reached.
+    /// Ends the turn when a limit of it is reached.
     pub(super) fn stop_at_limit(&mut self, reason: String, out: &mut Vec<Effect>) {
         self.ending = TurnEnding {
             status: TurnStatus::Incomplete,
@@ -191,7 +191,7 @@ impl Turn {
         }
     }
 
-    /// Ends the turn with the word of a gate alone.
+    /// Ends the turn without an answer; the person only gets the gate's reason.
     pub(super) fn block_answer(&mut self, reason: String, out: &mut Vec<Effect>) {
         self.ending = TurnEnding {
             status: TurnStatus::Blocked,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// The most bytes of an error that a prompt shows (SF 7.3).
 const MAX_ERROR_BYTES: usize = 4 * 1024;
-/// The bytes of each end of a longer one.
+/// The bytes of each end of a longer error that stay.
 const ERROR_END_BYTES: usize = 2 * 1024;
 
 /// Removes sequences that colour text or move the cursor (ECMA-48), and what a carriage return has overwritten.
@@ -17,7 +17,7 @@ pub fn strip_colours(text: &str) -> Cow<'_, str> {
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => match chars.next() {
-                // Ends with a letter or one of a few signs.
+                // A control sequence: it ends with a letter or one of a few signs.
                 Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
                 // A title or a link: ends with a bell, or with another escape and a backslash.
                 Some(']') => while chars.next_if(|c| *c != '\u{7}' && *c != '\u{1b}').is_some() {},
@@ -46,7 +46,8 @@ fn tail_of(text: &str, most: usize) -> &str {
     text.get(text.ceil_char_boundary(text.len().saturating_sub(most))..).unwrap_or(text)
 }
 
-/// Cuts the middle out of an output, so that it has at most so many bytes. Its end is the longer part: failures stand there.
+/// Cuts the middle out of an output longer than `most` bytes. The result fits, unless `most` is less than the mark. The end is the
+/// longer part, since failures are reported there.
 pub fn cut_output(text: &str, most: usize) -> String {
     const MARK: &str = "\n[… cut …]\n";
     if text.len() <= most {
@@ -56,7 +57,7 @@ pub fn cut_output(text: &str, most: usize) -> String {
     format!("{}{MARK}{}", head_of(text, room / 4), tail_of(text, room - room / 4))
 }
 
-/// Cuts an error for a prompt: 2 KB of each end, and between them the place of the whole (SF 7.3). A short one stays as it is.
+/// Cuts an error for a prompt: 2 KB of each end, and between them the path of the full text (SF 7.3). A short one stays as it is.
 pub fn cut_error(text: &str, path: &str) -> String {
     if text.len() <= MAX_ERROR_BYTES {
         return text.to_owned();

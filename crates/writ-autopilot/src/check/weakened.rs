@@ -24,7 +24,7 @@ pub enum WeakenedKind {
     DeletedTest,
     /// A test is skipped, ignored, or to be done later.
     SkippedTest,
-    /// All other tests are left out.
+    /// A test is marked so that only it runs, and all others do not.
     OnlyTest,
     /// More assertions are taken away than added.
     FewerAssertions,
@@ -34,7 +34,7 @@ pub enum WeakenedKind {
     WeakerAssertions,
     /// A test ends the program that runs the tests.
     EndsRun,
-    /// A line of a runner's report, written by what is tested.
+    /// The code prints a line that looks like a test runner's report.
     ForgedReport,
 }
 
@@ -48,7 +48,7 @@ pub struct WeakenedTest {
     pub line: u32,
     /// The kind.
     pub kind: WeakenedKind,
-    /// The line's text, cut.
+    /// The line's text, shortened; or the path, or a count of assertions.
     pub text: String,
 }
 
@@ -57,7 +57,7 @@ pub struct WeakenedTest {
 #[error("the diff has more than {MAX_DIFF_BYTES} bytes")]
 pub struct DiffTooLarge;
 
-/// Parts of lines that skip a test, by language.
+/// Parts of lines that skip a test or expect it to fail, by language.
 const SKIPS: [&str; 26] = [
     "#[ignore",
     "#[cfg(any())]",
@@ -136,7 +136,7 @@ const ENDS: [&str; 8] = [
     "os.Exit(",
     "syscall.Exit(",
 ];
-/// Parts of reports that programs have no reason to print.
+/// Parts of test runners' reports; other programs have no reason to print them.
 const REPORTS: [&str; 12] = [
     "test result: ok",
     "test result: FAILED",
@@ -153,7 +153,7 @@ const REPORTS: [&str; 12] = [
 ];
 /// Endings of files that are read, not run.
 const TEXTS: [&str; 6] = [".md", ".txt", ".rst", ".adoc", ".html", ".log"];
-/// Assertions that hold for every program, without blanks.
+/// Beginnings of assertions that always hold, written without white space.
 const EMPTY: [&str; 9] = [
     "assert!(true",
     "assert_eq!(true,true",
@@ -191,7 +191,7 @@ pub fn find_weakened_tests(diff: &str) -> Result<Vec<WeakenedTest>, DiffTooLarge
         return Err(DiffTooLarge);
     }
     let files = read_files(diff);
-    // A test that is moved to another file is there under its name.
+    // A moved test is among the added lines under the same name, so it counts as there.
     let added: BTreeSet<&str> =
         files.iter().flat_map(|file| &file.added).filter_map(|line| test_name(line.text)).collect();
     let mut found = Vec::new();
@@ -251,7 +251,7 @@ fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<Wea
     }
     let assertions = |lines: &[DiffLine<'_>]| lines.iter().filter(|line| is_assertion(line.text)).count();
     let (gone, new) = (assertions(&file.removed), assertions(&file.added));
-    // Those of deleted tests are in their findings already.
+    // Assertions of deleted tests are not counted: those tests have their own findings.
     if gone > new && lost.is_empty() && !is_deleted {
         let first = file.removed.iter().find(|line| is_assertion(line.text));
         add(
@@ -348,7 +348,7 @@ fn has_named_tests(path: &str) -> bool {
         .any(|end| path.ends_with(end))
 }
 
-/// Returns true if a path is one of tests, as runners look for them.
+/// Returns true if a path is where test runners look for tests.
 pub fn is_test_path(path: &str) -> bool {
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
     let is_folder = |folder: &str| {

@@ -15,7 +15,7 @@ pub const MAX_AGENTS: usize = 256;
 pub const MAX_ROLES: usize = 32;
 /// The time in which an agent must say something about a message, unless configured otherwise.
 pub const SILENCE: Duration = Duration::from_secs(2 * 60);
-/// The left time of a task key at which it is renewed.
+/// A task key is renewed when it expires in less than this time.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
 /// The time that a process may run where the limits of its agent do not say: a case outlives several task keys.
 pub const CASE_TIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -48,7 +48,7 @@ pub struct FleetAgent {
     pub limits: ProcessLimits,
 }
 
-/// The limits of a process of an agent. What is left out is bounded as `writ run` does it.
+/// The limits of a process of an agent. A limit that is not set has the default of `writ run`; the time has [`CASE_TIME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessLimits {

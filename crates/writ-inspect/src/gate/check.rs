@@ -212,7 +212,7 @@ fn bad_file(
     if !extensions.is_empty() && !extensions.iter().any(ends) {
         return hit("a file with another ending");
     }
-    // A file without a known size is not judged by it: its action is one that reads.
+    // Reads name no size, so a file of unknown size passes this check.
     if file.bytes.is_some_and(|bytes| bytes > max_bytes) {
         return hit("a file that is too large");
     }
@@ -236,7 +236,7 @@ fn replace_spans(text: &str, spans: &[Range<usize>], replacement: &str) -> Strin
 
 impl WordList {
     fn find_word(&self, text: &str) -> bool {
-        // White space is folded on both sides, since a line end between two words hides nothing.
+        // White space is folded in text and needle, so that a line end cannot hide a phrase.
         let folded = self.fold_case(text);
         self.needles.iter().any(|needle| folded.contains(&self.fold_case(needle)))
     }

@@ -1,6 +1,6 @@
 //! Hidden tests: the owner's, in a folder outside of the project, so that no agent reads them and writes what they expect.
 //!
-//! They are laid over the merged tree, which the gates alone see, and an agent learns their number alone.
+//! They are laid over the merged tree, which only the gates see. An agent learns only how many ran, passed or failed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -67,7 +67,7 @@ impl HiddenCopy {
                 return Err(too_many());
             }
             clear_for_file(&place)?;
-            // New, so that no link that stands there is followed.
+            // The file must be new, so that no link in its place is followed.
             let mut file = File::options().write(true).create_new(true).open(&place)?;
             file.write_all(&fs::read(&path)?)?;
             file.set_permissions(about.permissions())?;
@@ -76,7 +76,7 @@ impl HiddenCopy {
     }
 }
 
-/// Makes a place a folder. A link of the work that stands there is removed, never followed.
+/// Makes a place a folder. A link that the agent left there is removed, never followed.
 fn clear_for_folder(place: &Path) -> io::Result<()> {
     match fs::symlink_metadata(place) {
         Ok(about) if about.is_dir() => return Ok(()),
@@ -96,7 +96,7 @@ fn clear_for_file(place: &Path) -> io::Result<()> {
     }
 }
 
-/// Leaves of a judgement what an agent may read: output and words of hidden tests say what they expect.
+/// Keeps only what an agent may read of a judgement: output and words of hidden tests say what they expect.
 pub(super) fn conceal(gate: &PilotGate, judged: &mut GateJudgement) {
     let counts = judged.counts;
     judged.summary = match judged.verdict {

@@ -5,7 +5,7 @@ use super::{MAX_ANSWER_BYTES, MAX_QUOTED_CHARS, PlanningError};
 /// An outline with its place in the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundOutline {
-    /// Its text, as it is read.
+    /// Its text, without the indentation of its block.
     pub(super) text: String,
     /// Lines of the answer before it.
     skipped: usize,

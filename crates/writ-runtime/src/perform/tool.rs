@@ -57,7 +57,7 @@ pub(super) async fn call(
     }
     let busy = match mcp::server(&place.services, place, &server, cancel).await? {
         Ok(busy) => busy,
-        // The hint has a server's own words, which are for its owner.
+        // The hint quotes the server: the owner may read it, the model may not.
         Err(report) => return failed(Report { hint: String::new(), ..report }),
     };
     if !busy.0.is_pinned(&call.tool, permit.prepared().bindings.get(PIN)) {
@@ -82,7 +82,7 @@ fn started_late(server: &Server) -> Report {
     Report::new(Exit::Blocked, "mcp.started_late", text)
 }
 
-/// Makes a call, and asks a person meanwhile what the server asks them.
+/// Makes a call, and passes questions that the server asks during it to a person.
 ///
 /// # Errors
 ///

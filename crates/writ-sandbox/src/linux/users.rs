@@ -34,7 +34,7 @@ impl AgentUser {
         Self::claim_in(Path::new(LOCKS), &USERS).map(Some)
     }
 
-    /// Claims one of some users by their locks in a folder.
+    /// Claims the first free one of these users; their locks are files in the folder.
     fn claim_in(folder: &Path, users: &Range<u32>) -> Result<Self, AgentError> {
         check_folder(folder).map_err(|source| AgentError::Users { source })?;
         // Not from the beginning each time: a user whose last process is just ending is not given out again at once.
@@ -48,7 +48,7 @@ impl AgentUser {
             let lock =
                 try_lock(&folder.join(id.to_string())).map_err(|source| AgentError::Users { source })?;
             let Some(lock) = lock else { continue };
-            // Asked with the lock held: nothing of this user's is started meanwhile.
+            // Checked while the lock is held, so that no process of this user starts meanwhile.
             if !has_living(id).map_err(|source| AgentError::Users { source })? {
                 return Ok(Self { id, lock });
             }
@@ -79,7 +79,7 @@ fn check_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
-    // Opened to be read: its holders have nothing to write to.
+    // Opened read-only, so that processes that inherit it cannot write to it.
     let options = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
     let file = match options {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -102,7 +102,7 @@ fn has_living(user: u32) -> io::Result<bool> {
         return Ok(false);
     }
     for entry in fs::read_dir("/proc")? {
-        // Those that end meanwhile have none, and neither has what is no process.
+        // A process that ends meanwhile has no status file, nor has an entry that is no process.
         let status = fs::read_to_string(entry?.path().join("status")).unwrap_or_default();
         if lives_as(&status, user) {
             return Ok(true);
@@ -167,7 +167,7 @@ mod tests {
         let second = AgentUser::claim_in(&folder, &users).unwrap();
         assert!(users.contains(&first.id()) && users.contains(&second.id()) && first.id() != second.id());
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
-        // The zygote's handle holds it on.
+        // The zygote's handle still holds the lock.
         let (held, id) = (first.share_lock().unwrap(), first.id());
         drop(first);
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));

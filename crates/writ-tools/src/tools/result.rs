@@ -16,7 +16,7 @@ use crate::schema::schema_of;
 /// The name of the tool.
 pub const RESULT_READ_TOOL: &str = "result_read";
 
-/// The characters that are read if none are given: as many as a few screens.
+/// The number of characters that are read if `chars` is not given: a few screens.
 const DEFAULT_CHARS: u64 = 8_000;
 
 /// The longest text to find, in bytes.
