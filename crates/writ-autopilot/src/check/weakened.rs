@@ -34,6 +34,8 @@ pub enum WeakenedKind {
     WeakerAssertions,
     /// A test ends the program that runs the tests.
     EndsRun,
+    /// A file of code or tests that git shows as binary: none of its lines can be judged.
+    BinaryFile,
     /// The code prints a line that looks like a test runner's report.
     ForgedReport,
 }
@@ -177,16 +179,32 @@ struct DiffLine<'a> {
 struct FileDiff<'a> {
     old_path: &'a str,
     new_path: &'a str,
+    is_binary: bool,
     added: Vec<DiffLine<'a>>,
     removed: Vec<DiffLine<'a>>,
 }
 
-/// Finds tests that a unified diff (`git diff`) deletes, skips or weakens; [`MAX_FINDINGS`] at most.
+impl<'a> FileDiff<'a> {
+    fn is_deleted(&self) -> bool {
+        self.new_path == "/dev/null"
+    }
+
+    /// Returns the path after the change, or before it for what is deleted.
+    fn path(&self) -> &'a str {
+        if self.is_deleted() { self.old_path } else { self.new_path }
+    }
+}
+
+/// Finds tests that a unified diff (`git diff`) deletes, skips or weakens; [`MAX_FINDINGS`] at most. Files that may be changed are
+/// passed over, so that their findings take no place from others.
 ///
 /// # Errors
 ///
 /// If the diff is too large to be judged.
-pub fn find_weakened_tests(diff: &str) -> Result<Vec<WeakenedTest>, DiffTooLarge> {
+pub fn find_weakened_tests(
+    diff: &str,
+    is_allowed: impl Fn(&str) -> bool,
+) -> Result<Vec<WeakenedTest>, DiffTooLarge> {
     if diff.len() > MAX_DIFF_BYTES {
         return Err(DiffTooLarge);
     }
@@ -195,7 +213,7 @@ pub fn find_weakened_tests(diff: &str) -> Result<Vec<WeakenedTest>, DiffTooLarge
     let added: BTreeSet<&str> =
         files.iter().flat_map(|file| &file.added).filter_map(|line| test_name(line.text)).collect();
     let mut found = Vec::new();
-    for file in &files {
+    for file in files.iter().filter(|file| !is_allowed(file.path())) {
         find_in_file(file, &added, &mut found);
         if found.len() >= MAX_FINDINGS {
             break;
@@ -206,8 +224,7 @@ pub fn find_weakened_tests(diff: &str) -> Result<Vec<WeakenedTest>, DiffTooLarge
 }
 
 fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<WeakenedTest>) {
-    let is_deleted = file.new_path == "/dev/null";
-    let path = if is_deleted { file.old_path } else { file.new_path };
+    let (is_deleted, path) = (file.is_deleted(), file.path());
     let mut add = |line: u32, kind, text: &str| {
         let text = text
             .trim()
@@ -217,6 +234,10 @@ fn find_in_file(file: &FileDiff<'_>, added: &BTreeSet<&str>, found: &mut Vec<Wea
             .collect();
         found.push(WeakenedTest { path: path.to_owned(), line, kind, text });
     };
+    if file.is_binary && !is_deleted && (is_test_path(path) || has_named_tests(path)) {
+        // One NUL byte makes a text binary for git, and runners still run it.
+        add(0, WeakenedKind::BinaryFile, path);
+    }
     let lost: Vec<&DiffLine<'_>> = file
         .removed
         .iter()
@@ -382,6 +403,9 @@ fn read_files(diff: &str) -> Vec<FileDiff<'_>> {
                 file.old_path = plain_path(path, "a/");
             } else if let Some(path) = line.strip_prefix("+++ ") {
                 file.new_path = plain_path(path, "b/");
+            } else if let Some((old, new)) = read_binary(line) {
+                (file.old_path, file.new_path, file.is_binary) =
+                    (plain_path(old, "a/"), plain_path(new, "b/"), true);
             } else if let Some(hunk) = line.strip_prefix("@@ ").and_then(read_hunk) {
                 (old, new, left) = (hunk.0.0, hunk.1.0, (hunk.0.1, hunk.1.1));
             }
@@ -421,6 +445,13 @@ fn plain_path<'a>(path: &'a str, side: &str) -> &'a str {
     path.strip_prefix(side).unwrap_or(path)
 }
 
+/// Reads `Binary files a/X and b/Y differ` into both paths.
+fn read_binary(line: &str) -> Option<(&str, &str)> {
+    let both = line.strip_prefix("Binary files ")?.strip_suffix(" differ")?;
+    // The last one: the path after the change is the one that is judged, and may not be hidden behind a name with this word in it.
+    both.rsplit_once(" and ")
+}
+
 /// Reads `-12,3 +12,5 @@ …` into the first line and the number of lines of both sides.
 fn read_hunk(text: &str) -> Option<((u32, u32), (u32, u32))> {
     let mut parts = text.split(' ');
@@ -449,7 +480,11 @@ mod tests {
     }
 
     fn kinds(diff: &str) -> Vec<(u32, WeakenedKind)> {
-        find_weakened_tests(diff).unwrap().into_iter().map(|found| (found.line, found.kind)).collect()
+        find_weakened_tests(diff, |_| false)
+            .unwrap()
+            .into_iter()
+            .map(|found| (found.line, found.kind))
+            .collect()
     }
 
     #[test]
@@ -528,7 +563,7 @@ mod tests {
             "-  expect(sum(1, 2)).toBe(3);\n-  expect(sum(0, 0)).toBe(0);\n+  expect(sum(1, 2)).toBeDefined();",
         );
         assert_eq!(kinds(&fewer), [(10, WeakenedKind::FewerAssertions)]);
-        assert_eq!(find_weakened_tests(&fewer).unwrap()[0].text, "2 assertions removed, 1 added");
+        assert_eq!(find_weakened_tests(&fewer, |_| false).unwrap()[0].text, "2 assertions removed, 1 added");
         for line in [
             "assert!(true);",
             "assert True",
@@ -602,7 +637,7 @@ mod tests {
             "+diff --git a/x b/x\n+--- a/tests/test_x.py\n++++ /dev/null\n+@@ -1,1 +0,0 @@\n---- a/old",
         );
         assert_eq!(kinds(&text), []);
-        assert_eq!(find_weakened_tests(&"x".repeat(MAX_DIFF_BYTES + 1)), Err(DiffTooLarge));
+        assert_eq!(find_weakened_tests(&"x".repeat(MAX_DIFF_BYTES + 1), |_| false), Err(DiffTooLarge));
         let many: String = (0..500).map(|n| diff(&format!("t{n}_test.go"), "+\tt.Skip()")).collect();
         assert_eq!(kinds(&many).len(), MAX_FINDINGS);
     }
@@ -612,7 +647,36 @@ mod tests {
 
         #[test]
         fn reading_never_panics(text in "(diff --git a/x b/x\n|--- |\\+\\+\\+ |@@ -1,2 \\+1 @@\n|@@ -4294967295,4294967295 \\+4294967295,9 @@\n|[-+ \\\\]|é|it\\.skip\\(|#\\[test\\]|\n){0,60}") {
-            let _ = find_weakened_tests(&text);
+            let _ = find_weakened_tests(&text, |_| false);
         }
+    }
+
+    #[test]
+    fn a_binary_file_of_code_is_a_finding_and_a_picture_is_none() {
+        let diff = |old: &str, new: &str| {
+            format!("diff --git a/x b/x\nindex 1..2 100644\nBinary files {old} and {new} differ\n")
+        };
+        let kinds = |old: &str, new: &str| -> Vec<(String, WeakenedKind)> {
+            let found = find_weakened_tests(&diff(old, new), |_| false).unwrap();
+            found.into_iter().map(|one| (one.path, one.kind)).collect()
+        };
+        let binary = |path: &str| vec![(path.to_owned(), WeakenedKind::BinaryFile)];
+        assert_eq!(kinds("a/a.test.mjs", "b/a.test.mjs"), binary("a.test.mjs"));
+        assert_eq!(kinds("/dev/null", "b/src/lib.rs"), binary("src/lib.rs"));
+        assert_eq!(kinds("a/logo.png", "b/logo.png"), []);
+        assert_eq!(kinds("a/x and b/y.rs", "b/x and b/y.rs"), binary("y.rs"));
+        assert_eq!(kinds("a/tests/data.bin", "b/tests/data.bin"), binary("tests/data.bin"));
+    }
+
+    #[test]
+    fn findings_in_files_that_may_be_changed_take_no_place() {
+        let skips: String = (0..MAX_FINDINGS).map(|_| "+@pytest.mark.skip\n").collect();
+        let allowed = format!(
+            "diff --git a/tests/a/test_x.py b/tests/a/test_x.py\n--- a/tests/a/test_x.py\n+++ b/tests/a/test_x.py\n@@ -1,0 +1,{MAX_FINDINGS} @@\n{skips}"
+        );
+        let other = "diff --git a/tests/z/test_y.py b/tests/z/test_y.py\n--- a/tests/z/test_y.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-def test_core():\n";
+        let found = find_weakened_tests(&(allowed + other), |path| path.starts_with("tests/a/")).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].path.as_str(), found[0].kind), ("tests/z/test_y.py", WeakenedKind::DeletedFile));
     }
 }

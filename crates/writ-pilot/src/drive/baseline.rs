@@ -93,9 +93,9 @@ async fn measure(
     let counting = Counting { project, id, gate, stop, counts: Mutex::default() };
     project.git.check_commit(base, base, &[], &counting).await?;
     let counted = counting.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let counts = counted.transpose()?.unwrap_or_default();
-    // What was cut off from outside has counted nothing.
-    if !stop.is_cancelled() {
+    let (counts, has_ended) = counted.transpose()?.unwrap_or_default();
+    // What was cut off from outside, was refused or ran out of time has counted nothing: it is measured again.
+    if has_ended && !stop.is_cancelled() {
         baselines.learn(gate, base, counts);
     }
     Ok(counts)
@@ -107,7 +107,8 @@ struct Counting<'a> {
     id: UnitId,
     gate: &'a PilotGate,
     stop: &'a CancellationToken,
-    counts: Mutex<Option<Result<TestCounts, AutopilotError>>>,
+    /// The counts, and true if the program has ended by its own exit.
+    counts: Mutex<Option<Result<(TestCounts, bool), AutopilotError>>>,
 }
 
 impl TreeCheck for Counting<'_> {
@@ -115,7 +116,7 @@ impl TreeCheck for Counting<'_> {
         let run =
             run_gate(self.project, (self.id, self.gate), &tree.folder, GateRight::Plan(self.stop)).await;
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts = Some(run.map(|run| run.judged.counts));
+        *counts = Some(run.map(|run| (run.judged.counts, run.has_exited)));
         // It decides nothing.
         TreeVerdict::Pass
     }

@@ -116,6 +116,8 @@ pub(super) fn gates_for(config: &PilotConfig, moment: GateMoment) -> Vec<&PilotG
 pub(super) struct GateRun {
     /// Its judgement.
     pub(super) judged: GateJudgement,
+    /// Set if its program has ended by its own exit, with any code.
+    pub(super) has_exited: bool,
     /// Set if its program has ended with 0, which is a claim and no proof.
     pub(super) has_exited_well: bool,
 }
@@ -171,10 +173,11 @@ pub(super) async fn run_gate(
     };
     let ended = match ended {
         Ok(ended) => ended,
-        Err(why) => return Ok(GateRun { judged: not_run(why), has_exited_well: false }),
+        Err(why) => return Ok(GateRun { judged: not_run(why), has_exited: false, has_exited_well: false }),
     };
+    let has_exited = matches!(ended.end, CheckEnd::Exited { .. });
     let has_exited_well = ended.end == CheckEnd::Exited { code: 0 };
-    Ok(GateRun { judged: judge(gate, &ended, &mark), has_exited_well })
+    Ok(GateRun { judged: judge(gate, &ended, &mark), has_exited, has_exited_well })
 }
 
 fn not_run(why: String) -> GateJudgement {
