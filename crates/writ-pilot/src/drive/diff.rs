@@ -1,6 +1,8 @@
 //! What a change does to the checks that judge it: protected paths, and tests that it takes away or weakens. Nothing of it is run.
 
-use writ_autopilot::check::protected::{PathRules, Protection, changed_part, is_manifest, recipe_files};
+use writ_autopilot::check::protected::{
+    PathRules, Protection, changed_part, is_manifest, program_files, recipe_files,
+};
 use writ_autopilot::check::weakened::{find_weakened_tests, is_test_path};
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, judge_script};
 use writ_autopilot::schedule::workspace_of;
@@ -62,6 +64,9 @@ fn files_of_gates(config: &PilotConfig) -> Vec<String> {
                 if READERS.contains(&program.rsplit('/').next().unwrap_or_default()) {
                     continue;
                 }
+                // A file of tests that is run itself may be added to where its tests are counted.
+                let runs = program_files(argv);
+                files.extend(runs.into_iter().filter(|file| !(gate.runs_tests && is_test_path(file))));
                 files.extend(recipe_files(program).iter().map(|name| (*name).to_owned()));
                 // A word that is no path of the project is none that a change could touch.
                 files.extend(argv.iter().filter(|word| !is_test_path(word) && is_file_like(word)).cloned());
