@@ -32,7 +32,7 @@ const MAX_TEXT_CHARS: usize = 300;
 
 /// Findings while they are collected.
 #[derive(Debug, Default)]
-struct Findings(Vec<PilotFinding>);
+pub(crate) struct Findings(Vec<PilotFinding>);
 
 impl Findings {
     fn add(&mut self, name: &str, verdict: FindingVerdict, text: impl Into<String>, hint: impl Into<String>) {
@@ -73,13 +73,13 @@ impl Findings {
     }
 }
 
-/// Looks at a project that is open in this process, or at one that is not. Nothing that works is touched.
+/// Looks at the repository and settings of a project that is open in this process, or of one that is not. Nothing that works is touched.
 pub(crate) async fn check_project(
     hands: &PilotHands,
     (folder, name): (&Path, &str),
     open: Option<Arc<OpenProject>>,
     fix: bool,
-) -> PilotFindings {
+) -> (Findings, Option<PilotConfig>) {
     let mut found = Findings::default();
     let config = check_settings(&mut found, folder);
     match &open {
@@ -102,6 +102,15 @@ pub(crate) async fn check_project(
             }
         },
     }
+    (found, config)
+}
+
+/// Tries the gates, which may take minutes, and says whether anything is wrong.
+pub(crate) async fn check_programs(
+    hands: &PilotHands,
+    folder: &Path,
+    (mut found, config): (Findings, Option<PilotConfig>),
+) -> PilotFindings {
     if let Some(config) = &config {
         check_gates(&mut found, hands, (folder, config)).await;
     }

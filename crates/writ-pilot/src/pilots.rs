@@ -207,7 +207,10 @@ impl Pilots {
         // Held, so that the project is not opened while its repository is looked at.
         let projects = self.projects.lock().await;
         let open = projects.get(&name).cloned();
-        Ok(checkup::check_project(&self.hands, (&path, &name), open, order.fix).await)
+        let looked = checkup::check_project(&self.hands, (&path, &name), open, order.fix).await;
+        // Other projects do not wait for gates.
+        drop(projects);
+        Ok(checkup::check_programs(&self.hands, &path, looked).await)
     }
 
     async fn trials(&self, asked: PilotProject) -> Result<PilotTrials, AutopilotError> {
