@@ -543,7 +543,11 @@ fn money_is_whole_and_units_are_never_deleted() {
         assert!(sql.lines().filter(|line| line.contains("cost")).all(|line| !line.contains("REAL")), "{sql}");
     }
     for source in [include_str!("changes.rs"), include_str!("claims.rs"), include_str!("stored.rs")] {
-        assert!(!source.contains("DELETE"));
+        // What a unit waits for can change; the unit itself stays.
+        assert_eq!(
+            source.matches("DELETE").count(),
+            source.matches("DELETE FROM unit_blocker WHERE").count()
+        );
     }
 }
 
