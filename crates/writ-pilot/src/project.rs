@@ -1,6 +1,6 @@
 //! One project with its autopilot: repository, settings, session, and the units that are worked on now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::{MicroUsd, Tokens};
 
-use crate::config::{PilotConfig, WorktreeMode};
+use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
 use crate::drive::{Baselines, SeenState, WorkCourse};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
@@ -154,8 +154,45 @@ impl OpenProject {
             looping: Mutex::default(),
             tasks: TaskTracker::new(),
         };
+        project.check_worktree_mode().await?;
         project.end_earlier().await?;
         Ok(project)
+    }
+
+    /// Refuses a mode of work trees in which begun work would be looked for on another branch than its own, and not be found.
+    async fn check_worktree_mode(&self) -> Result<(), AutopilotError> {
+        let rows = self.hands.store().whole_units(&self.name, MAX_UNITS).await?;
+        let mut bound = BTreeSet::new();
+        let mut begun = BTreeSet::new();
+        for row in &rows {
+            let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
+            if read_facts(row)?.branch.is_some() {
+                bound.insert(id);
+            }
+            if row.fence > 0 {
+                begun.insert(workspace_of(id));
+            }
+        }
+        let open = rows.iter().filter(|row| !row.is_over).filter_map(|row| row.key.id.parse::<UnitId>().ok());
+        let is_elsewhere = |id: &UnitId| match (self.config().worktree_mode, *id) {
+            (WorktreeMode::MilestonePerWorktree, UnitId::Slice(milestone, _)) => {
+                milestone != 0 && bound.contains(id)
+            }
+            // In the other mode the first unit of a slice that is handed out binds the slice.
+            (WorktreeMode::BranchPerSlice, UnitId::Slice(milestone, _)) => {
+                !bound.contains(id) && begun.contains(id) && bound.contains(&UnitId::Milestone(milestone))
+            }
+            (_, UnitId::Milestone(_) | UnitId::Task(..)) => false,
+        };
+        match open.into_iter().find(is_elsewhere) {
+            None => Ok(()),
+            Some(id) => Err(AutopilotError::File {
+                path: self.git.project().top_dir().join(CONFIG_FILE),
+                why: format!(
+                    "{id} was begun with another `worktree_mode`: set it back until that unit is over"
+                ),
+            }),
+        }
     }
 
     /// Ends the claims and attempts of a process that is dead, as the lock of the repository says.

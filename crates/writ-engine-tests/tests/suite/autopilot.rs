@@ -244,7 +244,7 @@ impl Scene {
     }
 
     /// Ends the engine where it stands, and starts another on its home, which goes on by itself.
-    fn restarted(self) -> Self {
+    pub(crate) fn restarted(self) -> Self {
         self.ticking.abort();
         let Self { engine, pilots, project, .. } = self;
         // The tasks of the engine that has ended let go of the repository, as those of a process do.

@@ -416,6 +416,38 @@ fn needs_userns_needs_git_slices_share_a_work_tree_where_the_settings_say_so() {
     scene.end();
 }
 
+/// Work that was begun in one mode of work trees is never looked for in the other: its branch would seem to be empty, and nothing to be
+/// merged would count as merged. The project opens again once the setting is as it was.
+#[test]
+fn needs_userns_needs_git_begun_work_keeps_its_mode_of_work_trees() {
+    let modes = ["branch-per-slice", "milestone-per-worktree"];
+    for (mode, other) in [(modes[0], modes[1]), (modes[1], modes[0])] {
+        let dir = project(&format!("worktree_mode = \"{mode}\""), GATE, SHORT);
+        let script =
+            coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a - b") });
+        let scene = scene(dir.path(), TestEngine::new("", |_| script));
+        scene.engine.runtime.block_on(async {
+            let status = first_run(&scene).await;
+            assert_eq!(status.state, "paused", "{status:#?}");
+        });
+        let settings = dir.path().join(".writ/pilot.toml");
+        let text = std::fs::read_to_string(&settings).expect("reads");
+        std::fs::write(&settings, text.replace(mode, other)).expect("written");
+        let scene = scene.restarted();
+        let params = json!({ "project": scene.project });
+        let refused = scene.engine.runtime.block_on(scene.engine.call("pilot.status", params));
+        let refused = refused.expect_err("its branch is another");
+        assert!(
+            refused.outside.contains("slice/m1/s1 was begun with another `worktree_mode`"),
+            "{refused:?}"
+        );
+        std::fs::write(&settings, text).expect("written");
+        let status = scene.engine.runtime.block_on(scene.status());
+        assert_eq!(status.state, "paused", "{status:#?}");
+        scene.end();
+    }
+}
+
 /// A gate's report is read from the file that it writes in its sandbox: one that was there before counts nothing.
 #[test]
 fn needs_userns_needs_git_a_report_is_the_file_that_the_gate_has_written() {

@@ -67,7 +67,11 @@ pub(super) async fn compare_with_base(
     if !is_claim || !gate.runs_tests || gate.hidden.is_some() {
         return Ok(());
     }
-    let before = measure(project, (id, gate), base, stop).await?;
+    let Some(before) = measure(project, (id, gate), base, stop).await? else {
+        run.judged.verdict = ScriptVerdict::NotRun;
+        run.judged.summary = "the tests before the change could not be counted".to_owned();
+        return Ok(());
+    };
     if let Some(why) = run.judged.counts.compare_with(before) {
         run.judged.verdict = ScriptVerdict::Fail;
         run.judged.summary = why;
@@ -75,30 +79,30 @@ pub(super) async fn compare_with_base(
     Ok(())
 }
 
-/// Counts the tests of a commit.
+/// Counts the tests of a commit; `None`: the gate was refused there, cut off or ran out of time, so nothing is known.
 async fn measure(
     project: &OpenProject,
     (id, gate): (UnitId, &PilotGate),
     base: &CommitId,
     stop: &CancellationToken,
-) -> Result<TestCounts, AutopilotError> {
+) -> Result<Option<TestCounts>, AutopilotError> {
     let baselines = &project.baselines;
     if let Some(known) = baselines.find(gate, base) {
-        return Ok(known);
+        return Ok(Some(known));
     }
     let _alone = baselines.measuring.lock().await;
     if let Some(known) = baselines.find(gate, base) {
-        return Ok(known);
+        return Ok(Some(known));
     }
     let counting = Counting { project, id, gate, stop, counts: Mutex::default() };
     project.git.check_commit(base, base, &[], &counting).await?;
     let counted = counting.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (counts, has_ended) = counted.transpose()?.unwrap_or_default();
-    // What was cut off from outside, was refused or ran out of time has counted nothing: it is measured again.
-    if has_ended && !stop.is_cancelled() {
-        baselines.learn(gate, base, counts);
+    let Some((counts, true)) = counted.transpose()? else { return Ok(None) };
+    if stop.is_cancelled() {
+        return Ok(None);
     }
-    Ok(counts)
+    baselines.learn(gate, base, counts);
+    Ok(Some(counts))
 }
 
 /// Runs a gate for its numbers alone: a base may fail.

@@ -42,11 +42,40 @@ pub(super) async fn run_watched(
     if let Some(why) = find_divergence(project, work, before.as_ref()).await? {
         return Ok(paused(&why));
     }
-    let result = super::run_phase(project, work, stop).await;
+    let result = match super::run_phase(project, work, stop).await {
+        Ok(result) => result,
+        Err(error) => {
+            // What it has committed is the autopilot's own too; the first error is the one that counts.
+            if let Err(also) = note_branch(project, work).await {
+                tracing::warn!(error = %also, "the branch of a failed attempt cannot be read");
+            }
+            return Err(error);
+        }
+    };
+    let used = result.used;
+    match judge_result(project, work, before, result).await {
+        Ok(judged) => Ok(judged),
+        // The attempt is paid for, also where the look at it has failed.
+        Err(error) => Ok(PhaseResult { used, ..super::fault_result(&error) }),
+    }
+}
+
+/// Notes where a unit's branch and its target are now, and returns it.
+async fn note_branch(project: &OpenProject, work: &WorkClaim) -> Result<Option<SeenBranch>, AutopilotError> {
     let after = read_branches(project, work).await?;
     let own = project.work_of(work.unit.id).await?;
     project.seen.note_branch(own.branch.as_str(), after.clone());
-    let result = result?;
+    Ok(after)
+}
+
+/// Looks at what an attempt has left, on its branch and over the attempts before it.
+async fn judge_result(
+    project: &OpenProject,
+    work: &WorkClaim,
+    before: Option<SeenBranch>,
+    result: PhaseResult,
+) -> Result<PhaseResult, AutopilotError> {
+    let after = note_branch(project, work).await?;
     // What was done is on the branch, and is judged once a person has looked.
     if let Some((before, after)) = before.zip(after)
         && let Some(why) = find_rewrite(project, &before, &after).await?
