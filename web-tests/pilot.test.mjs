@@ -280,10 +280,16 @@ test("what is no project is refused in words, and asked about once", async () =>
   await page.locator("#pilot-board").waitFor({ state: "hidden" });
   await page.clock.runFor(10_000);
   assert.equal(asked.length, 1);
-  // What is a project is looked at again and again, while the page is in view.
-  await page.locator("#pilot-folder").fill(repository("seen"));
+  // Nor is a repository in which nothing was planned: to look at it makes nothing in it.
+  const folder = repository("seen");
+  await page.locator("#pilot-folder").fill(folder);
   await page.keyboard.press("Enter");
-  await page.locator("#pilot-size", { hasText: "Nothing is planned" }).waitFor();
+  await page.locator("#pilot-note", { hasText: /nothing is planned/i }).waitFor();
+  await page.clock.runFor(10_000);
+  assert.equal(asked.length, 2);
+  assert.ok(!fs.existsSync(path.join(folder, ".writ/active")));
+  // What was planned in is looked at again and again, while the page is in view.
+  await planned(page, folder);
   const again = page.waitForRequest(/api\/v1\/pilot\?/);
   await page.clock.runFor(2_000);
   await again;

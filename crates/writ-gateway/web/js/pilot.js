@@ -100,7 +100,7 @@ export class Pilot {
     if (!inView) return;
     this.#refreshIfSeen();
     // An engine that answers slowly is not asked again before it has answered: each new read would drop the one before.
-    this.#timer = setInterval(() => this.#reading === this.#reads || this.#refreshIfSeen(), LOOK_EVERY);
+    this.#timer = setInterval(() => this.#reading !== 0 || this.#refreshIfSeen(), LOOK_EVERY);
   }
 
   #refreshIfSeen() {
