@@ -29,6 +29,9 @@ pub struct GitProject {
     settings: Vec<String>,
     version: (u32, u32),
     lock: ProjectLock,
+    /// Held while git reads or changes its list of work trees: an `add` that meets another one half written fails («failed to read
+    /// …/commondir: Success»). Other processes of ours are shut out by `lock`.
+    trees: tokio::sync::Mutex<()>,
 }
 
 impl GitProject {
@@ -50,7 +53,8 @@ impl GitProject {
         let own = common.join(OWN_FOLDER);
         make_folder(&own)?;
         let lock = ProjectLock::take_lock(&own.join("lock"))?;
-        let project = Self { top, common, settings, version, lock };
+        let trees = tokio::sync::Mutex::default();
+        let project = Self { top, common, settings, version, lock, trees };
         project.prepare_own(&format)?;
         Ok(project)
     }
@@ -112,6 +116,11 @@ impl GitProject {
     /// Returns the first two numbers of git's version.
     pub const fn version(&self) -> (u32, u32) {
         self.version
+    }
+
+    /// Waits for the list of work trees.
+    pub(crate) async fn hold_trees(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.trees.lock().await
     }
 
     #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]

@@ -86,7 +86,9 @@ impl PilotTree {
 /// If git cannot be run.
 pub async fn list_trees(project: &GitProject) -> Result<Vec<TreeEntry>, GitFault> {
     let git = GitProcess::in_repository(project, "list the work trees");
+    let held = project.hold_trees().await;
     let listed = git.with_args(["worktree", "list", "--porcelain", "-z"]).run_well().await?;
+    drop(held);
     let (mut trees, mut names_top): (Vec<TreeEntry>, bool) = (Vec::new(), false);
     for line in split_nul(&listed) {
         let text = String::from_utf8_lossy(line);
@@ -155,7 +157,10 @@ pub async fn add_tree(
         }
     };
     args.extend(["--".into(), path.into(), at.into()]);
+    let held = project.hold_trees().await;
     GitProcess::in_repository(project, "add a work tree").with_args(args).run_well().await?;
+    // Files are written beside one another.
+    drop(held);
     let tree = find_tree(project, path)?;
     let filled = fill_tree(project, &tree, commit).await;
     if filled.is_err() {
@@ -348,6 +353,7 @@ pub async fn forget_tree(project: &GitProject, path: &Path) -> Result<(), GitFau
     let mut args: Vec<std::ffi::OsString> =
         ["worktree", "remove", "--force", "--force", "--"].map(Into::into).into();
     args.push(path.into());
+    let _held = project.hold_trees().await;
     GitProcess::in_repository(project, "forget a work tree").with_args(args).run_well().await?;
     Ok(())
 }
