@@ -1,16 +1,19 @@
 //! After a crash: what was under way is finished or undone, and nothing but that is touched.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use writ_sandbox::git::checkouts::{find_checkouts, mend_checkout};
+use writ_sandbox::git::left_locks::{find_own_locks, remove_left_locks, remove_locks_of};
 use writ_sandbox::git::notes::{read_note, remove_note, write_note};
 use writ_sandbox::git::places::WorkspaceRoot;
-use writ_sandbox::git::refs::{read_ref, remove_left_locks};
+use writ_sandbox::git::refs::{RefChange, change_refs, list_refs, read_ref};
 use writ_sandbox::git::worktrees::{TreeEntry, TreeHead, find_tree, forget_tree, list_trees};
-use writ_sandbox::git::{BranchName, CommitId, GitProject};
+use writ_sandbox::git::{BranchName, CommitId, GitProject, RefName};
 
 use crate::error::PilotGitError;
+use crate::workspace::base_ref;
 
 /// The note about a move of the target.
 const NOTE: &str = "move.json";
@@ -80,6 +83,7 @@ pub(crate) async fn recover_project(
         }
         forget_move(project)?;
     }
+    report.locks_removed.extend(unlock_own(project).await?);
     for entry in list_trees(project).await?.iter().filter(|entry| is_ours(root, entry)) {
         // A check is made anew, and its commit has only parents that others refer to.
         if entry.locked.as_deref() == Some(CHECK_REASON) {
@@ -103,6 +107,42 @@ pub(crate) async fn recover_project(
         tracing::info!(?report, "cleaned up after an earlier autopilot");
     }
     Ok(report)
+}
+
+/// Removes the locks that killed changes of our own references have left, and mends changes of a branch and its base that were cut in
+/// half: git moves the references of a transaction one after another.
+async fn unlock_own(project: &GitProject) -> Result<Vec<PathBuf>, PilotGitError> {
+    let bases = "refs/writ/base/";
+    let mut own = find_own_locks(project)?;
+    let known = list_refs(project, bases).await?;
+    let is_base = |name: &RefName| BranchName::parse_name(name.as_str().strip_prefix(bases)?).ok();
+    // A branch is ours if it has a base, or was to have one.
+    let branches: BTreeSet<BranchName> = known.keys().chain(&own).filter_map(is_base).collect();
+    own.extend(branches.iter().map(BranchName::to_ref));
+    let removed = remove_locks_of(project, &own)?;
+    for branch in &branches {
+        let names = [branch.to_ref(), base_ref(branch)?];
+        let is_cut = |name: &RefName| {
+            let lock = project.common_dir().join(format!("{name}.lock"));
+            removed.contains(&lock)
+        };
+        if names.iter().any(is_cut) {
+            mend_pair(project, &names).await?;
+        }
+    }
+    Ok(removed)
+}
+
+/// Mends a branch without its base, or a base without its branch, of a transaction that was cut in half.
+async fn mend_pair(project: &GitProject, [branch, base]: &[RefName; 2]) -> Result<(), PilotGitError> {
+    let change = match (read_ref(project, branch).await?, read_ref(project, base).await?) {
+        // A branch that has just begun has no commit of its own; of one that was to go all is in the target or the archive.
+        (None, Some(from)) => RefChange::Delete { name: base.clone(), from },
+        // Its commits stay: as a branch of ours it goes on, or is removed once more.
+        (Some(to), None) => RefChange::Create { name: base.clone(), to },
+        (Some(_), Some(_)) | (None, None) => return Ok(()),
+    };
+    Ok(change_refs(project, &[change], "writ: a change that was cut in half").await?)
 }
 
 /// Removes folders of checks that were made and not yet filled: git knows nothing of them, and another check has another name.

@@ -20,6 +20,8 @@ pub mod open;
 
 pub mod refs;
 
+pub mod left_locks;
+
 pub mod commits;
 
 pub mod files;

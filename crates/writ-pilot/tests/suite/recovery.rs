@@ -182,6 +182,71 @@ async fn locks_of_a_killed_move_are_removed_and_those_of_others_are_not() {
     assert_eq!(kinds(&merge(&service, &[request(2, &[])], &passing()).await)["m1/s2"], "merged");
 }
 
+/// Locks that a killed git has left on the autopilot's own references go at the next start, and a change of a branch and its base
+/// that was cut in half is mended: git moves the references of one transaction one after another. Locks of the user stay.
+#[tokio::test]
+async fn locks_on_own_references_are_removed_and_halves_of_a_change_mended() {
+    let repo = Repo::new().await;
+    let service = repo.open().await;
+    work_on(&service, 1, &[("one", "1\n")]).await;
+    drop(service);
+    let git = repo.dir.join(".git");
+    let branch = "writ/m1-s1-some-work";
+    let (tip, main) = (repo.at(branch).await, repo.at("main").await);
+    let lock = |name: &str, text: &str| {
+        let path = git.join(format!("{name}.lock"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (branch_ref, base_ref) = (format!("refs/heads/{branch}"), format!("refs/writ/base/{branch}"));
+    let at_line = format!("{tip}\n");
+    // Killed before the first of the two was written: the branch of another slice is made at the next try.
+    let fresh = "writ/m1-s2-some-work";
+    let main_line = format!("{main}\n");
+    let cut = [
+        lock(&format!("refs/heads/{fresh}"), &main_line),
+        lock(&format!("refs/writ/base/{fresh}"), ""),
+        lock(&branch_ref, &at_line),
+    ];
+    let foreign = [lock("refs/heads/topic", ""), lock("refs/heads/main", &main_line)];
+    let (service, report) = repo.try_open().await.unwrap();
+    let removed: BTreeSet<PathBuf> = report.locks_removed.into_iter().collect();
+    assert_eq!(removed, BTreeSet::from(cut));
+    assert!(foreign.iter().all(|path| path.exists()), "locks of others stay");
+    foreign.iter().for_each(|path| fs::remove_file(path).unwrap());
+    work_on(&service, 1, &[("one", "2\n")]).await;
+    work_on(&service, 2, &[("two", "2\n")]).await;
+    drop(service);
+
+    // Killed between the two of a removal: the branch is gone, its base is there, and git has locked the packed references.
+    for name in [&branch_ref, &base_ref] {
+        lock(name, "");
+    }
+    let packed = lock("packed-refs", "");
+    let tip = repo.at(branch).await;
+    repo.git(&["update-ref", "refs/writ/archive/t", &tip]).await;
+    fs::remove_file(git.join(&branch_ref)).unwrap();
+    let (_, report) = repo.try_open().await.unwrap();
+    assert!(report.locks_removed.len() == 3 && !packed.exists(), "{report:?}");
+    assert_eq!(repo.refs("refs/writ/base").await, [format!("refs/writ/base/{fresh}")]);
+
+    // Killed with a branch and without a base: it is the autopilot's again, and its commits are there.
+    let fresh_base = format!("refs/writ/base/{fresh}");
+    lock(&fresh_base, "");
+    fs::remove_file(git.join(&fresh_base)).unwrap();
+    let (service, _) = repo.try_open().await.unwrap();
+    work_on(&service, 2, &[("two", "3\n")]).await;
+    let removed = service.remove_workspace(&slice(2), &main_branch()).await.unwrap();
+    assert_eq!(removed.archived.len(), 1);
+    drop(service);
+
+    // A lock of packed references that stands by itself may be the user's.
+    let packed = lock("packed-refs", "");
+    let (_, report) = repo.try_open().await.unwrap();
+    assert!(report.locks_removed.is_empty() && packed.exists());
+}
+
 /// A lock that a killed git has left in a workspace is in no way of a commit.
 #[tokio::test]
 async fn a_lock_in_a_workspace_is_in_no_way() {

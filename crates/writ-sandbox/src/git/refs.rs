@@ -1,10 +1,6 @@
 //! References: read, listed, and moved in transactions by compare-and-swap.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
@@ -14,9 +10,6 @@ use crate::host::{self, HostError};
 
 /// The most references of the harness that are listed.
 pub const REFS_MAX: usize = 100_000;
-
-/// Lock files of one transaction are made within this time.
-const MOMENT: Duration = Duration::from_secs(2);
 
 /// One change of a reference. In a transaction all are made, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,41 +169,4 @@ async fn refusal_of(child: Child) -> GitFault {
         Ok(output) => GitFault::from_message("change references", output.code, &output.stderr),
         Err(error) => error.into(),
     }
-}
-
-/// Removes the lock files of a move that was killed: the branch's, if it holds the commit that the move was to bring, and that of `HEAD`,
-/// if it is empty and of the same moment. Any other lock stays, for it may belong to a git that runs.
-///
-/// # Errors
-///
-/// If they cannot be removed.
-pub fn remove_left_locks(
-    project: &GitProject,
-    name: &RefName,
-    new: &CommitId,
-) -> Result<Vec<PathBuf>, GitFault> {
-    let branch = project.common_dir().join(format!("{name}.lock"));
-    // Git writes the new commit into the lock before it renames it: it is the signature of the move.
-    let text = fs::read_to_string(&branch).unwrap_or_default();
-    if text.trim_end() != new.as_str() {
-        return Ok(Vec::new());
-    }
-    let made_at = |path: &Path| {
-        let meta = fs::symlink_metadata(path).ok()?;
-        Some((meta.len(), meta.modified().ok()?))
-    };
-    let head = project.common_dir().join("HEAD.lock");
-    let is_same = match (made_at(&branch), made_at(&head)) {
-        (Some((_, at)), Some((0, head_at))) => {
-            let apart = at.duration_since(head_at).or_else(|_| head_at.duration_since(at));
-            apart.is_ok_and(|apart| apart <= MOMENT)
-        }
-        _ => false,
-    };
-    let mut removed = Vec::new();
-    for path in [Some(branch), is_same.then_some(head)].into_iter().flatten() {
-        fs::remove_file(&path).map_err(|error| GitFault::from_io(&path, error))?;
-        removed.push(path);
-    }
-    Ok(removed)
 }
