@@ -236,7 +236,7 @@ impl OpenProject {
                             end.output = end.output.saturating_add(used.output);
                             end.cost = end.cost.saturating_add(used.cost);
                         }
-                        // Its end was ordered above and is on its way; how much of it was read is not known yet.
+                        // Another process has it; of its tokens only the sum is known.
                         AttemptLook::Running { tokens, cost, .. } => {
                             end.input = end.input.saturating_add(tokens);
                             end.cost = end.cost.saturating_add(cost);

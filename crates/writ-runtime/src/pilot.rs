@@ -251,6 +251,7 @@ impl PilotHands {
     }
 
     /// Ends an attempt: it is cancelled, its turn stops, and nothing of it comes into its work tree. One that is over stays as it is.
+    /// This waits a short time for the turn, so that what the attempt has used is known afterwards.
     ///
     /// # Errors
     ///

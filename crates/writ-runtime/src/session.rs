@@ -8,6 +8,7 @@ pub(crate) mod topics;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -352,6 +353,17 @@ impl Session {
             // A turn that has ended meanwhile need not handle it.
             let _handled = interrupts.send(Interrupt::Cancel).await;
         }
+    }
+
+    /// Waits until the turns that run now have ended, but not for longer than `most`. Returns true if they have.
+    pub(crate) async fn await_turns(&self, most: Duration) -> bool {
+        let running: Vec<_> = self.state().turns.iter().map(|running| running.interrupts.clone()).collect();
+        let ended = async {
+            for interrupts in running {
+                interrupts.closed().await;
+            }
+        };
+        tokio::time::timeout(most, ended).await.is_ok()
     }
 
     /// Returns [`Mode::DryRun`] if actions are only decided and logged, else [`Mode::Execute`].

@@ -231,7 +231,7 @@ async fn await_end(
             // The tokens used until now are paid, also without a result.
             let used = match project.hands.look_at_attempt(item).await? {
                 AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
-                AttemptLook::Running { cost, .. } => (Tokens::ZERO, Tokens::ZERO, cost),
+                AttemptLook::Running { tokens, cost, .. } => (tokens, Tokens::ZERO, cost),
             };
             return Ok(WorkEnd { reason: why, used, ..stopped(end) });
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_sandbox::git::worktrees::is_tree_of;
@@ -30,6 +31,8 @@ pub const MAX_OPEN_ATTEMPTS: usize = 64;
 pub const MAX_INSTRUCTION_BYTES: usize = 256 * 1024;
 /// The most changes by others that the end of an attempt is put behind.
 const MAX_RACES: u32 = 16;
+/// The longest wait for the turns of an attempt that was ended: a model's answer is cut off at once, a program has a moment to end.
+const MAX_TURN_END: Duration = Duration::from_secs(15);
 
 /// Begins an attempt.
 pub(super) async fn start(
@@ -216,16 +219,20 @@ pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook,
     }))
 }
 
-/// Ends an attempt.
+/// Ends an attempt. Its turns have ended, too, when this returns, so that all that it has used is written down.
 pub(super) async fn end(services: &Services, id: ItemId, why: &str) -> Result<(), EngineError> {
     let mut tries = 0_u32;
     loop {
         let course = find(services, id).await?;
         if next_state(course.item.state, WorkEvent::Cancel).is_none() {
+            await_turns(&course).await;
             return Ok(());
         }
         match move_on(services, &course, WorkEvent::Cancel, why).await {
-            Ok(_) => break,
+            Ok(_) => {
+                await_turns(&course).await;
+                break;
+            }
             // It has moved on meanwhile: it is read again.
             Err(EngineError::Store(StoreError::Conflict(conflict)))
                 if is_race(&conflict) && tries < MAX_RACES =>
@@ -237,4 +244,10 @@ pub(super) async fn end(services: &Services, id: ItemId, why: &str) -> Result<()
     }
     services.life.work.call_item(id);
     Ok(())
+}
+
+async fn await_turns(course: &ItemCourse) {
+    if !course.session.await_turns(MAX_TURN_END).await {
+        tracing::warn!(item = %course.item.id, "a turn of an attempt that was ended still runs");
+    }
 }
