@@ -410,8 +410,8 @@ mod tests {
     /// A permit tells whose yes it has used, and whether that was about this action alone.
     #[test]
     fn a_permit_names_the_approval_that_it_has_used() {
-        let wish = || Action::Fetch(fetch("https://docs.example/a"));
-        let none = permit(wish(), None);
+        let request = || Action::Fetch(fetch("https://docs.example/a"));
+        let none = permit(request(), None);
         assert_eq!((none.approval(), none.is_approved_by_itself()), (None, false));
         let ask = AskId::from_random(3);
         let once = ApprovalUse {
@@ -422,7 +422,7 @@ mod tests {
             amount: None,
             plan: None,
         };
-        let alone = permit(wish(), Some(&once));
+        let alone = permit(request(), Some(&once));
         assert_eq!((alone.approval(), alone.is_approved_by_itself()), (Some(&ask), true));
         let terms = crate::approval::TaskTerms {
             pattern: Digest::of_bytes(b"p"),
@@ -430,7 +430,7 @@ mod tests {
             uses: 2,
             standing: None,
         };
-        let alike = permit(wish(), Some(&ApprovalUse { task: Some(terms), ..once }));
+        let alike = permit(request(), Some(&ApprovalUse { task: Some(terms), ..once }));
         assert_eq!((alike.approval(), alike.is_approved_by_itself()), (Some(&ask), false));
     }
 }

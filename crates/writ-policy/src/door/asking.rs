@@ -112,9 +112,9 @@ fn of_steps(
     // not.
     for (n, step) in (1_u64..).zip(&plan.steps) {
         let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
-        let wished = plan::step_alone(prepared, step);
-        check_keys(&wished, facts, now).map_err(of_step)?;
-        let own = judge_alone(&wished, facts).map_err(of_step)?;
+        let requested = plan::step_alone(prepared, step);
+        check_keys(&requested, facts, now).map_err(of_step)?;
+        let own = judge_alone(&requested, facts).map_err(of_step)?;
         let wide = if plan::is_wide(plan, step) { Risk::High } else { Risk::Low };
         asking.risk = asking.risk.max(own.risk).max(wide);
         asking.approvers = asking.approvers.max(own.approvers);
