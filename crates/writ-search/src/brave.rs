@@ -21,14 +21,14 @@ impl SearchFormat for Brave {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: SearchRequest<'_>,
+        search: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader> {
         let mut url = base.clone();
         url.set_path(&format!("{}web/search", base.path()));
         // Without decorations, texts hold no tags around the words that were found.
         url.query_pairs_mut()
-            .append_pair("q", wish.query)
-            .append_pair("count", &wish.max_results.to_string())
+            .append_pair("q", search.query)
+            .append_pair("count", &search.max_results.to_string())
             // Marks around words of the query would stand in the texts.
             .append_pair("text_decorations", "false")
             .append_pair("result_filter", "web");
