@@ -67,7 +67,7 @@ async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<Mu
 }
 
 /// Prepares the action that brings a session's changes into its project.
-fn wish(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
+fn prepare_apply(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
     let source = Source { origin: APPLY.to_owned(), detail: project.to_owned(), entry: None };
     let count = diff.changes.changes.len();
     Prepared {
@@ -155,33 +155,35 @@ async fn round(
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match passage::pass(&place.services, wish(place, project, &diff), standing(place)).await? {
-        Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
-            Ok(said) => {
-                supersede(place, None).await?;
-                settled.applied.extend(said);
-                return Ok(None);
+    Ok(Some(
+        match passage::pass(&place.services, prepare_apply(place, project, &diff), standing(place)).await? {
+            Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
+                Ok(said) => {
+                    supersede(place, None).await?;
+                    settled.applied.extend(said);
+                    return Ok(None);
+                }
+                Err(report) => Proposed::refused(report.exit, &report.outside),
+            },
+            Passage::Ask(_) if !diff.unshown.is_empty() => {
+                // What cannot be shown completely cannot be approved.
+                let names = diff.unshown.join(", ");
+                let why = format!(
+                    "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
+                );
+                Proposed::refused(Exit::Blocked, &why)
             }
-            Err(report) => Proposed::refused(report.exit, &report.outside),
+            Passage::Ask(ask) => {
+                supersede(place, Some(ask.hash)).await?;
+                match asks::open_ask(&place.services, &place.session, *ask, &diff.text).await? {
+                    Ok(ask) => Proposed::Asked(ask),
+                    Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
+                }
+            }
+            Passage::Simulated(_) => Proposed::Simulated,
+            Passage::Denied(denial) => Proposed::refused(Exit::Denied, &denial.text),
         },
-        Passage::Ask(_) if !diff.unshown.is_empty() => {
-            // What cannot be shown completely cannot be approved.
-            let names = diff.unshown.join(", ");
-            let why = format!(
-                "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
-            );
-            Proposed::refused(Exit::Blocked, &why)
-        }
-        Passage::Ask(ask) => {
-            supersede(place, Some(ask.hash)).await?;
-            match asks::open_ask(&place.services, &place.session, *ask, &diff.text).await? {
-                Ok(ask) => Proposed::Asked(ask),
-                Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
-            }
-        }
-        Passage::Simulated(_) => Proposed::Simulated,
-        Passage::Denied(denial) => Proposed::refused(Exit::Denied, &denial.text),
-    }))
+    ))
 }
 
 /// Returns the standing for changes that were permitted in advance: it has no approval and spends nothing.
@@ -364,7 +366,7 @@ pub(crate) async fn apply_as_it_goes(
         return Ok(());
     }
     let Passage::Permit(permit) =
-        passage::pass(&place.services, wish(place, &project, &diff), standing(place)).await?
+        passage::pass(&place.services, prepare_apply(place, &project, &diff), standing(place)).await?
     else {
         return Ok(());
     };

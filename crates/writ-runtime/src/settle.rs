@@ -167,9 +167,9 @@ pub(crate) async fn settle_turn(services: &Services, turn: TurnId) -> Result<(),
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn settle_ask(services: &Services, ask: &StoredAsk) -> Result<(), EngineError> {
-    let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
+    let (id, prepared) = (Some(&ask.card.ask_id), &ask.prepared);
     let is_it = |lost: &UnfinishedAttempt| {
-        lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
+        lost.approval.as_ref() == id && (lost.turn, &lost.call) == (prepared.turn, &prepared.call)
     };
     settle_those(services, is_it).await
 }

@@ -111,7 +111,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         // A step that waited for its own approval is no step of the turn any more; one that rested on an approval for
         // the task is.
         let acting = drive.due.iter().position(
-            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
+            |due| matches!(due, Effect::Act { call: acted, .. } if Some(&acted.id) == lost.call.as_ref()),
         );
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
             settle::settle(&services, &lost).await?;

@@ -95,10 +95,10 @@ pub(crate) async fn visit(
     let (person, questions) = asked::question_channel();
     let person = place.turn.is_some().then_some(&person);
     let called = AtomicBool::new(false);
-    let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
+    let input = VisitInput { url, token: token.as_ref(), call, pin, person, called: &called };
     let visiting =
         services.outside.egress.perform_permit(permit, services.journal.clock.now(), |lent| async move {
-            let visited = wish.visit(&lent).await;
+            let visited = input.visit(&lent).await;
             visited.map(|visited| (visited, lent.received_bytes()))
         });
     let visited = attend(place, server, visiting, questions, cancel).await?;
@@ -276,7 +276,7 @@ async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
 }
 
 /// Input of a visit: the server's address, the call and its pin.
-struct Wish<'a> {
+struct VisitInput<'a> {
     url: &'a str,
     token: Option<&'a SecretString>,
     call: &'a CallTool,
@@ -287,7 +287,7 @@ struct Wish<'a> {
     called: &'a AtomicBool,
 }
 
-impl Wish<'_> {
+impl VisitInput<'_> {
     async fn visit(&self, lent: &writ_egress::LentClient) -> Result<Visited, McpError> {
         let mut visit = Visit::begin_visit(lent, self.url, self.token).await?;
         let live = visit.list_tools().await?;

@@ -73,7 +73,7 @@ pub(super) async fn start_server(
     server: &Server,
     cancel: &CancellationToken,
 ) -> Result<Result<Started, Report>, EngineError> {
-    let prepared = wish_for(services, place, server)?;
+    let prepared = prepare_start(services, place, server)?;
     let standing = RequestContext {
         task: true,
         mode: place.session.mode(),
@@ -170,7 +170,7 @@ pub(crate) async fn try_server(
 }
 
 /// Builds the prepared action for starting a server.
-fn wish_for(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
+fn prepare_start(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
         agent: services.config.agent.clone(),
