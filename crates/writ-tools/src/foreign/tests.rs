@@ -221,7 +221,7 @@ fn schemas_that_are_traps_are_refused() {
     );
 }
 
-/// Rows: SCL-101 (in part: equal names)
+/// Two tools whose names become equal in the form that models are given stay apart.
 #[test]
 fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);
