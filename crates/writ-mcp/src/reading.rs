@@ -38,7 +38,7 @@ pub(crate) struct Has {
 
 impl Has {
     pub(crate) fn of(greeted: &Value) -> Self {
-        // An ability is an object by the protocol; another value is none.
+        // By the protocol a capability is an object; any other value means that the server lacks it.
         let has = |pointer| greeted.pointer(pointer).is_some_and(Value::is_object);
         Self { resources: has("/capabilities/resources"), prompts: has("/capabilities/prompts") }
     }

@@ -115,7 +115,7 @@ impl Planner {
         if memory.traits.status != MemoryStatus::Active {
             return;
         }
-        // What is merged is already put aside, and must not be counted as old too.
+        // A merged memory is put aside already, and must not count as stale, too.
         if !is_settled && self.merge_equal(memory) {
             return;
         }

@@ -459,7 +459,7 @@ fn check_signature(
             let passkey = approvers.passkeys.get(&signed.id).ok_or(ApprovalError::UnknownApprover)?;
             let challenge = claims.challenge().map_err(|_| ApprovalError::Signature)?;
             let said = webauthn::verify_assertion(signed, passkey, &challenge, origin)?;
-            // What cannot be undone needs a person who was verified now, not one who touched a key.
+            // An action that cannot be undone needs a person verified by the passkey; touching it is not enough.
             if risk == Risk::Irreversible && claims.decision == Decision::Approve && !said.user_verified {
                 return Err(PasskeyError::Unverified.into());
             }

@@ -340,7 +340,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 /// Gathers the facts that rules may use besides the action.
 fn rule_facts(prepared: &Prepared, facts: &Facts<'_>) -> RuleFacts {
     RuleFacts {
-        // What narrows the agent is never among what it may change without a question.
+        // Files that narrow the agent's rights can never be changed under an approval in advance.
         preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
             && !taint::changes_rules(&prepared.action),
         reach: reach::reach_of(&prepared.action, facts.egress),

@@ -37,7 +37,7 @@
 //! }
 //! ```
 //!
-//! A performer cannot be called with less than a permit: a prepared action is none, nor is a grant.
+//! A performer takes only a permit. It does not accept a prepared action or a grant in its place:
 //!
 //! ```compile_fail,E0308
 //! use writ_policy::{permit::Permit, prepared::Prepared};
@@ -175,7 +175,7 @@ pub struct Redemption {
     pub keys: BTreeSet<String>,
     /// The shared limits that must still admit it when it is set aside.
     pub ceilings: Ceilings,
-    /// What an operation of the security proxy counts, and the name under which it is done once.
+    /// The counters of an operation of the security proxy, and the name under which it is performed only once.
     pub operation: OperationUse,
     /// The durability that the intent needs.
     pub durability: Durability,

@@ -186,7 +186,7 @@ pub fn is_needed(prepared: &Prepared) -> bool {
         PlanNeed::Always => true,
         PlanNeed::Sometimes => runs_or_writes(&prepared.action),
     };
-    // What people and the harness do has no call of a model, and needs no plan.
+    // Actions of people and of the harness come from no call of a model, and need no plan.
     is_of_kind && prepared.call.is_some()
 }
 
@@ -239,7 +239,7 @@ fn is_step(step: &PlanStep, prepared: &Prepared) -> bool {
                 let paths = |write: &WriteFile| -> BTreeSet<String> {
                     write.changes.iter().map(|change| change.path.clone()).collect()
                 };
-                // What is left open is what stands in the files: not whether they are, nor who may run them.
+                // Only the content of the files is left open, not if they are written or deleted, nor if they are executable.
                 let writes = |change: &FileChange| change.kind != ChangeKind::Delete;
                 let runs = |write: &WriteFile| write.changes.iter().any(|change| change.executable);
                 (planned.place, &planned.root) == (requested.place, &requested.root)

@@ -55,7 +55,7 @@ impl WorkGatekeeper {
     /// If the store cannot be written.
     pub(crate) async fn for_program(place: CallPlace, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
-        // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
+        // Trusted hosts are looked up again for each connection, because trust can be revoked; they are not granted for the whole run.
         let trusted: BTreeSet<String> =
             place.services.reach.trusted().await?.iter().map(|one| one.host.to_string()).collect();
         granted.retain(|host| !is_trusted(host, &trusted));

@@ -152,7 +152,7 @@ impl Gates {
             let blocked = judged.blocked_reason().is_some();
             gathered.verdicts.gates.extend(judged.verdicts);
             if blocked {
-                // What is refused is not worded anew.
+                // A refused call is not rewritten.
                 gathered.arguments = None;
                 break;
             }

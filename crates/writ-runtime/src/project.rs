@@ -52,7 +52,7 @@ pub(crate) async fn diff(
     cancel: &CancellationToken,
 ) -> Result<Diff, EngineError> {
     let mut diff = services.workspace(session).await?.until(cancel).read_diff().await?;
-    // What is hashed is what is in the files; people and models read this.
+    // The hash covers the files as they are; only the text for people and models is masked.
     services.journal.redactor.scrub_text(&mut diff.text);
     Ok(diff)
 }
@@ -85,7 +85,7 @@ fn prepare_apply(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
         call: None,
         tool: APPLY.to_owned(),
         sinks: vec![Sink { argument: "project".to_owned(), value: project.to_owned() }],
-        // What a sandboxed program wrote is never the owner's word.
+        // Files that a sandboxed program wrote are never the owner's word.
         label: Label::from_source(Taint::External, source),
         bindings: BTreeMap::new(),
         idempotent: true,
@@ -166,7 +166,7 @@ async fn round(
                 Err(report) => Proposed::refused(report.exit, &report.outside),
             },
             Passage::Ask(_) if !diff.unshown.is_empty() => {
-                // What cannot be shown completely cannot be approved.
+                // A change that cannot be shown completely cannot be approved.
                 let names = diff.unshown.join(", ");
                 let why = format!(
                     "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
@@ -192,7 +192,7 @@ fn standing(place: &CallPlace) -> RequestContext<'_> {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
-        // What an interrupted step has left is not what anybody wanted applied without a look.
+        // Changes that an interrupted step left must be looked at, so an approval for the task does not cover them.
         task: !place.session.state().recovery.left_behind,
         mode: place.session.mode(),
         origins: None,

@@ -204,7 +204,7 @@ pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Res
         Some(ask) => services.journal.store.ask(ask).await?,
         None => None,
     };
-    // What an approval for the task has covered is not what its card had shown: that was done before.
+    // Only the action that the card showed belongs to the ask; further actions under its approval for the task do not.
     let its_own =
         |ask: &StoredAsk| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
     let Some(ask) = asked.filter(its_own) else {

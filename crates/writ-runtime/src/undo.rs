@@ -53,7 +53,7 @@ fn prepare_undo(services: &Services, way: &Way) -> Prepared {
             Sink { argument: "project".to_owned(), value: project },
             Sink { argument: UNDOES.to_owned(), value: way.attempt.to_string() },
         ],
-        // What the project held before is not the owner's word either.
+        // The earlier content of the project is not the owner's word either.
         label: Label::from_source(Taint::External, source),
         bindings: BTreeMap::new(),
         idempotent: true,

@@ -37,7 +37,7 @@ impl SearchFormat for Brave {
     }
 
     fn refuses_key(&self, status: u16) -> bool {
-        // 422 for a key that is none; the rest of the request is ours and in order.
+        // The provider answers 422 for an invalid key; the rest of the request is made here and valid.
         matches!(status, 401 | 403 | 422)
     }
 

@@ -35,7 +35,7 @@ struct MessageUnit {
     place: Option<usize>,
 }
 
-/// What every zone is built with.
+/// Settings for building a zone.
 #[derive(Clone, Copy)]
 pub(super) struct Showing {
     /// The most characters of one text.
@@ -276,7 +276,7 @@ impl MessageUnit {
     }
 
     fn carried_item(item: &CarriedItem, most_chars: usize) -> Self {
-        // What is pinned is shown whole, or not at all: then an error names it.
+        // A pinned item is never shortened. If it does not fit, an error names it.
         let most_chars = if item.pinned { usize::MAX } else { most_chars };
         let unit = Self::single_message(carried_message(item), most_chars, item.pinned);
         Self { source: item.source.clone(), ..unit }

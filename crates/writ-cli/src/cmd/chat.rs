@@ -165,7 +165,7 @@ async fn join_session(
         None if fresh => None,
         None => latest_session(client, project.as_deref(), args.agent.as_deref()).await?,
     };
-    // What happened before is in the history; only what comes from now on is shown.
+    // Earlier messages are in the history; only new frames are shown.
     let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
     client.send_frame(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;

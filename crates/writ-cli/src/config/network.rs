@@ -228,7 +228,7 @@ impl NetworkConfig {
         if !trusted.added.is_empty() {
             let bundle = SYSTEM_BUNDLES.iter().find_map(|path| read_bounded(Path::new(path)).ok());
             trusted.system.add_readable(&bundle.unwrap_or_default());
-            // What the system trusts anyway is not shown to programs twice.
+            // Programs get only those certificates that the system does not trust anyway.
             trusted.added.remove(&trusted.system);
         }
         Ok(trusted)

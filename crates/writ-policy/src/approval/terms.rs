@@ -54,7 +54,7 @@ pub enum ScopeError {
     /// The card names no host that could be trusted.
     #[error("ask {0} names no host that a yes could make a trusted one")]
     NoHost(AskId),
-    /// The limits are none, or beyond what can be approved.
+    /// The limits are missing, or larger than any that can be approved.
     #[error("these limits cannot be approved: {0}")]
     Limits(String),
     /// The offer has no canonical form.

@@ -197,7 +197,7 @@ pub fn counted_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
                 counter: counter.clone(),
                 operation: operate.operation.clone(),
                 parameter: name.clone(),
-                // What is given back is not counted: it would let the next use be larger than the limit.
+                // A negative amount (a refund) counts as zero; otherwise it would let the next use exceed the limit.
                 amount: given.max(0),
                 most,
                 span,

@@ -54,7 +54,7 @@ pub(super) async fn resume(
         let mut drive = Drive {
             events,
             tally: TurnTally {
-                // What ran before the crash may have changed the folder.
+                // Steps before the crash may have changed the folder.
                 touched: true,
                 tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
                 judged: u64::try_from(judged).unwrap_or(u64::MAX),

@@ -91,7 +91,7 @@ pub(crate) async fn visit(
         return Ok(Err(not_trusted().into()));
     }
     let pin = prepared.bindings.get(PIN).copied();
-    // What the owner looks at outside turns has no conversation in which they could be asked.
+    // Outside a turn there is no conversation in which a server could ask the owner.
     let (person, questions) = asked::question_channel();
     let person = place.turn.is_some().then_some(&person);
     let called = AtomicBool::new(false);
@@ -316,9 +316,9 @@ mod tests {
 
     use super::*;
 
-    /// What a server has to begin with.
+    /// The time that a server has to begin.
     const START: Duration = Duration::from_secs(20);
-    /// What a server has for each call.
+    /// The time that a server has for each call.
     const EACH: Duration = Duration::from_secs(30);
     /// How long a person takes for an answer.
     const SLOW: Duration = Duration::from_secs(600);

@@ -66,7 +66,7 @@ fn command(spec: &ServerSpec) -> Exec {
 ///
 /// # Errors
 ///
-/// If the ledger cannot be written, or the sandbox cannot be used at all. The inner error says why there is none.
+/// If the ledger cannot be written, or the sandbox cannot be used at all. The inner error says why the server did not start.
 pub(super) async fn start_server(
     services: &Arc<Services>,
     place: &CallPlace,

@@ -72,7 +72,7 @@ fn restrict_paths(base: &SandboxBase, order: &JobOrder) -> Result<(), landlock::
     let mut readable: Vec<&Path> = Vec::new();
     if base.walls == Walls::Full {
         readable.push(Path::new("/"));
-        // What is read-only stays so: that is decided by the mounts.
+        // Paths below `/` that are read-only stay so, because their mounts are read-only.
         writable.extend(["/tmp", INNER_HOME, "/dev"].map(Path::new));
         // But a read-only mount lets pipes and devices be written.
         writable.extend((!base.one_place).then_some(Path::new(WORK)));

@@ -97,7 +97,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Returns true if a process of a user still lives. One that has ended, and that nothing reaps, does not.
 fn has_living(user: u32) -> io::Result<bool> {
-    // Most often there is none, and one call says so.
+    // Usually the user has no process, and one system call shows it.
     if !sys::has_processes(user)? {
         return Ok(false);
     }

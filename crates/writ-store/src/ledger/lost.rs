@@ -45,7 +45,7 @@ pub(super) fn record_outcome(
     let Ok(request) = request_digest(&action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
-        // Of a session that has too many, some may stand in no row: it is not known again which.
+        // If a session has reached the limit, some of its unknown outcomes have no row; then no row is removed, because all are needed.
         let sql = "DELETE FROM lost WHERE session = ?1 AND wish = ?2
                    AND (SELECT count(*) FROM lost WHERE session = ?1) < ?3";
         execute(conn, sql, params![session, request.as_bytes(), most])?;
@@ -82,7 +82,7 @@ pub(crate) fn unknown_outcome(
     session: SessionId,
     action: &Action,
 ) -> Result<Option<EntrySeq>, StoreError> {
-    // What has no canonical form is refused by the door.
+    // The door refuses an action without a canonical form, so such an action was never begun.
     let Some(request) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else {
         return Ok(None);
     };

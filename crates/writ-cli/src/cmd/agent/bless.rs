@@ -49,7 +49,7 @@ pub(super) fn bless_agent(
     if !yes {
         ask_yes(context, &agent.manifest.name)?;
     }
-    // What was read while the person thought is not what is signed, unless it is still there.
+    // The folder may have changed while the person read: it is signed only if it still has the digest that was shown.
     let shown = agent.digest();
     let agent = AgentFolder::read_folder(dir, FolderPlace::Source)?;
     writ_fleet::agents::deployed::check_digest(&agent.manifest.name, shown, agent.digest())?;
