@@ -399,8 +399,8 @@ fn judge_action(
             return Ok(DoorJudgement::Grant { reservation, approval: Some(used) });
         }
     }
-    // What a plan means and something asks about beside it is asked about; what none means is not done.
-    // A plan that names the action makes a question about it possible; the absence of one is a refusal.
+    // If only planned actions are allowed, an action of the plan that needs a further approval asks, and an action of no plan is
+    // refused.
     let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps_for(prepared).next().is_some());
     let is_approved = matches!(facts.approval, Some(Ok(_)));
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {

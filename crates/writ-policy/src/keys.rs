@@ -244,7 +244,7 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
 
 fn to_token(token: &Biscuit) -> Result<KeyToken, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
-    // What is too large to be verified must not be written either.
+    // A token that is too large to be verified is not issued.
     if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(KeyToken(bytes)) }
 }
 

@@ -390,7 +390,7 @@ fn is_covered(step: &PlanStep, prepared: &Prepared, asked: &StepQuestion<'_>) ->
         // Nobody has seen the values of its slots.
         (_, _) if !step.slots.is_empty() && asked.risk >= Risk::Irreversible => false,
         (Free::Nothing, _) => true,
-        // What cannot be undone is approved as it is, or asks.
+        // An action that cannot be undone needs an approval of exactly this action.
         (Free::Content | Free::Page, _) if asked.risk >= Risk::Irreversible => false,
         (Free::Content, Action::CallTool(call)) => !(call.sends && prepared.label.taint == Taint::External),
         (Free::Content, _) => true,

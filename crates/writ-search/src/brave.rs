@@ -47,7 +47,7 @@ impl SearchFormat for Brave {
         if answer.kind != "search" {
             return Err(NotInFormat);
         }
-        // Where nothing was found, there is no such part.
+        // This part is missing if nothing was found.
         let results = answer.web.map(|web| web.results).unwrap_or_default();
         let hit = |one: BraveHit| SearchHit {
             title: one.title,

@@ -335,7 +335,7 @@ fn is_plain(path: &str) -> bool {
 const fn needs_encoding(byte: u8) -> bool {
     !byte.is_ascii_control()
         && !byte.is_ascii_alphanumeric()
-        // Those that are never encoded (RFC 3986, section 2.3), and those by which servers part paths.
+        // Characters that are never encoded (RFC 3986, section 2.3), and those at which servers split paths.
         && !matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';' | b'%')
 }
 

@@ -41,8 +41,8 @@ pub(super) fn gather_questions(
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
-    // A person or the harness that repeats an action knows of the first attempt.
-    // Where a second performance could double an effect, a person decides about it.
+    // A person or the harness that repeats an action knows of the first attempt, a model does not. If a second performance could
+    // double an effect, a person decides.
     if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
         asking.reasons.insert("It was begun before, and its outcome is unknown.".to_owned());

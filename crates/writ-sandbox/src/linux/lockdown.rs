@@ -51,7 +51,7 @@ pub(crate) fn finish_lockdown(base: &SandboxBase, order: &JobOrder) -> Result<()
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
 fn drop_capabilities() -> Result<(), SetupFault> {
     let fault = |why: caps::errors::CapsError| SetupFault::new("capabilities", why.to_string());
-    // Where none is held, none can be regained: `no_new_privs` follows.
+    // Without this capability none is held, and none can be gained later, because `no_new_privs` is set next.
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).map_err(fault)? {
         for capability in caps::runtime::thread_all_supported() {
             caps::drop(None, CapSet::Bounding, capability).map_err(fault)?;
@@ -88,7 +88,7 @@ fn restrict_paths(base: &SandboxBase, order: &JobOrder) -> Result<(), landlock::
     let mut created = ruleset.create()?;
     for (paths, access) in [(readable, AccessFs::from_read(LANDLOCK)), (writable, everything)] {
         for path in paths {
-            // What is not there needs no rule.
+            // A path that does not exist needs no rule.
             let Ok(fd) = PathFd::new(path) else { continue };
             let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
             created = created.add_rule(PathBeneath::new(fd, access))?;

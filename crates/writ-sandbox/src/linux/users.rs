@@ -186,7 +186,7 @@ mod tests {
         assert!(!sys::has_processes(id).unwrap());
         // Root is a person, not an agent.
         assert!(matches!(AgentUser::claim_in(&folder, &(0..1)), Err(AgentError::NoUser { most: 1 })));
-        // Where others may write, nothing is claimed.
+        // No user is claimed in a folder that others can write to.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::Users { .. })));
     }

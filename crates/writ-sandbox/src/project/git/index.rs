@@ -77,7 +77,7 @@ pub(crate) fn narrow_index(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<
         read_entry(&mut from, &mut to, version, path, hash, &mut name)?;
     }
     read_extensions(&mut from, &mut to)?;
-    // Where `index.skipHash` is set, there are zeros.
+    // With `index.skipHash` the checksum is all zeros.
     if checksum.iter().all(|byte| *byte == 0) {
         to.extend_from_slice(checksum);
     } else {
