@@ -152,7 +152,7 @@ fn project_folder(context: &Context, args: &ChatArgs) -> Result<Option<String>, 
     Ok(terminal::confirm_yes(&context.host.streams, &question)?.then_some(here))
 }
 
-/// Joins the session named, or the latest one of this folder, or opens a new one.
+/// Joins the named session, or the latest one of this folder, or opens a new one.
 async fn join_session(
     client: &mut EngineClient,
     args: &ChatArgs,
@@ -196,7 +196,7 @@ async fn latest_session(
     Ok(found.map(|row| row.session))
 }
 
-/// The failure that a turn's end stands for, if it is one.
+/// Returns the failure for the end of a turn, if it was not a success.
 pub(crate) fn end_with(exit: Exit) -> Result<(), Failure> {
     match exit {
         Exit::Done => Ok(()),
