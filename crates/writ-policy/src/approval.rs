@@ -179,7 +179,7 @@ pub enum ApprovalError {
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
     /// A standing approval, or trust in a host, outlives the conversation and needs the approver's own key.
-    #[error("a yes that outlives its conversation needs an approver key or a passkey")]
+    #[error("an approval that outlives its conversation needs an approver key or a passkey")]
     NeedsKey,
     /// Where several people must say yes, each signs with their own key.
     #[error("several people must approve this, each with an approver key or a passkey of their own")]

@@ -195,7 +195,7 @@ pub enum KeyError {
     #[error("the key is sealed already")]
     Sealed,
     /// A copy would be more than what it is a copy of.
-    #[error("{0} would be more than that of the key it is a copy of")]
+    #[error("{0} would exceed that of the key from which it is copied")]
     Wider(&'static str),
     /// A token could not be made.
     #[error("the key could not be made: {0}")]

@@ -77,7 +77,7 @@ pub(crate) enum NetworkError {
     #[error("network.proxy holds a user name or a password")]
     LoginInSetting,
     /// A user name without a proxy, or a password without a user name.
-    #[error("{0} is set, and what it belongs to is not")]
+    #[error("{0} is set without the setting that it belongs to")]
     Lonely(&'static str),
     /// The password cannot be had.
     #[error("network.proxy_password: {0}")]

@@ -89,7 +89,7 @@ fn is_bearer(format: &str) -> bool {
 
 /// A defect of the owner's configuration of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the credential '{name}' cannot stand: {why}")]
+#[error("the credential '{name}' is not valid: {why}")]
 pub struct InvalidBinding {
     /// Its name.
     pub name: String,

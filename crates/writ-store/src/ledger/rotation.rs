@@ -37,7 +37,7 @@ pub struct Rotation {
 
 /// Text that is no rotation, or has a bad signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it does not say, signed by the old key, that one key follows another")]
+#[error("it is not a rotation that the old key has signed")]
 pub struct InvalidRotation;
 
 fn rotation_statement(from: &[u8; 32], to: &[u8; 32]) -> String {
