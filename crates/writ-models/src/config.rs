@@ -136,7 +136,7 @@ pub struct ModelsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsTable {
     /// The model for everything without an entry in `roles`, as `provider/name`. Without one, or with an empty text, it is
-    /// the first model of a provider whose key is found (`detect`).
+    /// the first model of a provider that has a key here (`detect`).
     #[serde(deserialize_with = "read_default")]
     pub default: Option<String>,
     /// The model of a role, as `provider/name`.

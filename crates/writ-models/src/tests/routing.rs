@@ -312,7 +312,7 @@ async fn a_provider_that_is_away_gives_way_to_the_default_model_and_the_log_says
         let log = super::log::Captured::default();
         let _guard = tracing::subscriber::set_default(log.subscriber());
         let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("Seen.")]), |config| {
-            // A port that nobody listens on, or a key that is not set.
+            // A port without a listener, or a key that is not set.
             let mut away = table(ProviderKind::Ollama, "http://127.0.0.1:9/".to_owned());
             away.api_key = (!is_down).then(|| "env:MISSING_KEY".parse().expect("a reference"));
             config.providers.insert("away".into(), away);

@@ -323,7 +323,7 @@ mod tests {
     /// How long a person takes for an answer.
     const SLOW: Duration = Duration::from_secs(600);
 
-    /// The time of these tests is nobody's: it goes on where everybody waits.
+    /// The clock of these tests moves on whenever all tasks wait.
     async fn passes(time: Duration) {
         let _late = tokio::time::timeout(time, std::future::pending::<()>()).await;
     }

@@ -138,7 +138,7 @@ fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
     }
 }
 
-/// Returns the outcome of a fetch whose response is shown to the model.
+/// Returns the outcome of a fetch with the response for the model.
 fn shown(mut fetched: FetchedPage) -> PerformedOutcome {
     let max = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
     let truncated = fetched.truncated || fetched.body.len() > max;

@@ -210,7 +210,7 @@ mod tests {
         rows
     }
 
-    /// A finished step stays as it was approved, whatever the planner writes about it; the final checks stay too.
+    /// A finished step stays as it was approved, even if the planner writes it differently; the final checks stay too.
     #[test]
     fn another_plan_keeps_what_is_done_and_the_aim() {
         let old = plan("read build ship");
