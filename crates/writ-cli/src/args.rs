@@ -1,4 +1,4 @@
-//! The command line. What is listed here works; `--help` shows the daily commands first.
+//! The commands and flags of `writ`. `--help` shows the daily commands first.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ pub(crate) struct Global {
     /// Print results only
     #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 102)]
     pub(crate) quiet: bool,
-    /// Say more; twice: even more
+    /// Print more details; given twice, still more
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 103)]
     pub(crate) verbose: u8,
 }
@@ -113,27 +113,27 @@ pub(crate) struct Global {
 /// The commands, daily ones first.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See an agent work, get stopped, ask and be approved: no key and no network needed
+    /// Watch an agent work, be stopped, ask and get an approval; needs no key and no network
     Demo(DemoArgs),
     /// Talk to the agent, in the current folder or another
     Chat(ChatArgs),
     /// Run the engine of this home in the foreground
     Start(StartArgs),
-    /// Show what the engine does
+    /// Show what the engine is doing
     Status(StatusArgs),
-    /// Show and answer what the agent asks
+    /// Show and answer the asks of the agent: actions that need your approval
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
     /// Read and verify the ledger
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Check everything that can be wrong
+    /// Check the installation, and say how to mend each problem
     Doctor(DoctorArgs),
-    /// Make or complete the home
+    /// Create the home, or add what is missing in it
     Init(InitArgs),
     /// Show what the agent changed in a project's overlay
     Diff(DiffArgs),
-    /// Apply what the agent changed to the project, after your approval
+    /// Bring the agent's changes into the project, after your approval
     Apply(ApplyArgs),
     /// Check or show the configuration
     #[command(subcommand)]
@@ -147,10 +147,10 @@ pub(crate) enum Command {
     /// Show the hooks, and test them on cases of your own
     #[command(subcommand)]
     Hooks(HooksCommand),
-    /// Show how far something may be trusted, and why
+    /// Show how far an entry of the ledger is trusted, and why
     #[command(subcommand)]
     Taint(TaintCommand),
-    /// Show the keys of this home
+    /// Show, make and revoke the keys of this home
     #[command(subcommand)]
     Keys(KeysCommand),
     /// List the models, and try one
@@ -159,13 +159,13 @@ pub(crate) enum Command {
     /// Store secrets, by name
     #[command(subcommand)]
     Secrets(SecretsCommand),
-    /// Name servers of tools (MCP) that the agent may use
+    /// Choose the servers of tools (MCP) that the agent may use
     #[command(subcommand)]
     Mcp(McpCommand),
-    /// Search and change what is remembered
+    /// Search and change the agent's memories
     #[command(subcommand)]
     Memory(MemoryCommand),
-    /// Show what the model sees and what it costs, and choose what stays
+    /// Show what the model sees and what it costs, and choose which messages stay in its context
     #[command(subcommand)]
     Context(ContextCommand),
     /// Show what was spent, on what, and how much is left; pause or renew a session
@@ -181,13 +181,13 @@ pub(crate) enum Command {
     Sessions(SessionsCommand),
     /// Decide the calls of a conversation again under today's rules; nothing is performed
     Replay(ReplayArgs),
-    /// List what the engine does again and again
+    /// List the jobs that the engine repeats
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Approve agents that are folders, put them into this home, and take them out
+    /// Approve agent folders, put them into this home, and take them out
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Watch the agents of a fleet and their cases, and do what waits for a person
+    /// Watch the agents of a fleet and their cases, and handle the cases that wait for a person
     #[command(subcommand)]
     Fleet(FleetCommand),
     /// Run the security proxy, through which agents reach databases and servers
@@ -198,23 +198,23 @@ pub(crate) enum Command {
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// Run any program as an agent: locked in, without a key, with two names to talk to
+    /// Run any program as an agent in the sandbox: without keys, and with only two hosts to reach
     Run(RunArgs),
     /// Make, list and restore backups of the home
     Backup(BackupArgs),
-    /// Show what happened in a turn, in order, and how long it took
+    /// Show the steps of a turn in their order, and how long each took
     Trace(TraceArgs),
-    /// Let the engine run as a service of this machine
+    /// Run the engine as a service of this machine
     #[command(subcommand)]
     Service(ServiceCommand),
-    /// Print what a shell needs to complete commands
+    /// Print the script with which a shell completes commands
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write all pages to a folder
     Man {
-        /// The folder; it must be there
+        /// The folder; it must exist
         dir: Option<PathBuf>,
     },
 }
@@ -235,13 +235,13 @@ pub(crate) struct DemoArgs {
     /// Answer the demo's question with yes
     #[arg(long, conflicts_with = "fleet")]
     pub(crate) yes: bool,
-    /// Show a fleet instead: agents in Python that are not trusted, on the data of a shop
+    /// Show a fleet instead: untrusted agents in Python that work on the data of a shop
     #[arg(long)]
     pub(crate) fleet: bool,
     /// Show the autopilot instead: a goal becomes merged commits
     #[arg(long, conflicts_with = "fleet")]
     pub(crate) pilot: bool,
-    /// Leave the folder of the fleet, to look around
+    /// Do not delete the fleet's folder at the end, so that you can look at it
     #[arg(long, requires = "fleet")]
     pub(crate) keep: bool,
 }
@@ -249,25 +249,25 @@ pub(crate) struct DemoArgs {
 /// `writ chat`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChatArgs {
-    /// Say this and end with the answer
+    /// Send this message, print the answer, and end
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// Go on with this session
+    /// Continue this session
     #[arg(long, value_name = "ID", conflicts_with = "new")]
     pub(crate) session: Option<SessionId>,
-    /// Go on with the session that was used last, whatever its folder
+    /// Continue the session that was used last, whatever its folder
     #[arg(long = "continue", conflicts_with_all = ["session", "new", "project", "write", "dry_run"])]
     pub(crate) go_on: bool,
-    /// Choose one of the latest sessions to go on with
+    /// Choose one of the latest sessions from a list, and continue it
     #[arg(long, conflicts_with_all = ["session", "new", "go_on", "project", "write", "dry_run", "message"])]
     pub(crate) resume: bool,
     /// Begin a new session
     #[arg(long)]
     pub(crate) new: bool,
-    /// Let this agent of the home's `agents/NAME.toml` answer
+    /// The agent that answers: `agents/NAME.toml` in the home describes it
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// Play the model of this cassette, in a home of its own; tools are real
+    /// Replay the model's answers that this cassette recorded, in a new home of its own; tools are run for real
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "go_on", "resume", "order"])]
     pub(crate) cassette: Option<PathBuf>,
     /// Work on this folder instead of the current one
@@ -279,7 +279,7 @@ pub(crate) struct ChatArgs {
     /// Decide and log, but perform nothing; announced when the session begins
     #[arg(long, conflicts_with = "session")]
     pub(crate) dry_run: bool,
-    /// Say it under this standing order, in its session: for what runs unattended
+    /// Send the message under this standing order, in the order's session: for unattended work
     #[arg(long, value_name = "ID", requires = "message", conflicts_with_all = ["session", "go_on", "agent", "new", "project", "write", "dry_run"])]
     pub(crate) order: Option<KeyId>,
 }
@@ -293,10 +293,10 @@ pub(crate) struct StartArgs {
     /// Serve the page and the API on this address; any but 127.0.0.1 and ::1 needs server.auth_token
     #[arg(long, value_name = "ADDR")]
     pub(crate) host: Option<IpAddr>,
-    /// Serve them on this port
+    /// Serve the page and the API on this port
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
-    /// End as soon as this process has ended, which has started this one
+    /// End when the process with this id ends, the one that started this command
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) parent: Option<u32>,
 }
@@ -313,13 +313,13 @@ impl StartArgs {
 /// `writ status`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Print a link that opens the page, once and within ten minutes
+    /// Print a link that opens the page; it works once, within ten minutes
     #[arg(long)]
     pub(crate) link: bool,
-    /// Go on, and show it again whenever it has changed, until Ctrl-C
+    /// Show the state again whenever it changes, until Ctrl-C
     #[arg(short, long, conflicts_with = "link")]
     pub(crate) watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two checks for changes
     #[arg(long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) every: u64,
 }
@@ -355,7 +355,7 @@ pub(crate) struct ApplyArgs {
     /// Approve without being asked; the text is still printed
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Undo what was applied last: at once within five minutes, later after your approval
+    /// Undo the last changes that were applied: without an approval for five minutes, later with one
     #[arg(long)]
     pub(crate) undo: bool,
 }
@@ -363,13 +363,13 @@ pub(crate) struct ApplyArgs {
 /// `writ config …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say what is wrong with it
+    /// Check the configuration, and name each mistake
     Check {
         /// With the configuration of this project
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
     },
-    /// Show every value in force and where it comes from
+    /// Show every setting in force and where it comes from
     Show {
         /// With the configuration of this project
         #[arg(long, value_name = "DIR")]
@@ -399,12 +399,12 @@ pub(crate) enum SecretsCommand {
 pub(crate) enum SandboxCommand {
     /// Show how well commands are confined here
     Status,
-    /// Run a command in a sandbox, and end with its exit code
+    /// Run a command in a sandbox, and exit with its exit code
     Exec {
         /// Work on an overlay of this folder
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
-        /// As checks are run: on a read-only snapshot, with PATH and HOME alone, without a network
+        /// Run it as checks are run: on a read-only snapshot, with only PATH and HOME set, without a network
         #[arg(long)]
         verification: bool,
         /// The command

@@ -504,6 +504,49 @@ fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     assert!(text(&output).contains("policies/bad.cedar"), "{}", text(&output));
 }
 
+/// The first configuration names the version that has written it, and shows every setting with its default, those of security
+/// among them. As it is written and with all settings uncommented it is valid, and `init` never writes over it.
+///
+/// Rows: SCL-130
+#[test]
+fn the_first_configuration_is_valid_secure_and_never_overwritten() {
+    let home = Home::new().in_processes();
+    assert_eq!(code(&home.run(&["init", "--yes"])), 0);
+    let file = home.root().join("config.toml");
+    let written = std::fs::read_to_string(&file).expect("reads");
+    assert!(
+        written.starts_with(concat!("# Written by writ ", env!("CARGO_PKG_VERSION"), ".\n")),
+        "{written}"
+    );
+    assert_eq!(code(&home.run(&["config", "check"])), 0);
+    let in_force = home.json(&["config", "show"]);
+    // Prose has a blank behind its sign.
+    let settings: Vec<&str> = written
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase() || first == '['))
+        .collect();
+    for secure in [
+        "blocked = []",
+        "always_ask = []",
+        "host = \"127.0.0.1\"",
+        "max_tokens_per_day = 5000000",
+        "approval_ttl_secs = 86400",
+    ] {
+        assert!(settings.contains(&secure), "{secure}");
+    }
+    let table: toml::Table = settings.join("\n").parse().expect("TOML");
+    assert!(table["egress"]["blocked"].is_array() && table["server"]["host"].is_str());
+    std::fs::write(&file, settings.join("\n")).expect("written");
+    assert_eq!(code(&home.run(&["config", "check"])), 0, "{}", text(&home.run(&["config", "check"])));
+    std::fs::write(&file, "approval_ttl_secs = 60\n").expect("written");
+    assert_eq!(code(&home.run(&["init", "--yes"])), 0);
+    assert_eq!(std::fs::read_to_string(&file).expect("reads"), "approval_ttl_secs = 60\n", "the owner's");
+    assert_eq!(code(&home.run(&["init", "--yes", "--force"])), 2, "nothing writes over it");
+    std::fs::write(&file, written).expect("written");
+    assert_eq!(home.json(&["config", "show"]), in_force);
+}
+
 /// Rows: SF-326
 /// Rows: SF-325 (in part: no work waits for the engine that does not start)
 #[test]

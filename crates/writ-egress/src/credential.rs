@@ -220,7 +220,7 @@ pub(crate) fn is_plain(headers: &HeaderMap) -> bool {
 
 /// Masks values in an answer's headers.
 pub(crate) fn mask_headers(headers: &mut HeaderMap, values: &SecretWatch) {
-    // What is masked has another length.
+    // Masking changes the length.
     headers.remove(CONTENT_LENGTH);
     let odd: Vec<HeaderName> = headers
         .keys()

@@ -264,7 +264,7 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Answer, FetchError> {
         let began = Instant::now();
-        // What is cut here is recorded like any other: its request may have been sent.
+        // A fetch that is cut off here is recorded like any other, because its request may have been sent.
         let asking = self.ask(hop, request, scope, gatekeeper);
         let (reached, answer) = tokio::select! {
             biased;
@@ -321,7 +321,7 @@ impl Egress {
             Ok(judged) => judged,
             Err(refusal) => return (None, Err(refusal.into())),
         };
-        // What a proxy connects to is not known here.
+        // The address to which an upstream proxy connects is not known here.
         let address = judged.addresses.first().filter(|_| judged.proxy.is_none()).map(SocketAddr::ip);
         let reached = Some((address, judged.rule));
         let host: HostPort = match format!("{}:{}", hop.target.host, hop.target.port).parse() {

@@ -53,7 +53,7 @@ pub fn proxy_head(bytes: &[u8]) {
             .max_buf_size(HEAD_MAX)
             .max_headers(HEADERS_MAX)
             .serve_connection(TokioIo::new(whole), service);
-        // What is no request at all is answered by the library.
+        // The library answers input that is not a request.
         let _ended = served.await;
     });
 }

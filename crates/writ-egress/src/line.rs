@@ -235,7 +235,7 @@ async fn accept_client(
 fn is_ours(local: &UnixStream) -> bool {
     let pid = i32::try_from(std::process::id()).ok();
     match local.peer_cred() {
-        // Where the system does not tell the process (some BSDs), the folder's mode must do.
+        // If the system does not name the process (some BSDs), the mode of the folder is the only protection.
         Ok(peer) => peer.pid().is_none() || peer.pid() == pid,
         Err(_) => false,
     }
@@ -300,7 +300,7 @@ async fn copy_both<R: AsyncRead + Unpin>(
     let host = &way.host;
     let too_much_sent = || faults.record_fault(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
     let too_much_received = || {
-        // Where it is the work's own allowance that is used up, the work knows.
+        // Only the limit of this connection is reported as a fault; if the limit of the whole work is used up, the work reports it.
         if carried.received_bytes() > limits.received {
             faults.record_fault(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
         } else {

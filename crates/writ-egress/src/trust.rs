@@ -34,7 +34,7 @@ pub enum TrustError {
     #[error("the file holds no certificate in PEM")]
     NoCertificate,
     /// A block in it is no certificate.
-    #[error("certificate {0} in the file is damaged, or is none that can be trusted")]
+    #[error("certificate {0} in the file is damaged, or of a kind that cannot be trusted")]
     Damaged(usize),
     /// More than [`MAX_PEM_BYTES`] or [`MAX_ROOTS`].
     #[error("the file is too large")]

@@ -169,7 +169,7 @@ pub(crate) async fn run<H, S>(
     let _ = writer.await;
     match why {
         Close::Left | Close::Stopping => {}
-        // What is not read when a socket closes makes the system throw away what was sent: the farewell.
+        // If input is unread when a socket closes, the system discards the output, and with it the closing frame.
         Close::TooLarge
         | Close::NoText
         | Close::NotUtf8
@@ -355,7 +355,7 @@ impl Connection {
             let text = "this session has another history than what was seen of it".to_owned();
             self.send(ServerFrame::Reset { text }).await;
         }
-        // What waits for an answer comes before everything that is history.
+        // Open asks are sent before the history.
         for card in cards {
             self.send(card).await;
         }

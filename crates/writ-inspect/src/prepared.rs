@@ -123,9 +123,10 @@ mod tests {
     use super::*;
     use crate::fixture::{call_tool, exec, fetch};
 
-    /// Another word of the owner's about a tool, another label, or more time, makes no other request; other arguments do.
+    /// The digest stays the same if only the owner's description of a tool, a label or the time limit changes; other arguments
+    /// change it.
     #[test]
-    fn a_wish_is_what_would_be_done() {
+    fn a_request_is_the_same_if_only_labels_and_limits_differ() {
         let same = |one: &Action, other: &Action| {
             request_digest(one).expect("canonical") == request_digest(other).expect("canonical")
         };

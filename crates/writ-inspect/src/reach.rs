@@ -90,7 +90,7 @@ pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
 /// from then on. `None` where the owner wants a question each time, and for a registry, which is open to read
 /// from.
 pub fn trustable_host(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
-    // Where no port is named, `Connect` has one of its own, and a URL has that of its scheme.
+    // `Connect` always has a port; a URL without one has the port of its scheme.
     let target = if let Action::Connect(connect) = action {
         Target::from_authority(Scheme::Https, &format!("{}:{}", connect.host, connect.port), None)
     } else if let Action::Fetch(fetch) = action {
@@ -168,7 +168,7 @@ fn of_url(url: &str, scope: &EgressScope) -> Reach {
 }
 
 fn reach_of_target(target: Option<Target>, scope: &EgressScope) -> Reach {
-    // What no reader takes for a host cannot be judged, so it is refused.
+    // A text that is not a valid host cannot be judged, so it is refused.
     let Some(target) = target else { return Reach::Blocked };
     match judge_connection(scope, &target, None) {
         Judgement::Allow { rule: Rule::Granted | Rule::Allowed | Rule::Trusted } => Reach::Granted,

@@ -155,7 +155,7 @@ impl Redactor {
                     *text = masked;
                 }
             }
-            // What is nested deeper was refused by the parser of JSON.
+            // The JSON parser refuses deeper nesting, so nothing is lost here.
             Value::Array(_) | Value::Object(_) if depth > MAX_JSON_DEPTH => *value = Value::Null,
             Value::Array(items) => {
                 items.iter_mut().for_each(|item| self.mask_json_at(item, depth.saturating_add(1)))

@@ -186,7 +186,7 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
         Action::Operate(operate) => named(&operate.operation),
         Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
         Action::Search(search) => vec![(Dimension::Host, host_of(&format!("https://{}/", search.host)))],
-        // What its steps touch is judged step by step.
+        // Each step of a plan is judged by itself.
         Action::Plan(_) => Vec::new(),
     }
 }

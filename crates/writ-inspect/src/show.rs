@@ -294,14 +294,14 @@ pub fn risk_of(action: &Action) -> Risk {
     if let Action::CallTool(call) = action {
         return call.risk;
     }
-    // What the owner is sent stays on this machine until the owner fetches it; from others it cannot be had back.
+    // A file for the owner stays on this machine until the owner fetches it; a file for others cannot be recalled.
     if let Action::SendFile(send) = action {
         return if send.to == Recipient::Owner { Risk::Low } else { of_kind };
     }
     if let Action::Plan(plan) = action {
         // A plan is as risky as its worst step.
         let steps = plan.steps.iter().map(|step| risk_of(&step.action)).max().unwrap_or(of_kind);
-        // What a work item has changed goes to its folder without another question.
+        // Changes of a work item are applied to its project without another ask.
         let is_applied = plan.work.as_ref().is_some_and(|work| work.project.is_some());
         return if is_applied { steps.max(Risk::Medium) } else { steps };
     }

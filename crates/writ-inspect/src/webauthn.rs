@@ -63,7 +63,7 @@ pub enum PasskeyError {
     #[error("the passkey did not verify its user")]
     Unverified,
     /// Another algorithm, or a key that does not fit it.
-    #[error("the passkey's key is none that is used here")]
+    #[error("the passkey's key is of a kind that is not supported")]
     Key,
     /// An attestation that is not the plain one.
     #[error("the passkey came with an attestation that is not wanted here")]

@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(reply.text, "It says: Dear owner, the code of the door is 4711.");
         let expected = json!({"to": "ann@mail.example.org", "x": ["[withheld:9]", "[withheld:"]});
         assert_eq!(reply.calls[0].arguments, expected);
-        // What this request has not shown comes back by no number, whatever else is withheld in the session.
+        // A number restores only a text whose placeholder this request has shown, even if the session withholds others.
         let mut guessed = answer("[withheld:3]", json!({}));
         withheld.restore_content(&mut guessed, &[1, 2].into());
         assert_eq!(guessed.text, "[withheld:3]");

@@ -452,7 +452,7 @@ fn take_message(
             // Counted also where it is answered: a server could ask without end.
             stray.one_more(line.len())?;
             let Some(answer) = shared.immediate_answer(id, &method, &params) else { return Ok(()) };
-            // Who asks and does not read the answers is not answered for ever.
+            // A server that asks but does not read the answers is cut off when the queue is full.
             outbox.try_send(message::message_line(&answer)).map_err(|_full| McpError::Deaf)
         }
         Incoming::Notification { method } => {

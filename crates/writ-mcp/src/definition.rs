@@ -170,7 +170,7 @@ impl Pins {
         if file.v != PINS_VERSION {
             return Err(PinsError::Form(format!("version {} of pins is not known here", file.v)));
         }
-        // Those for what else it has are not the server's.
+        // The limit is for the server's own tools; those for its resources and prompts come in addition.
         if file.tools.len() > MAX_TOOLS.saturating_add(reading::TOOLS) {
             return Err(PinsError::Form(format!("there are more than {MAX_TOOLS} tools")));
         }

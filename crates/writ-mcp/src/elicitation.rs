@@ -115,7 +115,7 @@ fn accepted_value(property: &Value) -> Result<FormValue, &'static str> {
         let choices = choices.as_array().filter(|choices| (1..=MAX_CHOICES).contains(&choices.len()));
         let choice = |choice: &Value| {
             let choice = choice.as_str().filter(|choice| choice.chars().count() <= MAX_WORDS)?;
-            // What is shown is what is sent.
+            // The text that a person sees must be the text that is sent, so a choice that would be escaped is refused.
             (escape_line(choice) == choice).then(|| choice.to_owned())
         };
         let choices = choices.and_then(|choices| choices.iter().map(choice).collect::<Option<Vec<_>>>());

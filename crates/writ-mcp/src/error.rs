@@ -47,7 +47,7 @@ pub enum McpError {
     #[error("it was stopped before the server had answered")]
     Cancelled,
     /// It takes nothing in.
-    #[error("the server does not read what it is sent")]
+    #[error("the server does not read its input")]
     Deaf,
     /// It answered something that the protocol does not have.
     #[error("the server's answer to '{method}' is wrong: {why}")]

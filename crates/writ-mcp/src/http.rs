@@ -121,7 +121,7 @@ impl<'a> Visit<'a> {
         // Without a session there is nothing to forget.
         if self.session.is_some() {
             let leaving = self.request_headers(self.lent.client.delete(self.url)).send();
-            // What it says to that is of no interest.
+            // The answer to the request to end the session does not matter.
             let _left = tokio::time::timeout(LEAVE_TIME, leaving).await;
         }
     }
@@ -253,7 +253,7 @@ fn check_answer(method: &'static str, result: Result<Value, RpcError>) -> Result
 }
 
 fn connection_error() -> McpError {
-    // What the library says of it may name the URL, which is the owner's.
+    // The library's error may contain the URL, which may hold a secret of the owner.
     McpError::Transport("it broke off".to_owned())
 }
 

@@ -51,7 +51,7 @@ impl<'a> Common<'a> {
                 let own = self.named_people(map);
                 // The nearest record that names readers decides for what is in it.
                 let named = if own.readers.is_empty() { around } else { &own };
-                // What says who can read it, they can read.
+                // The fields that name the readers of a record are readable for these readers.
                 let others =
                     map.iter().filter(|(name, value)| !self.record_names(name) || people_in(value).is_none());
                 for (_, value) in others.collect::<Vec<_>>() {

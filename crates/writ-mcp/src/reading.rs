@@ -38,7 +38,7 @@ pub(crate) struct Has {
 
 impl Has {
     pub(crate) fn of(greeted: &Value) -> Self {
-        // An ability is an object by the protocol; another value is none.
+        // By the protocol a capability is an object; any other value means that the server lacks it.
         let has = |pointer| greeted.pointer(pointer).is_some_and(Value::is_object);
         Self { resources: has("/capabilities/resources"), prompts: has("/capabilities/prompts") }
     }
@@ -232,7 +232,7 @@ impl List {
             let told = if self.reading == Reading::Prompts { told_prompt(one) } else { told_resource(one) };
             match told {
                 Ok(told) => self.found.push(told),
-                // What is malformed is left out and named; the rest of the list is of use.
+                // A malformed entry is left out and reported; the other entries of the list are used.
                 Err(why) if self.remarks.len() < MAX_REMARKS => self.remarks.push(why),
                 Err(_) => {}
             }

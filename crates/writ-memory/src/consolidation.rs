@@ -115,7 +115,7 @@ impl Planner {
         if memory.traits.status != MemoryStatus::Active {
             return;
         }
-        // What is merged is already put aside, and must not be counted as old too.
+        // A merged memory is put aside already, and must not count as stale, too.
         if !is_settled && self.merge_equal(memory) {
             return;
         }
@@ -145,7 +145,7 @@ impl Planner {
     /// Merges a memory with an equal one; returns true if it is put aside for that.
     fn merge_equal(&mut self, memory: &Memory) -> bool {
         let (item, identity) = (&memory.item, fold_whole(&memory.item.text));
-        // What happened twice is two episodes, though the words are the same.
+        // Two episodes with the same text are two events, so they are not merged.
         if item.memory_kind == MemoryKind::Episode || identity.is_empty() {
             return false;
         }

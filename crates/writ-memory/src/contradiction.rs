@@ -52,7 +52,7 @@ impl std::fmt::Display for Contradiction {
 
 /// Compares two memories. Episodes happen at their own times and contradict nothing.
 pub fn contradiction_of(older: &Memory, newer: &Memory) -> Option<Contradiction> {
-    // What one session holds says nothing about another one.
+    // Memories of different sessions cannot contradict each other.
     if !is_statement(older) || !is_statement(newer) || older.item.session != newer.item.session {
         return None;
     }

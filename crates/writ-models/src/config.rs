@@ -135,7 +135,9 @@ pub struct ModelsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsTable {
-    /// The model for everything without an entry in `roles`, as `provider/name`. There is no default.
+    /// The model for everything without an entry in `roles`, as `provider/name`. Without one, or with an empty text, it is
+    /// the first model of a provider that has a key here (`detect`).
+    #[serde(deserialize_with = "read_default")]
     pub default: Option<String>,
     /// The model of a role, as `provider/name`.
     pub roles: BTreeMap<ModelRole, String>,
@@ -167,6 +169,11 @@ pub struct ModelsTable {
     pub max_tries: u32,
     /// The wait before the second try, in milliseconds; doubles with each. Default: 1 second (SCL-021).
     pub backoff_base_ms: u64,
+}
+
+/// Reads the name of the default model; an empty text names none.
+fn read_default<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.filter(|name| !name.trim().is_empty()))
 }
 
 impl Default for ModelsTable {

@@ -139,7 +139,7 @@ impl RouteExperience {
         if let Some(limits) = &error.limits {
             known.limits = Some(**limits);
         }
-        // What the provider asks for counts for all of its models.
+        // A wait that the provider asks for applies to all of its models.
         if let Some(wait) = error.failure.retry_after() {
             known.held_until = Some(now.plus_duration(wait));
         }

@@ -359,7 +359,7 @@ impl Draft {
         self.flush_text();
         // Without a stop reason the answer may be cut, except where the format leaves it out.
         let stop = self.stop.take().or_else(|| self.implied_stop()).ok_or(Failure::Cut)?;
-        // What a server opened and never named nor filled is no call.
+        // A call that a server opened, but never named or filled, is ignored.
         self.calls.retain(|call| !call.name.is_empty() || call.progress.has_begun);
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err(Failure::Invalid { what: "a tool call without a name" });

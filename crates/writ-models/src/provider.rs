@@ -279,7 +279,7 @@ impl Routes {
     }
 
     fn offered_routes(&self) -> impl Iterator<Item = &Route> {
-        // A model for vectors answers nobody.
+        // A model for vectors cannot answer messages.
         let of_roles =
             self.all().filter(|(role, _)| *role != Some(ModelRole::Embedding)).map(|(_, route)| route);
         of_roles.chain(self.skills.values().map(Chain::first))

@@ -75,7 +75,7 @@ pub fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRe
     // The error may quote the model's answer, so it is bounded.
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
     let asked = format!("That is not of the form that was asked for: {error}. Answer with the JSON alone.");
-    // What the model made of the conversation is trusted as little as the conversation.
+    // The model's answer is trusted as little as the conversation that it was made from.
     let mut labels = request.messages.iter().map(|message| &message.label);
     let mut label = labels.next().cloned().unwrap_or_else(|| Label::new(Taint::External));
     labels.for_each(|other| label.join(other));

@@ -170,7 +170,7 @@ pub enum Move {
 /// Returns what is to be done next with an item. Nothing: something is under way, or a person's word is needed.
 pub fn next_moves(item: &WorkView<'_>) -> Vec<Move> {
     if item.state != WorkState::Running {
-        // What has ended is judged in a pause too, so that no result is missing afterwards.
+        // Attempts that have ended are judged even during a pause, so that no result is missing afterwards.
         return if item.state == WorkState::Paused { due_checks(item) } else { Vec::new() };
     }
     let is_in = |state: StepState| item.steps.iter().any(|step| step.state == state);

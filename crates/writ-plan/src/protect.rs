@@ -152,7 +152,7 @@ mod tests {
             is_planted(&["make", "check"], None, "GNUmakefile") && is_planted(&["make"], None, "makefile")
         );
         assert!(!is_planted(&["make", "check"], None, "Makefile"));
-        // What begins a project is the work; what comes between it and the check's folder is none.
+        // A file that starts a project is a part of the work; one between the project's root and the check's folder is planted.
         assert!(
             !is_planted(&["cargo", "test"], None, "Cargo.toml")
                 && !is_planted(&["npm", "test"], None, "package.json")

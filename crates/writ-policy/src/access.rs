@@ -60,7 +60,7 @@ pub enum AccessError {
         why: &'static str,
     },
     /// A gate that there is not.
-    #[error("'access.levels.{level}' requires gate '{gate}', and there is none of this name")]
+    #[error("'access.levels.{level}' requires gate '{gate}', which does not exist")]
     Gate {
         /// The level.
         level: String,

@@ -179,7 +179,7 @@ pub enum ApprovalError {
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
     /// A standing approval, or trust in a host, outlives the conversation and needs the approver's own key.
-    #[error("a yes that outlives its conversation needs an approver key or a passkey")]
+    #[error("an approval that outlives its conversation needs an approver key or a passkey")]
     NeedsKey,
     /// Where several people must say yes, each signs with their own key.
     #[error("several people must approve this, each with an approver key or a passkey of their own")]
@@ -459,7 +459,7 @@ fn check_signature(
             let passkey = approvers.passkeys.get(&signed.id).ok_or(ApprovalError::UnknownApprover)?;
             let challenge = claims.challenge().map_err(|_| ApprovalError::Signature)?;
             let said = webauthn::verify_assertion(signed, passkey, &challenge, origin)?;
-            // What cannot be undone needs a person who was verified now, not one who touched a key.
+            // An action that cannot be undone needs a person verified by the passkey; touching it is not enough.
             if risk == Risk::Irreversible && claims.decision == Decision::Approve && !said.user_verified {
                 return Err(PasskeyError::Unverified.into());
             }

@@ -287,12 +287,12 @@ impl Ceilings {
 /// Which limit it would pass.
 pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Exhausted> {
     let Action::ModelCall(call) = &prepared.action else {
-        let wished_by_model = prepared.call.is_some();
+        let by_model = prepared.call.is_some();
         // Only calls of the model count: actions of people and of the harness are not the agent's.
-        if wished_by_model && facts.spent.turn_tool_calls >= facts.limits.max_tool_calls_per_turn {
+        if by_model && facts.spent.turn_tool_calls >= facts.limits.max_tool_calls_per_turn {
             return Err(Exhausted::ToolCalls);
         }
-        return Ok(Reservation { tool_calls: u64::from(wished_by_model), ..Reservation::default() });
+        return Ok(Reservation { tool_calls: u64::from(by_model), ..Reservation::default() });
     };
     let (limits, spent) = (&facts.limits, &facts.spent);
     let ceilings = Ceilings::ceilings_of(&prepared.action, facts);

@@ -30,7 +30,7 @@ pub enum AnswerTime {
 /// An ask that was answered, as far as it is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnsweredAsk {
-    /// What it has in common with others, as [`crate::review`] names it.
+    /// The name of the group of similar asks, as in [`crate::review`].
     pub likeness: String,
     /// When it was asked.
     pub asked_at: Timestamp,
@@ -40,7 +40,7 @@ pub struct AnsweredAsk {
     pub answer: AnswerTime,
 }
 
-/// What a person was asked and has answered.
+/// Counts of asks by their answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskCounts {
     /// Asks that were approved.

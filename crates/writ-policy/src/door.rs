@@ -340,7 +340,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 /// Gathers the facts that rules may use besides the action.
 fn rule_facts(prepared: &Prepared, facts: &Facts<'_>) -> RuleFacts {
     RuleFacts {
-        // What narrows the agent is never among what it may change without a question.
+        // Files that narrow the agent's rights can never be changed under an approval in advance.
         preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
             && !taint::changes_rules(&prepared.action),
         reach: reach::reach_of(&prepared.action, facts.egress),
@@ -399,8 +399,8 @@ fn judge_action(
             return Ok(DoorJudgement::Grant { reservation, approval: Some(used) });
         }
     }
-    // What a plan means and something asks about beside it is asked about; what none means is not done.
-    // A plan that names the action makes a question about it possible; the absence of one is a refusal.
+    // If only planned actions are allowed, an action of the plan that needs a further approval asks, and an action of no plan is
+    // refused.
     let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps_for(prepared).next().is_some());
     let is_approved = matches!(facts.approval, Some(Ok(_)));
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {

@@ -76,7 +76,7 @@ pub struct SignedMessage {
 /// The reason why a signature does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// It is none, or not by a key that is enrolled.
+    /// The signature is missing, invalid, or not by an enrolled key.
     #[error("the message is not signed by an approver key that is enrolled")]
     Signature,
     /// It was made for something else.

@@ -195,7 +195,7 @@ pub enum KeyError {
     #[error("the key is sealed already")]
     Sealed,
     /// A copy would be more than what it is a copy of.
-    #[error("{0} would be more than that of the key it is a copy of")]
+    #[error("{0} would exceed that of the key from which it is copied")]
     Wider(&'static str),
     /// A token could not be made.
     #[error("the key could not be made: {0}")]
@@ -244,7 +244,7 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
 
 fn to_token(token: &Biscuit) -> Result<KeyToken, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
-    // What is too large to be verified must not be written either.
+    // A token that is too large to be verified is not issued.
     if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(KeyToken(bytes)) }
 }
 

@@ -351,7 +351,7 @@ mod tests {
             assert_eq!(check(claims(), facts(), later(over)), Err(OrderError::Expired));
         }
         assert_eq!(check(claims(), facts(), later(-60_001)).err(), Some(OrderError::ClockSetBack));
-        // What was seen to be over does not begin again with an earlier clock, within or beyond the skew.
+        // An order that has been seen to be over stays over if the clock is set back, within the skew or beyond it.
         for (seen, now, error) in [
             (86_400_000, 86_399_999, OrderError::Expired),
             (86_400_000, 0, OrderError::ClockSetBack),
@@ -420,7 +420,7 @@ mod tests {
         ] {
             assert!(check(most.clone(), facts(), NOW).is_ok(), "exactly at a bound: {most:?}");
         }
-        // What is not narrowed is said as well: who signs reads no less than what is granted.
+        // The text also names grants that are not narrowed, so that the signer reads everything that is granted.
         let said = good.describe_lines().concat();
         assert!(
             said.contains("may exec: host: \"docs.rs\"; everything else about it as in a session"),

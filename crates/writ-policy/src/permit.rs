@@ -37,7 +37,7 @@
 //! }
 //! ```
 //!
-//! A performer cannot be called with less than a permit: a prepared action is none, nor is a grant.
+//! A performer takes only a permit. It does not accept a prepared action or a grant in its place:
 //!
 //! ```compile_fail,E0308
 //! use writ_policy::{permit::Permit, prepared::Prepared};
@@ -175,7 +175,7 @@ pub struct Redemption {
     pub keys: BTreeSet<String>,
     /// The shared limits that must still admit it when it is set aside.
     pub ceilings: Ceilings,
-    /// What an operation of the security proxy counts, and the name under which it is done once.
+    /// The counters of an operation of the security proxy, and the name under which it is performed only once.
     pub operation: OperationUse,
     /// The durability that the intent needs.
     pub durability: Durability,
@@ -410,8 +410,8 @@ mod tests {
     /// A permit tells whose yes it has used, and whether that was about this action alone.
     #[test]
     fn a_permit_names_the_approval_that_it_has_used() {
-        let wish = || Action::Fetch(fetch("https://docs.example/a"));
-        let none = permit(wish(), None);
+        let request = || Action::Fetch(fetch("https://docs.example/a"));
+        let none = permit(request(), None);
         assert_eq!((none.approval(), none.is_approved_by_itself()), (None, false));
         let ask = AskId::from_random(3);
         let once = ApprovalUse {
@@ -422,7 +422,7 @@ mod tests {
             amount: None,
             plan: None,
         };
-        let alone = permit(wish(), Some(&once));
+        let alone = permit(request(), Some(&once));
         assert_eq!((alone.approval(), alone.is_approved_by_itself()), (Some(&ask), true));
         let terms = crate::approval::TaskTerms {
             pattern: Digest::of_bytes(b"p"),
@@ -430,7 +430,7 @@ mod tests {
             uses: 2,
             standing: None,
         };
-        let alike = permit(wish(), Some(&ApprovalUse { task: Some(terms), ..once }));
+        let alike = permit(request(), Some(&ApprovalUse { task: Some(terms), ..once }));
         assert_eq!((alike.approval(), alike.is_approved_by_itself()), (Some(&ask), false));
     }
 }

@@ -186,7 +186,7 @@ pub fn is_needed(prepared: &Prepared) -> bool {
         PlanNeed::Always => true,
         PlanNeed::Sometimes => runs_or_writes(&prepared.action),
     };
-    // What people and the harness do has no call of a model, and needs no plan.
+    // Actions of people and of the harness come from no call of a model, and need no plan.
     is_of_kind && prepared.call.is_some()
 }
 
@@ -235,47 +235,47 @@ fn is_step(step: &PlanStep, prepared: &Prepared) -> bool {
     is_same_tool
         && match (step.free, &step.action, &prepared.action) {
             (Free::Nothing, _, _) => is_exact(),
-            (Free::Content, Action::WriteFile(planned), Action::WriteFile(wished)) => {
+            (Free::Content, Action::WriteFile(planned), Action::WriteFile(requested)) => {
                 let paths = |write: &WriteFile| -> BTreeSet<String> {
                     write.changes.iter().map(|change| change.path.clone()).collect()
                 };
-                // What is left open is what stands in the files: not whether they are, nor who may run them.
+                // Only the content of the files is left open, not if they are written or deleted, nor if they are executable.
                 let writes = |change: &FileChange| change.kind != ChangeKind::Delete;
                 let runs = |write: &WriteFile| write.changes.iter().any(|change| change.executable);
-                (planned.place, &planned.root) == (wished.place, &wished.root)
-                    && paths(planned) == paths(wished)
-                    && wished.changes.iter().all(writes)
-                    && (!runs(wished) || runs(planned))
+                (planned.place, &planned.root) == (requested.place, &requested.root)
+                    && paths(planned) == paths(requested)
+                    && requested.changes.iter().all(writes)
+                    && (!runs(requested) || runs(planned))
             }
-            (Free::Content, Action::CallTool(planned), Action::CallTool(wished)) => {
+            (Free::Content, Action::CallTool(planned), Action::CallTool(requested)) => {
                 let fixed = |call: &CallTool, sinks: &[Sink]| pattern::standing::of_call(call, sinks);
                 // Two calls are alike if their standing pattern is: recipients and places are fixed, content
                 // is not.
                 let planned_sinks = step_alone(prepared, step).sinks;
-                let (own, other) = (fixed(planned, &planned_sinks), fixed(wished, &prepared.sinks));
+                let (own, other) = (fixed(planned, &planned_sinks), fixed(requested, &prepared.sinks));
                 let words = |call: &CallTool| CallTool { arguments: serde_json::Value::Null, ..call.clone() };
                 // Everything about the call but its arguments must be the same, declarations of the owner
                 // among them.
-                is_bound && own.is_some() && own == other && words(planned) == words(wished)
+                is_bound && own.is_some() && own == other && words(planned) == words(requested)
             }
-            (Free::Page, Action::Fetch(planned), Action::Fetch(wished)) => {
+            (Free::Page, Action::Fetch(planned), Action::Fetch(requested)) => {
                 let target = |fetch: &Fetch| Target::from_url(&fetch.url).ok();
                 // Two URLs that cannot be read are not the same target.
-                is_page(wished) && target(planned).is_some() && target(planned) == target(wished)
+                is_page(requested) && target(planned).is_some() && target(planned) == target(requested)
             }
             (Free::Content | Free::Page, _, _) => false,
         }
 }
 
 /// Returns true if two actions do the same. The time limit of a program is no part of it.
-fn is_same(planned: &Action, wished: &Action) -> bool {
-    match (planned, wished) {
-        (Action::Exec(planned), Action::Exec(wished)) => {
+fn is_same(planned: &Action, requested: &Action) -> bool {
+    match (planned, requested) {
+        (Action::Exec(planned), Action::Exec(requested)) => {
             // A program may be given more time without doing anything else.
-            let wished = writ_types::action::Exec { timeout_ms: planned.timeout_ms, ..wished.clone() };
-            *planned == wished
+            let requested = writ_types::action::Exec { timeout_ms: planned.timeout_ms, ..requested.clone() };
+            *planned == requested
         }
-        (planned, wished) => planned == wished,
+        (planned, requested) => planned == requested,
     }
 }
 
@@ -390,7 +390,7 @@ fn is_covered(step: &PlanStep, prepared: &Prepared, asked: &StepQuestion<'_>) ->
         // Nobody has seen the values of its slots.
         (_, _) if !step.slots.is_empty() && asked.risk >= Risk::Irreversible => false,
         (Free::Nothing, _) => true,
-        // What cannot be undone is approved as it is, or asks.
+        // An action that cannot be undone needs an approval of exactly this action.
         (Free::Content | Free::Page, _) if asked.risk >= Risk::Irreversible => false,
         (Free::Content, Action::CallTool(call)) => !(call.sends && prepared.label.taint == Taint::External),
         (Free::Content, _) => true,

@@ -103,7 +103,7 @@ pub struct Suggestion {
 pub fn suggest_settings(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
     let mut all = unlisted_hosts(asked, in_force);
     all.extend(suggest_approvals(asked, in_force));
-    // Those that save the most questions come first, since the rest is cut off.
+    // Suggestions that save the most questions come first, since the end of the list is cut off.
     all.sort_by_key(|one| std::cmp::Reverse(one.asked.saturating_sub(one.would_ask)));
     all.truncate(MAX_SUGGESTIONS);
     all

@@ -110,7 +110,7 @@ pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>)
         // The words go to the search provider, which is a way out as any other.
         return if owned { TaintVerdict::Pass } else { SEARCHED };
     }
-    // Whatever is not named here leaves, a new kind of action too.
+    // An action that is not known to stay inside counts as leaving, and so does every new kind of action.
     if stays_inside(action) { TaintVerdict::Pass } else { LEAVES }
 }
 
@@ -131,7 +131,7 @@ fn judge_exec(exec: &Exec, reach: Reach, labels: Labels<'_>) -> TaintVerdict {
     if exec.hosts.is_empty() {
         return TaintVerdict::Pass;
     }
-    // What external content has asked for could be done there in the owner's name.
+    // The program could follow external content and act there in the owner's name.
     if reach::acts_as_owner(exec, labels.egress) {
         return ACTS;
     }

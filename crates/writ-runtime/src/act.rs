@@ -103,7 +103,7 @@ impl CallPlace {
             };
             let wording = Some(Wording { arguments: &filled.arguments, rewritable });
             match Box::pin(passage::pass_call(&self.services, first, prepared, standing, wording)).await? {
-                // What it would be now is prepared and decided like any other, and is not rewritten again.
+                // The rewritten call is prepared and decided like any other, but cannot be rewritten a second time.
                 PassageResult::Rewritten(arguments, back) => {
                     (call.arguments, first, rewritable) = (arguments, back, false);
                 }

@@ -97,7 +97,7 @@ pub(crate) async fn read_spent_of_call(
     let plan = services.sessions.get(under.session).await?;
     let Some(approved) = plan.terms.work else { return Ok(spent) };
     let left = read_left(services, &plan, under.item, (approved.max_tokens, approved.max_cost)).await?;
-    // What this turn has used and not written yet is no part of the plan's total.
+    // The plan's total does not include the usage of this turn that is not written yet.
     let written = services.journal.store.session_usage(session.id).await?;
     let (base, cost_base) = (spent.session_base, spent.session_cost_base);
     let own_tokens = written.usage.total_tokens().saturating_sub(base);

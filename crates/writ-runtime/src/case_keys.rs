@@ -175,7 +175,7 @@ impl CaseKeys {
             plan: None,
         };
         let token = keys::mint_task(&base.token, &claims, &self.keys.held.root, &self.keys.held.harness)?;
-        // What cannot be verified here is not handed out.
+        // A key that this engine could not verify is never handed out.
         self.keys.verifier.verify_task(&token)?;
         let (hash, base_hash) = (Digest::of_bytes(token.as_bytes()), Digest::of_bytes(base.token.as_bytes()));
         let about = format!("task {case} for {case_token} of {customer_token} by {ROUTER}");

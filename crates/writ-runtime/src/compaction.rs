@@ -107,7 +107,7 @@ pub(crate) fn plan(
     compact::plan_compaction(&config.context, seed, &history.messages, (most, asked))
 }
 
-/// Compacts as planned. What the compaction before has kept word for word is judged once more with what follows it.
+/// Compacts as planned. Exchanges that the compaction before has left word for word are judged again, with those that follow.
 ///
 /// # Errors
 ///
@@ -153,7 +153,7 @@ pub(crate) async fn compact(
             return Ok(Compacted { compaction: None, cost });
         }
         Some(Err(_)) | None => {
-            // The harness does not judge: what was kept stays.
+            // The harness does not judge, so the exchanges that stand word for word stay.
             let kept = (1..).zip(&groups).filter(|(_, group)| group.place < kept_before);
             let kept = kept.map(|(number, _)| number).collect();
             Written { kept, ..Written::by_harness(leaving, earlier, wanted) }

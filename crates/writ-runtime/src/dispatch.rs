@@ -274,7 +274,7 @@ async fn prepare(
     lease: Leased,
 ) -> Result<Drive, EngineError> {
     services.sessions.open_one(session.id).await?;
-    // What is leased for the first time has opened no turn yet.
+    // A message that is leased for the first time cannot have an open turn.
     if lease.message.attempts > 1
         && let Some(open) = services.journal.store.unfinished_turn_of(lease.message.record.message).await?
     {

@@ -55,7 +55,7 @@ impl WorkGatekeeper {
     /// If the store cannot be written.
     pub(crate) async fn for_program(place: CallPlace, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
-        // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
+        // Trusted hosts are looked up again for each connection, because trust can be revoked; they are not granted for the whole run.
         let trusted: BTreeSet<String> =
             place.services.reach.trusted().await?.iter().map(|one| one.host.to_string()).collect();
         granted.retain(|host| !is_trusted(host, &trusted));
@@ -106,7 +106,7 @@ impl WorkGatekeeper {
             let host = HostPattern::exact_host(target.host.clone(), Some(target.port));
             asked.lock().unwrap_or_else(PoisonError::into_inner).insert(host);
         }
-        let prepared = self.wish(target);
+        let prepared = self.prepare_connect(target);
         let hash =
             prepared.hash(services.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
@@ -149,7 +149,7 @@ impl WorkGatekeeper {
 
     /// Returns the same request for the same host and port, regardless of the program that connects, so that
     /// there is one ask for it.
-    fn wish(&self, target: &Target) -> Prepared {
+    fn prepare_connect(&self, target: &Target) -> Prepared {
         let (services, (host, port)) = (&self.place.services, (target.host.to_string(), target.port));
         let whom = if asks_each_time(&services.config.egress, target) {
             "one program of this session"

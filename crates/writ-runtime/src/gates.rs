@@ -152,7 +152,7 @@ impl Gates {
             let blocked = judged.blocked_reason().is_some();
             gathered.verdicts.gates.extend(judged.verdicts);
             if blocked {
-                // What is refused is not worded anew.
+                // A refused call is not rewritten.
                 gathered.arguments = None;
                 break;
             }
@@ -311,8 +311,8 @@ impl Gates {
             origins: None,
             request: None,
         };
-        let wish = self.wish_for_script(wanted, due).await?;
-        let permit = match self.door.pass_ungated(Pending::new(), wish, standing).await? {
+        let prepared = self.prepare_script(wanted, due).await?;
+        let permit = match self.door.pass_ungated(Pending::new(), prepared, standing).await? {
             Passage::Permit(permit) => permit,
             Passage::Denied(_) => return broken("may not be run: the rules or keys forbid it"),
             Passage::Ask(_) | Passage::Simulated(_) => {
@@ -346,7 +346,7 @@ impl Gates {
     }
 
     /// Prepares the sandboxed action that runs a gate's or a hook's script.
-    async fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
+    async fn prepare_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
         let exec = Exec {
             argv: due.argv.clone(),
             cwd: writ_inspect::scope::WORK.to_owned(),

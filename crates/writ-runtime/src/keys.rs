@@ -297,7 +297,7 @@ impl Keys {
             return Ok(Arc::clone(authority));
         }
         let order = match self.order_of(session, None).await {
-            // What an order that has ended would renew ends with it.
+            // If the order has ended, its key is not renewed.
             Err(EngineError::Keys(KeysError::Order(_))) => return Ok(Arc::clone(authority)),
             in_force => in_force?,
         };

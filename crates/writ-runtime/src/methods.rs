@@ -398,7 +398,7 @@ methods! {
     /// Ends a work item.
     WorkCancel = "work.cancel", ItemName => WorkSummary, Change("less is done than before"),
         Post ["/api/v1/work/{id}/cancel"], of Item, or [404];
-    /// Proposes a work item again, with what is done of it kept.
+    /// Proposes a work item again; its finished steps stay finished.
     WorkRetry = "work.retry", ItemName => WorkSummary, Change("its plan is asked about again"),
         Post ["/api/v1/work/{id}/retry"], of Item, or [404];
 

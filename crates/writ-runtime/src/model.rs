@@ -157,7 +157,7 @@ async fn await_attempt(
     let Some(report) = last else {
         note_window(place, planned);
         if !step.wait.is_zero() {
-            // What was done so far is not to wait as long as the call does.
+            // The operations so far are written before the wait, which can be long.
             place.commit(std::mem::take(&mut account.ops)).await?;
         }
         return Ok(slept(step.wait, cancel).await);

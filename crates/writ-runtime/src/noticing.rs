@@ -33,7 +33,7 @@ const MAX_ANSWERS: usize = 1_000;
 /// The most messages that are looked at, newest first.
 const MAX_SAID: usize = 2_000;
 
-/// The open cards about preferences from which no more are made.
+/// The number of open cards about preferences at which none is added.
 const MAX_OPEN: usize = 20;
 
 /// The setting with the preferences that the owner was asked about: what was denied or forgotten is not asked again.

@@ -321,7 +321,7 @@ impl Passkeys {
         let ops =
             vec![self.journal.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
         self.journal.store.commit(Batch::synced(ops)).await?;
-        // What the key gave leave to is not finished without it, also if it was begun.
+        // An enrolment that the removed key has permitted cannot be finished, even if it has begun.
         let mut waiting = self.waiting();
         waiting.leaves.clear();
         waiting.enrolments.clear();

@@ -86,7 +86,7 @@ async fn by_kind(
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
             start::start_approved(&place.services, place, permit, exec, cancel).await?
         }
-        Action::CallTool(wished) => tool::call(place, permit, wished, cancel).await?,
+        Action::CallTool(call) => tool::call(place, permit, call, cancel).await?,
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.services.workspace(&place.session).await?;

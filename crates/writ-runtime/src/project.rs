@@ -52,7 +52,7 @@ pub(crate) async fn diff(
     cancel: &CancellationToken,
 ) -> Result<Diff, EngineError> {
     let mut diff = services.workspace(session).await?.until(cancel).read_diff().await?;
-    // What is hashed is what is in the files; people and models read this.
+    // The hash covers the files as they are; only the text for people and models is masked.
     services.journal.redactor.scrub_text(&mut diff.text);
     Ok(diff)
 }
@@ -67,7 +67,7 @@ async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<Mu
 }
 
 /// Prepares the action that brings a session's changes into its project.
-fn wish(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
+fn prepare_apply(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
     let source = Source { origin: APPLY.to_owned(), detail: project.to_owned(), entry: None };
     let count = diff.changes.changes.len();
     Prepared {
@@ -85,7 +85,7 @@ fn wish(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
         call: None,
         tool: APPLY.to_owned(),
         sinks: vec![Sink { argument: "project".to_owned(), value: project.to_owned() }],
-        // What a sandboxed program wrote is never the owner's word.
+        // Files that a sandboxed program wrote are never the owner's word.
         label: Label::from_source(Taint::External, source),
         bindings: BTreeMap::new(),
         idempotent: true,
@@ -155,33 +155,35 @@ async fn round(
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match passage::pass(&place.services, wish(place, project, &diff), standing(place)).await? {
-        Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
-            Ok(said) => {
-                supersede(place, None).await?;
-                settled.applied.extend(said);
-                return Ok(None);
+    Ok(Some(
+        match passage::pass(&place.services, prepare_apply(place, project, &diff), standing(place)).await? {
+            Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
+                Ok(said) => {
+                    supersede(place, None).await?;
+                    settled.applied.extend(said);
+                    return Ok(None);
+                }
+                Err(report) => Proposed::refused(report.exit, &report.outside),
+            },
+            Passage::Ask(_) if !diff.unshown.is_empty() => {
+                // A change that cannot be shown completely cannot be approved.
+                let names = diff.unshown.join(", ");
+                let why = format!(
+                    "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
+                );
+                Proposed::refused(Exit::Blocked, &why)
             }
-            Err(report) => Proposed::refused(report.exit, &report.outside),
+            Passage::Ask(ask) => {
+                supersede(place, Some(ask.hash)).await?;
+                match asks::open_ask(&place.services, &place.session, *ask, &diff.text).await? {
+                    Ok(ask) => Proposed::Asked(ask),
+                    Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
+                }
+            }
+            Passage::Simulated(_) => Proposed::Simulated,
+            Passage::Denied(denial) => Proposed::refused(Exit::Denied, &denial.text),
         },
-        Passage::Ask(_) if !diff.unshown.is_empty() => {
-            // What cannot be shown completely cannot be approved.
-            let names = diff.unshown.join(", ");
-            let why = format!(
-                "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
-            );
-            Proposed::refused(Exit::Blocked, &why)
-        }
-        Passage::Ask(ask) => {
-            supersede(place, Some(ask.hash)).await?;
-            match asks::open_ask(&place.services, &place.session, *ask, &diff.text).await? {
-                Ok(ask) => Proposed::Asked(ask),
-                Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
-            }
-        }
-        Passage::Simulated(_) => Proposed::Simulated,
-        Passage::Denied(denial) => Proposed::refused(Exit::Denied, &denial.text),
-    }))
+    ))
 }
 
 /// Returns the standing for changes that were permitted in advance: it has no approval and spends nothing.
@@ -190,7 +192,7 @@ fn standing(place: &CallPlace) -> RequestContext<'_> {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
-        // What an interrupted step has left is not what anybody wanted applied without a look.
+        // Changes that an interrupted step left must be looked at, so an approval for the task does not cover them.
         task: !place.session.state().recovery.left_behind,
         mode: place.session.mode(),
         origins: None,
@@ -364,7 +366,7 @@ pub(crate) async fn apply_as_it_goes(
         return Ok(());
     }
     let Passage::Permit(permit) =
-        passage::pass(&place.services, wish(place, &project, &diff), standing(place)).await?
+        passage::pass(&place.services, prepare_apply(place, &project, &diff), standing(place)).await?
     else {
         return Ok(());
     };

@@ -45,7 +45,7 @@ pub(crate) struct Hosts {
 /// Reports whether an approval of a host covers one program only, because the owner wants to be asked each
 /// time.
 pub(crate) fn is_once(scope: &EgressScope, host: &HostPattern) -> bool {
-    // What names no one port was not granted by an approval.
+    // A pattern without exactly one port does not come from an approval, so it is treated as asked about each time.
     let target = Target::from_authority(Scheme::Https, &host.to_string(), None);
     target.map_or(true, |target| asks_each_time(scope, &target))
 }

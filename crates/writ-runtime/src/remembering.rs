@@ -94,7 +94,7 @@ pub(crate) async fn remember_ops(
     };
     for older in older {
         let Some(contradiction) = contradiction_of(&older, &new) else { continue };
-        // What others have written asks nothing about the owner's own words, it waits.
+        // A memory that contradicts the owner's own words waits for confirmation; the owner is not asked.
         if older.item.trust != MemoryTrust::Working && item.trust == MemoryTrust::Working {
             traits.status = MemoryStatus::Pending;
         }

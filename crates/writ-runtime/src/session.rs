@@ -248,7 +248,7 @@ impl SessionState {
         let running = self.turns.iter_mut().find(|running| Some(running.turn) == turn);
         match running {
             Some(running) => running.acting = Some(Arc::clone(authority)),
-            // What was approved of an ended turn acts on: revoking its key still has to reach it.
+            // An approved action of an ended turn can still run, and must be stopped if its key is revoked.
             None => self.keys.note_outside(authority),
         }
     }
@@ -431,7 +431,7 @@ impl Session {
             grants = grants.preapprove_kind(ActionKind::WriteFile);
         }
         if state.closed {
-            // What a turn that was stopped has left half made is looked at first.
+            // In a closed session a stopped turn may have left half-made changes, so nothing is approved in advance.
             grants.preapproved.clear();
         }
         grants
@@ -598,7 +598,7 @@ mod tests {
         drop(first);
         session.state().set_acting(None, &third);
         assert_eq!(keys(), [second.task().key, third.task().key]);
-        // What goes on in a closed session can be listed and revoked, and does not end with the session.
+        // An action that runs on in a closed session can be listed and revoked, and does not end with the session.
         let owners = authority(id, 5);
         session.state().keys.note_outliving(&owners);
         assert_eq!(keys(), [second.task().key, third.task().key]);

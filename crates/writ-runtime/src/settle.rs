@@ -167,9 +167,9 @@ pub(crate) async fn settle_turn(services: &Services, turn: TurnId) -> Result<(),
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn settle_ask(services: &Services, ask: &StoredAsk) -> Result<(), EngineError> {
-    let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
+    let (id, prepared) = (Some(&ask.card.ask_id), &ask.prepared);
     let is_it = |lost: &UnfinishedAttempt| {
-        lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
+        lost.approval.as_ref() == id && (lost.turn, &lost.call) == (prepared.turn, &prepared.call)
     };
     settle_those(services, is_it).await
 }
@@ -204,7 +204,7 @@ pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Res
         Some(ask) => services.journal.store.ask(ask).await?,
         None => None,
     };
-    // What an approval for the task has covered is not what its card had shown: that was done before.
+    // Only the action that the card showed belongs to the ask; further actions under its approval for the task do not.
     let its_own =
         |ask: &StoredAsk| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
     let Some(ask) = asked.filter(its_own) else {

@@ -90,14 +90,14 @@ impl Subscription {
 
     /// Returns the label of the reading: that of the target, or the owner's if a person has approved this
     /// very target.
-    pub(crate) fn wish_label(&self) -> Label {
+    pub(crate) fn reading_label(&self) -> Label {
         if self.approved { Label::new(Taint::Owner) } else { self.label() }
     }
 
     /// Returns the action that reads the target.
     pub(crate) fn action(&self) -> Action {
-        let wish = Subscribe { target: self.target.clone(), lines: self.lines, turns: 1, stop: false };
-        if let Some(url) = wish.url() {
+        let request = Subscribe { target: self.target.clone(), lines: self.lines, turns: 1, stop: false };
+        if let Some(url) = request.url() {
             let url = url.to_owned();
             return Action::Fetch(Fetch {
                 method: "GET".to_owned(),
@@ -145,16 +145,16 @@ mod tests {
         let old = serde_json::json!([{ "id": "s1", "target": "a", "lines": null, "last_turn": 7 }]);
         let old = read_all(&old).pop().expect("read");
         assert_eq!(old, Subscription { taint: Taint::External, ..subscription("a") });
-        assert_eq!((old.label().taint, old.wish_label().taint), (Taint::External, Taint::External));
+        assert_eq!((old.label().taint, old.reading_label().taint), (Taint::External, Taint::External));
     }
 
     #[test]
     fn a_person_who_looks_at_a_target_lets_it_be_read_and_makes_it_no_more_trusted() {
         let made = |approved| Subscription { taint: Taint::External, approved, ..subscription("http://a/") };
-        assert_eq!(made(false).wish_label().taint, Taint::External);
-        assert_eq!(made(true).wish_label().taint, Taint::Owner);
+        assert_eq!(made(false).reading_label().taint, Taint::External);
+        assert_eq!(made(true).reading_label().taint, Taint::Owner);
         assert_eq!(made(true).label().taint, Taint::External);
-        assert_eq!(subscription("a").wish_label().taint, Taint::Auth);
+        assert_eq!(subscription("a").reading_label().taint, Taint::Auth);
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn reading(place: &CallPlace, one: &Subscription) -> Prepared {
         call: None,
         tool: TOOL.to_owned(),
         sinks: vec![Sink { argument: "target".to_owned(), value: one.target.clone() }],
-        label: one.wish_label(),
+        label: one.reading_label(),
         bindings: Default::default(),
         idempotent: true,
         intent: format!("read what the session is subscribed to: {}", one.title()),

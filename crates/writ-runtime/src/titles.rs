@@ -77,7 +77,7 @@ async fn name_session(services: &Arc<Services>, session: &Arc<Session>) -> Resul
     let place = place::outside_turn(services, Arc::clone(session)).await?;
     let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     let place = CallPlace { spent, ..place };
-    // A closed session is named no more.
+    // A closed session gets no new name.
     let cancel = session.state().over.child_token();
     let stopping = services.life.draining.clone();
     let ask = model::ask(&place, ModelRole::Observer, (Arc::new(request), &label), &cancel);

@@ -36,7 +36,7 @@ pub(crate) enum Undone {
 }
 
 /// Prepares the action that undoes a change.
-fn wish(services: &Services, way: &Way) -> Prepared {
+fn prepare_undo(services: &Services, way: &Way) -> Prepared {
     let count = way.way.changes.len();
     let project = way.way.root.clone();
     let source = Source { origin: UNDO.to_owned(), detail: project.clone(), entry: None };
@@ -53,7 +53,7 @@ fn wish(services: &Services, way: &Way) -> Prepared {
             Sink { argument: "project".to_owned(), value: project },
             Sink { argument: UNDOES.to_owned(), value: way.attempt.to_string() },
         ],
-        // What the project held before is not the owner's word either.
+        // The earlier content of the project is not the owner's word either.
         label: Label::from_source(Taint::External, source),
         bindings: BTreeMap::new(),
         idempotent: true,
@@ -94,7 +94,7 @@ pub(crate) async fn undo(
         ..RequestContext::of(&place.authority, Spent::default())
     };
     let refused = |text: String| EngineError::NotApplied { exit: Exit::Denied, text };
-    match passage::pass(services, wish(services, &way), standing).await? {
+    match passage::pass(services, prepare_undo(services, &way), standing).await? {
         Passage::Ask(ask) if diff.unshown.is_empty() => {
             let easy = ask.risk <= Risk::Medium;
             let opened = asks::open_ask(services, &place.session, *ask, &diff.text).await?;

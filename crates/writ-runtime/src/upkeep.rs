@@ -153,7 +153,7 @@ async fn embed_batch(
     space: &VectorSpace,
     NextBatch { memories, mut done_to }: NextBatch,
 ) -> Result<Fit, EngineError> {
-    // What the provider may not read is found by its words.
+    // A memory that the provider may not read gets no vector, and is found only by its words.
     let may_read = |memory: &Memory| !memory.item.secret || embedder.clearance >= Clearance::Secret;
     let (readable, withheld): (Vec<_>, Vec<_>) = memories.into_iter().partition(may_read);
     let mut label = Label::new(Taint::Owner);

@@ -18,7 +18,7 @@ pub(crate) struct RefuseRunner {
 impl RefuseRunner {
     /// Makes the runner with the reason that applies on this system.
     pub(crate) const fn new() -> Self {
-        // Where a stronger runner is there, the owner has chosen this one.
+        // If the native runner is available, the owner must have chosen this one.
         if RunnerKind::Native.is_available() {
             Self {
                 reason: "the configuration chooses to run nothing (sandbox.runner)",

@@ -256,7 +256,7 @@ impl Workspace {
             let applied = carry::apply_changes(&from, &changes, keep.as_deref());
             let kept = applied.as_ref().is_ok_and(|applied| !applied.back.is_empty());
             if let Some(folder) = keep.as_deref().and_then(Path::parent).filter(|_| !kept) {
-                // What is not whole leads nowhere; what cannot be removed now goes with its age.
+                // An incomplete copy is useless. If it cannot be removed now, it is removed when it is old.
                 let _ = copy::remove_tree(folder);
             }
             let applied = applied?;
@@ -316,7 +316,7 @@ impl Workspace {
         let changes = self.permitted_changes(permit, now)?;
         let view = back::back_view(&self.dir, self.project.clone(), of);
         let applied = self.carry_changes(view, changes, None).await?;
-        // What is done cannot fail any more: what is left lying is removed with its age.
+        // The undo is done and cannot fail any more. Copies that are left are removed when they are old.
         if let Err(error) = forget_back(&self.dir, of).await {
             tracing::warn!(%error, "the stored copies for undo were not removed");
         }

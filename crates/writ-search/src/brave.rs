@@ -21,14 +21,14 @@ impl SearchFormat for Brave {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: SearchRequest<'_>,
+        search: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader> {
         let mut url = base.clone();
         url.set_path(&format!("{}web/search", base.path()));
         // Without decorations, texts hold no tags around the words that were found.
         url.query_pairs_mut()
-            .append_pair("q", wish.query)
-            .append_pair("count", &wish.max_results.to_string())
+            .append_pair("q", search.query)
+            .append_pair("count", &search.max_results.to_string())
             // Marks around words of the query would stand in the texts.
             .append_pair("text_decorations", "false")
             .append_pair("result_filter", "web");
@@ -37,7 +37,7 @@ impl SearchFormat for Brave {
     }
 
     fn refuses_key(&self, status: u16) -> bool {
-        // 422 for a key that is none; the rest of the request is ours and in order.
+        // The provider answers 422 for an invalid key; the rest of the request is made here and valid.
         matches!(status, 401 | 403 | 422)
     }
 
@@ -47,7 +47,7 @@ impl SearchFormat for Brave {
         if answer.kind != "search" {
             return Err(NotInFormat);
         }
-        // Where nothing was found, there is no such part.
+        // This part is missing if nothing was found.
         let results = answer.web.map(|web| web.results).unwrap_or_default();
         let hit = |one: BraveHit| SearchHit {
             title: one.title,

@@ -32,7 +32,7 @@ pub(crate) trait SearchFormat: Send + Sync {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: SearchRequest<'_>,
+        search: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader>;
 
     /// Returns true if this status means that the key was refused.

@@ -22,15 +22,15 @@ impl SearchFormat for Tavily {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: SearchRequest<'_>,
+        search: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader> {
         let mut url = base.clone();
         url.set_path(&format!("{}search", base.path()));
         let key = sensitive_header(&format!("Bearer {}", key.expose_secret()))?;
         // No answer of its own: another model's words would be taken for what a page says.
         let body = json!({
-            "query": wish.query,
-            "max_results": wish.max_results,
+            "query": search.query,
+            "max_results": search.max_results,
             "search_depth": "basic",
             "include_answer": false,
             "include_raw_content": false,

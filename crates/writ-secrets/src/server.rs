@@ -104,7 +104,7 @@ pub enum VaultError {
     /// The login may not read it.
     #[error("{0}: the vault server does not let this login read it")]
     Forbidden(CredentialRef),
-    /// The answer is none that is understood.
+    /// The answer cannot be understood.
     #[error("the vault server's answer is not understood (status {0})")]
     Malformed(u16),
     /// Too many are named.

@@ -278,7 +278,7 @@ pub(crate) fn pinned_memories(
     secrets: Secrets,
     limit: usize,
 ) -> Result<Vec<Memory>, StoreError> {
-    // What others have written is never pinned, and a preference only with the owner's word.
+    // Memories of external origin are never pinned, and preferences only if the owner has confirmed them.
     let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
                AND status = 'active' AND taint <> 'external' AND (trust <> 'working' OR ?3)
                ORDER BY n DESC LIMIT ?4";

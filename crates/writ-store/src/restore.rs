@@ -29,7 +29,7 @@ pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Resu
     execute(conn, "DELETE FROM outbox", [])?;
     let newest = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), 0)";
     execute(conn, &format!("UPDATE outbox_cursor SET n = {newest}"), [])?;
-    // What was applied before the backup was put back may be another thing by now.
+    // The projects may have changed since the backup was made, so earlier changes cannot be undone any more.
     execute(conn, "DELETE FROM undo", [])?;
     execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;
     Ok(())

@@ -268,7 +268,7 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Pages that a savepoint keeps for its rollback stay out of the system's temporary folder.
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    // What is erased or forgotten is overwritten.
+    // Deleted content is overwritten in the file.
     conn.pragma_update(None, "secure_delete", "ON")?;
     // A negative size counts KiB.
     conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;

@@ -427,7 +427,7 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
     let sql =
         "UPDATE work_item SET round = round + 1, consultations = 0, report = '', ask = NULL WHERE id = ?1";
     require_item(item, execute(conn, sql, [item.to_string()])?)?;
-    // What was under way when the round ended is no result: it is not checked later as if it were the next one's.
+    // Attempts that ran when the round ended count as not run, so that they are not checked later as attempts of the next round.
     let sql = "UPDATE work_attempt SET state = 'judged', verdict = 'not_run', is_held = 0
                WHERE item = ?1 AND state <> 'judged'";
     execute(conn, sql, [item.to_string()])?;

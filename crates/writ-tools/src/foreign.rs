@@ -304,7 +304,7 @@ impl Tool for ForeignRow {
         });
         let intent =
             one_line(&format!("call {} of the server {}", known.tool, known.server), MAX_INTENT_CHARS);
-        // What is approved is this tool, as its server described it when it was pinned.
+        // The approval is bound to the tool's description as it was pinned.
         let bindings = BTreeMap::from([(PIN.to_owned(), known.pin)]);
         Ok(ActionDraft { action, sinks, bindings, intent })
     }

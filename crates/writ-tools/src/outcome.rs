@@ -217,7 +217,7 @@ impl PerformedOutcome {
                     true => redactor.scrub_cut(&mut clean),
                     false => redactor.scrub_text(&mut clean),
                 });
-                // What is no text stays as it is where nothing was found in it.
+                // A body that is not text stays byte for byte as it is if no secret was found in it.
                 if clean != text {
                     *body = clean.into_bytes();
                 }

@@ -73,7 +73,7 @@ pub fn render_bounded(
     // The text of the network has its own limit.
     let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
     let most = if fetched { usize::MAX } else { most_chars };
-    // What became readable by rendering, such as the entities of a page, may be a secret, too.
+    // Rendering can reveal a secret that was encoded before, for instance as entities of a page.
     let clean = |text: String| redactor.clean_text(text).with_masked(masked.clone());
     if text.len() <= most || text.chars().count() <= most {
         return (Rendered { text: clean(text), label, outcome }, None);

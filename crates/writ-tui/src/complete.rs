@@ -38,7 +38,7 @@ fn files(project: &Path, typed: &str) -> Vec<String> {
         .filter_map(Result::ok)
         .filter_map(|entry| {
             let file = entry.file_name().into_string().ok()?;
-            // What cannot be typed as one word is not offered, and hidden files only where their dot is typed.
+            // Names that cannot be typed as one word are not offered, and hidden files only after a typed dot.
             let is_plain = !file.contains(|c: char| c.is_whitespace() || c.is_control());
             let is_wanted = file.starts_with(name) && (!file.starts_with('.') || name.starts_with('.'));
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());

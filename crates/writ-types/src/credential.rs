@@ -47,7 +47,7 @@ pub enum CredentialRef {
 /// The reason that a text is no credential reference. No variant holds the text: it may be the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCredential {
-    /// It is none of the three forms: most likely a plain value.
+    /// The text has none of the three forms, so it is probably the secret itself.
     #[error(
         "a credential is given by reference, secret:NAME, env:NAME or vault://MOUNT/PATH#FIELD, never as its value"
     )]
@@ -239,7 +239,7 @@ mod tests {
         ] {
             assert!(bad.parse::<CredentialRef>().is_err(), "{bad}");
         }
-        // A command is none of them: it is taken for a plain value, and never run.
+        // A command is not a reference: it is refused as a plain value, and never run.
         for command in ["$(printf x)", "`printf x`"] {
             assert_eq!(command.parse::<CredentialRef>(), Err(InvalidCredential::PlainText), "{command}");
         }

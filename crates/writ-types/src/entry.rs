@@ -318,7 +318,7 @@ pub enum Fact {
         /// The role that the harness asked beside the conversation, such as `scorer`; empty: the answer is an agent's own.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         role: String,
-        /// What came of the answer, sealed, for programs outside and the harness; an agent's own is in its conversation.
+        /// The model's reply, sealed, if a program outside or the harness made the call; an agent's reply is in its conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed_reply: Option<SealedText>,
     },

@@ -449,6 +449,8 @@ pub struct Choice {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -466,5 +468,52 @@ mod tests {
             }
         );
         assert!(serde_json::from_str::<ClientFrame>(r#"{"type":"sudo"}"#).is_err());
+    }
+
+    /// Every ask is shown by this one type of card. A card without one of the required fields, with a level of risk that does not
+    /// exist, or with a choice without its consequence is refused by every reader: the store, the client and the page.
+    ///
+    /// Rows: SIL-320
+    #[test]
+    fn a_card_without_a_required_field_is_refused() {
+        let card = json!({
+            "ask_id": "Ab3dEf9Z", "session": null, "action": "write_file", "intent": "write a.txt", "risk": "medium",
+            "rationale": "it changes your project", "shown": "a.txt", "prepared": "0".repeat(64),
+            "shown_hash": "0".repeat(64), "asked_at": 0, "expires_at": 1, "state": "open",
+            "choices": [{ "decision": "approve", "consequence": "a.txt is written" },
+                        { "decision": "deny", "consequence": "nothing is written" }],
+        });
+        let read =
+            |card: &Value| serde_json::from_value::<Card>(card.clone()).map_err(|error| error.to_string());
+        let whole = read(&card).expect("complete");
+        assert_eq!(serde_json::to_value(&whole.choices).expect("JSON"), card["choices"]);
+        for field in ["intent", "risk", "rationale", "choices"] {
+            let mut without = card.clone();
+            without.as_object_mut().expect("an object").remove(field);
+            assert!(read(&without).expect_err(field).contains(field));
+            let mut empty = card.clone();
+            empty[field] = Value::Null;
+            assert!(read(&empty).is_err(), "{field}");
+        }
+        for risk in ["low", "medium", "high", "irreversible"] {
+            let mut other = card.clone();
+            other["risk"] = json!(risk);
+            assert_eq!(serde_json::to_value(read(&other).expect(risk).risk).expect("JSON"), json!(risk));
+        }
+        for risk in ["critical", "", "Low"] {
+            let mut other = card.clone();
+            other["risk"] = json!(risk);
+            assert!(read(&other).is_err(), "{risk}");
+        }
+        for n in [0, 1] {
+            let mut other = card.clone();
+            other["choices"][n].as_object_mut().expect("an object").remove("consequence");
+            assert!(read(&other).expect_err("no label").contains("consequence"));
+        }
+        let schema = serde_json::to_value(schemars::schema_for!(Card)).expect("JSON");
+        let required = schema["required"].as_array().expect("a list");
+        assert!(
+            ["intent", "risk", "rationale", "choices"].iter().all(|field| required.contains(&json!(field)))
+        );
     }
 }

@@ -39,7 +39,7 @@ pub enum RecipientError {
     #[error("the name of a recipient has no spaces around it and no invisible characters")]
     Invisible,
     /// It would be read as the owner.
-    #[error("'owner' in other letters is no name of a recipient")]
+    #[error("a recipient cannot have the name 'owner' in another spelling")]
     LikeOwner,
 }
 

@@ -119,7 +119,7 @@ pub fn plan_compaction(
         let room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();
         first_that_stays(history, &tokens, (most_messages / 2, room))
     };
-    // What leaves is remembered in one transaction; the rest leaves in the next part.
+    // One transaction stores a bounded number of exchanges as memories; the rest leaves the context in the next part.
     let old = history.get(..messages).unwrap_or_default();
     let messages = messages_of_exchanges(old, MAX_EXCHANGES);
     let sum = tokens.iter().take(messages).sum();

@@ -21,7 +21,7 @@ const fn source_heading(source: SystemSource) -> &'static str {
     }
 }
 
-/// The estimated tokens of the system texts and tool descriptions.
+/// Returns the estimated number of tokens of the system texts and tool descriptions.
 pub fn system_tokens(seed: &ContextSeed) -> Tokens {
     system_items(&seed.system, &seed.tools)
         .iter()
@@ -43,7 +43,7 @@ pub(super) fn system_items(texts: &[SystemText], tools: &ToolSpecs) -> Vec<ItemU
         item(source_heading(text.source).to_lowercase(), tokens, text.label.taint)
     });
     let tools = tools.iter().zip(tools.schema_sizes()).map(|(tool, schema)| {
-        // Between the three stands a blank each.
+        // The name, description and schema are separated by two blanks.
         let chars = tool.name.chars().count() + tool.description.chars().count() + schema.chars + 2;
         let tokens = estimate_tokens_of_chars(chars);
         item(format!("tool {}", tool.name), tokens, Taint::Owner)

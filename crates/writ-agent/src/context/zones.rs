@@ -1,4 +1,4 @@
-//! The zones of a request besides the system zone: what they hold, and what leaves them first.
+//! The zones of a request besides the system zone: their content, and the order in which items leave them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct MessageUnit {
     place: Option<usize>,
 }
 
-/// What every zone is built with.
+/// Settings for building a zone.
 #[derive(Clone, Copy)]
 pub(super) struct Showing {
     /// The most characters of one text.
@@ -122,7 +122,7 @@ impl Zones {
         }
     }
 
-    /// Lets unpinned items go until the rest fits, and returns how many went.
+    /// Removes unpinned items until the rest fits, and returns the number of removed ones.
     pub(super) fn evict_units(&mut self, budget: &Budget) -> usize {
         let chronicle_share = budget.profile.chronicle_pct.share_of(budget.total).get();
         let memory_share = budget.profile.memory_pct.share_of(budget.total).get();
@@ -276,7 +276,7 @@ impl MessageUnit {
     }
 
     fn carried_item(item: &CarriedItem, most_chars: usize) -> Self {
-        // What is pinned is shown whole, or not at all: then an error names it.
+        // A pinned item is never shortened. If it does not fit, an error names it.
         let most_chars = if item.pinned { usize::MAX } else { most_chars };
         let unit = Self::single_message(carried_message(item), most_chars, item.pinned);
         Self { source: item.source.clone(), ..unit }
@@ -306,7 +306,8 @@ fn mask_if(is_masked: bool, messages: Vec<Arc<ChatMessage>>) -> Vec<Arc<ChatMess
     if is_masked { messages.into_iter().map(old::mask_results).collect() } else { messages }
 }
 
-/// Returns the history as it is shown, without other topics than the one in force: results masked by their age, and trivial messages dropped, where room is scarce.
+/// Returns the history as it is shown, without messages of inactive topics. If room is scarce, old results are masked and trivial
+/// messages dropped.
 fn history_units(
     seed: &ContextSeed,
     Showing { most_chars, results, mask_after }: Showing,
@@ -319,7 +320,7 @@ fn history_units(
     let units = groups.into_iter().filter_map(|group| {
         // A call is not shown without its results: pinning one of them pins all.
         let pinned = group.has_place(&seed.pinned_places);
-        // A step and its results are of the topic in which it began.
+        // A step and its results belong to the topic in which the step began.
         if !pinned && seed.hidden_places.binary_search(&group.place).is_ok() {
             return None;
         }
@@ -346,7 +347,7 @@ fn cut_message(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMess
         return message;
     }
     let parts = &mut Arc::make_mut(&mut message).parts;
-    // It cannot be cut; a provider takes a message without it better than with a part of it.
+    // Reasoning cannot be cut: providers accept a message without it, but not with a part of it.
     if most_chars != usize::MAX {
         parts.retain(|part| !matches!(part, Part::Reasoning(_)));
     }

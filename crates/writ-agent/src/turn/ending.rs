@@ -38,7 +38,7 @@ impl Turn {
         if let Some(profile) = decision.context_profile.clone().filter(is_known) {
             self.context.seed.profile = profile;
         }
-        // What has come meanwhile was not read by the proxy: the executor answers all of it.
+        // The proxy has not read the messages that came meanwhile, so the executor answers all of them.
         let has_more = !self.inbox.is_empty();
         match decision.route {
             TurnRoute::Planner if has_more => {

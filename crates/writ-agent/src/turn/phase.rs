@@ -21,21 +21,21 @@ pub enum Phase {
     Recording,
     /// The memory is searched.
     Recalling,
-    /// The proxy chooses the way.
+    /// The proxy chooses who answers: itself, the executor or the planner.
     Routing,
     /// The model is called.
     CallingModel,
-    /// A tool is at work.
+    /// A tool call is being performed.
     Acting,
     /// The output gates judge the answer.
     JudgingOutput,
-    /// The answer goes out.
+    /// The answer is being sent.
     Delivering,
     /// It is over.
     Finished,
 }
 
-/// An event that cannot happen now. The turn is as it was before.
+/// An event that cannot happen now. It leaves the turn unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{event} cannot happen in phase {phase}: {why}")]
 pub struct Illegal {
@@ -65,8 +65,8 @@ pub enum Why {
     /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] AgentConfigError),
-    /// The result of a call that is not the one at work.
-    #[error("call '{found}' is not at work")]
+    /// The result of a call that is not the one being performed.
+    #[error("call '{found}' is not being performed")]
     OtherCall {
         /// The call that it names.
         found: String,
@@ -74,7 +74,7 @@ pub enum Why {
     /// A call that waits must name its ask.
     #[error("the result waits for an approval but names no ask")]
     WaitingWithoutAsk,
-    /// An ask that this turn has not open.
+    /// An ask that is not open in this turn.
     #[error("ask {0} is not open in this turn")]
     UnknownAsk(AskId),
 }

@@ -107,7 +107,7 @@ impl Turn {
         unique
     }
 
-    /// Goes on with the next call that is to be performed; when there is none, with the turn.
+    /// Continues with the next call to be performed; without one, with the turn.
     fn run_next(&mut self, out: &mut Vec<Effect>) {
         while let Some(Queued { call, fault }) = self.work.waiting.pop_front() {
             match self.judge_call(&call, fault) {

@@ -228,7 +228,6 @@ fn eviction_starts_above_the_threshold_and_not_at_it() {
 }
 
 /// Rows: SIL-027 SIL-068 SIL-069
-/// Rows: SIL-097 (in part: the order, and that the last go; a share is no upper bound while there is room)
 /// Rows: SIL-078 (in part: history and memory)
 #[test]
 fn the_oldest_history_and_the_least_relevant_memory_leave_first() {

@@ -132,14 +132,14 @@ fn what_was_evicted_is_noted_with_the_beginnings_of_what_the_person_wrote() {
         ..ContextConfig::default()
     };
     let history =
-        (0..200).map(|n| said(Role::User, &format!("wish {n}\n{}", tokens(100)))).collect::<Vec<_>>();
+        (0..200).map(|n| said(Role::User, &format!("request {n}\n{}", tokens(100)))).collect::<Vec<_>>();
     let seed = ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() };
     let assembled = assemble_context(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
     let texts = texts_of(&assembled.request);
     let evicted = assembled.evicted;
     assert!(texts.contains(&format!("[SYSTEM] {evicted} earlier messages of this conversation")), "{texts}");
-    assert!(texts.contains(&format!("\n- wish {} abcd", evicted - 1)), "the newest of them: {texts}");
-    assert!(!texts.contains("\n- wish 0 "), "the oldest are not quoted: {texts}");
+    assert!(texts.contains(&format!("\n- request {} abcd", evicted - 1)), "the newest of them: {texts}");
+    assert!(!texts.contains("\n- request 0 "), "the oldest are not quoted: {texts}");
     assert!(assembled.total_tokens() <= config.eviction_threshold(), "the note is within the budget");
 }
 

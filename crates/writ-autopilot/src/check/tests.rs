@@ -4,7 +4,7 @@ fn judge(end: ScriptExit, output: &str) -> GateJudgement {
     judge_script(&ScriptRun { end, output: output.as_bytes(), reports: &[], runs_tests: false })
 }
 
-/// Rows: SF-242 (the verdicts; what follows them: the machine's tests)
+/// Rows: SF-242 (the verdicts; the tests of the machine show what follows them)
 #[test]
 fn the_exit_status_gives_the_verdict() {
     for (end, verdict) in [
@@ -23,7 +23,7 @@ fn the_exit_status_gives_the_verdict() {
     assert_eq!(judge(ScriptExit::TimedOut, "").code.as_deref(), Some("gate_timeout"));
 }
 
-/// Rows: SF-250 (the cut; the order needs the shell) SF-251 (the reading; status needs the shell)
+/// Rows: SF-250 (the cut; tests of the shell show the order) SF-251 (the reading; tests of the shell show the status)
 #[test]
 fn the_first_line_may_be_a_summary_and_the_output_is_bounded() {
     let head = r#"{"summary": "2 files", "issues": ["a.rs: unused", {"line": 3}]}"#;
@@ -42,13 +42,13 @@ fn the_first_line_may_be_a_summary_and_the_output_is_bounded() {
     assert_eq!((judged.issues.len(), judged.issues[0].chars().count()), (MAX_ISSUES, MAX_ISSUE_CHARS));
     let wide = judge(ScriptExit::Exited(1), &"語".repeat(7_000)).output;
     assert!(wide.len() <= MAX_OUTPUT_BYTES && !wide.contains('\u{fffd}'));
-    // Bytes that are no text do not end the reading.
+    // Bytes that are not valid text do not stop the reading.
     let raw =
         ScriptRun { end: ScriptExit::Exited(1), output: &[0xff, b'a'], reports: &[], runs_tests: false };
     assert_eq!(judge_script(&raw).output, "\u{fffd}a");
 }
 
-/// A script that exits with 0 claims a pass; its reports have to bear it out.
+/// A script that exits with 0 claims a pass; its reports must confirm it.
 #[test]
 fn a_pass_without_a_test_is_not_run() {
     let verdict = |status, runs_tests, reports: &[(ReportFormat, &str)]| {
@@ -64,14 +64,14 @@ fn a_pass_without_a_test_is_not_run() {
     assert_eq!(
         verdict(0, true, &[(cargo, PASSED), (cargo, NONE)]).0,
         ScriptVerdict::Pass,
-        "documentation without examples"
+        "an empty run of documentation tests does no harm"
     );
     assert_eq!(
         verdict(0, false, &[(cargo, NONE)]),
         (ScriptVerdict::NotRun, "no test was run (0 skipped, 7 left out)".to_owned())
     );
-    assert_eq!(verdict(0, true, &[]).0, ScriptVerdict::NotRun, "a gate of tests shows some");
-    assert_eq!(verdict(0, false, &[]).0, ScriptVerdict::Pass, "lint has none");
+    assert_eq!(verdict(0, true, &[]).0, ScriptVerdict::NotRun, "a gate that runs tests must report some");
+    assert_eq!(verdict(0, false, &[]).0, ScriptVerdict::Pass, "a gate that runs no tests needs no report");
     assert_eq!(
         verdict(0, true, &[(cargo, FAILED)]),
         (ScriptVerdict::Fail, "it exits with 0, but 1 tests failed".to_owned())

@@ -14,7 +14,7 @@ fn candidate(id: UnitId, phase: PilotPhase) -> Candidate {
     }
 }
 
-/// Units of slices of their own, so that none waits for a folder.
+/// Returns units that are slices; each has a folder of its own, so none waits for another's.
 fn units(count: u32, phase: PilotPhase) -> Vec<Candidate> {
     (1..=count).map(|n| candidate(UnitId::Slice(1, n), phase)).collect()
 }
@@ -23,7 +23,7 @@ fn choose(candidates: &[Candidate], running: &[RunningUnit]) -> TickChoice {
     choose_units(candidates, running, &AgentCaps::default(), false, Timestamp::from_millis(10_000))
 }
 
-/// One pair for each key of the order.
+/// Compares one pair of units for each key of the order; the first of a pair comes first.
 ///
 /// Rows: SF-123
 #[test]
@@ -31,7 +31,7 @@ fn units_are_ordered_by_five_keys() {
     use PilotPhase::{Execute, Plan, Verify};
     let base = candidate(UnitId::Slice(1, 2), Execute);
     let pairs = [
-        // An urgent one first, also if it is blocked, late and new; a low one still before one without a priority.
+        // An urgent unit comes first, even if it is blocked, in a later phase or newer; even a low priority comes before none.
         (
             Candidate { priority: Some(1), open_upstreams: 1, phase: Verify, ..base.clone() },
             Candidate { priority: Some(2), ..base.clone() },
@@ -51,7 +51,7 @@ fn units_are_ordered_by_five_keys() {
     }
 }
 
-/// Rows: SF-124 (a change of priority counts at once: nothing is handed from tick to tick)
+/// Rows: SF-124 (a change of priority counts at once: no order is carried over from tick to tick)
 #[test]
 fn the_order_is_made_anew_each_tick() {
     let mut all = units(6, PilotPhase::Execute);
@@ -79,13 +79,13 @@ fn no_more_workers_run_than_a_phase_and_all_together_may_have() {
         let choice = choose(&units(20, phase), &[]);
         assert_eq!(choice.dispatch.len(), most, "{phase}");
     }
-    // A full phase does not hold another one back.
+    // A phase with no free worker does not hold up the units of another phase.
     let mut mixed = units(10, Execute);
     mixed.extend((11..=14).map(|n| candidate(UnitId::Slice(1, n), Verify)));
     let choice = choose(&mixed, &[]);
     assert_eq!(choice.dispatch.len(), 8);
     assert!(choice.waiting.iter().all(|(_, reason)| *reason == WaitReason::PhaseCap));
-    // Those that run count.
+    // Units that run already count towards the limits.
     let running: Vec<RunningUnit> =
         (50..59).map(|n| RunningUnit { id: UnitId::Slice(1, n), phase: Verify }).collect();
     let choice = choose(&units(5, Execute), &running);
@@ -147,7 +147,7 @@ fn tasks_of_one_slice_work_one_after_another() {
     let choice = choose(&[task(1, 1), task(1, 2), task(2, 1)], &[]);
     assert_eq!(choice.dispatch, [UnitId::Task(1, 1, 1), UnitId::Task(1, 2, 1)]);
     assert_eq!(choice.waiting, [(UnitId::Task(1, 1, 2), WaitReason::Workspace)]);
-    // The slice itself works in the same folder; tasks without a slice have one each.
+    // A slice and its tasks share one folder; each task without a slice has a folder of its own.
     let running = [RunningUnit { id: UnitId::Slice(1, 2), phase: PilotPhase::Verify }];
     assert_eq!(choose(&[task(2, 1)], &running).waiting, [(UnitId::Task(1, 2, 1), WaitReason::Workspace)]);
     let ad_hoc = [1, 2].map(|n| candidate(UnitId::of_ad_hoc(n), PilotPhase::Execute));
@@ -183,6 +183,6 @@ fn a_clean_end_goes_on_after_a_second_and_a_provider_can_ask_for_more() {
     assert_eq!(at(NextTry::None, Some(5_000)), None);
     assert_eq!(at(NextTry::AfterFailures(1), None), Some(21_000));
     assert_eq!(at(NextTry::AfterFailures(1), Some(3_600_000)), Some(3_600_000));
-    assert_eq!(at(NextTry::AfterFailures(1), Some(0)), Some(21_000), "an earlier time is not obeyed");
+    assert_eq!(at(NextTry::AfterFailures(1), Some(0)), Some(21_000), "a provider cannot shorten the wait");
     assert_eq!(at(NextTry::Soon, Some(i64::MAX)), Some(86_401_000));
 }

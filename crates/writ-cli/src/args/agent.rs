@@ -1,4 +1,4 @@
-//! The words of `writ agent`.
+//! The arguments of `writ agent`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Subcommand;
 /// `writ agent …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Read what a folder's agent may do, approve it, and sign its base key, which is good for this folder as it is now
+    /// Show what the agent in a folder may do, ask you to approve it, and sign a base key for the folder as it is now
     #[command(after_help = BLESS_HELP)]
     Bless {
         /// The folder with its agent.toml
@@ -16,15 +16,15 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Put an approved agent into this home, in the place of the version before
+    /// Put an approved agent into this home, in place of its earlier version
     Deploy {
         /// The folder that was approved
         dir: PathBuf,
-        /// Revoke the base keys of its other versions and all its task keys: its cases go to others at once
+        /// Revoke the base keys of its other versions and all its task keys, so that other agents take its cases at once
         #[arg(long)]
         revoke_earlier: bool,
     },
-    /// List the agents of this home, and whether each is as it was approved
+    /// List the agents of this home, and whether each is unchanged since its approval
     List,
     /// Show what an agent of this home may do, and under which key
     Inspect {
@@ -41,12 +41,12 @@ pub(crate) enum AgentCommand {
     },
     /// Show from the ledger which agents were approved, deployed and retired, by whom, and under which keys
     History {
-        /// One agent alone
+        /// Only this agent
         name: Option<String>,
     },
 }
 
-/// The end of the help.
+/// Text at the end of the help.
 const BLESS_HELP: &str = "\
 The key is written to DIR/.keys/base.jwt, which only you can read. The same version of the same folder keeps its key;
 a changed folder needs another `version` in its agent.toml, and your approval.";

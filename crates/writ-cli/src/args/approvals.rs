@@ -1,4 +1,4 @@
-//! `writ approvals …`.
+//! The arguments of `writ approvals`.
 
 use clap::Subcommand;
 use writ_policy::pattern::standing;
@@ -8,7 +8,7 @@ use writ_types::unit::Amount;
 /// `writ approvals …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// List what is asked
+    /// List the open asks: actions that wait for your approval
     List,
     /// Show one ask completely
     Show {
@@ -19,28 +19,28 @@ pub(crate) enum ApprovalsCommand {
     Approve {
         /// Its id
         ask: AskId,
-        /// For the task: also what is alike, in this conversation, for an hour; `show` says what that covers
+        /// Approve similar actions too, in this conversation, for an hour; `show` says which
         #[arg(long)]
         task: bool,
-        /// This, and what it names counts in its conversation as if you had written it; `show` says what that is
+        /// Approve this action, and treat the values that it names as written by you, in its conversation; `show` lists them
         #[arg(long, conflicts_with_all = ["task", "standing"])]
         values: bool,
-        /// This, and the host that it names is trusted from now on, in every conversation; `hosts` lists them
+        /// Approve this action, and trust its host from now on, in every conversation; `hosts` lists trusted hosts
         #[arg(long, conflicts_with_all = ["task", "standing", "values"])]
         host: bool,
-        /// A field that a server of tools asks for, and its value: `--set account=main`; once for each field
+        /// The value of a field that a server of tools asks for: `--set account=main`; once for each field
         #[arg(long, value_name = "NAME=VALUE", value_parser = parse_field)]
         set: Vec<(String, String)>,
-        /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
+        /// Give a standing approval: similar actions in every conversation, also unattended; `show` says which
         #[arg(long, conflicts_with = "task")]
         standing: bool,
         /// Number of uses of a standing approval
         #[arg(long, value_name = "N", requires = "standing", default_value_t = standing::USES)]
         uses: u32,
-        /// For how many days a standing approval is good
+        /// Number of days that a standing approval is valid
         #[arg(long, value_name = "N", requires = "standing", default_value_t = 7)]
         days: u32,
-        /// An argument that may vary, and the most that all uses may come to: `--total amount=500`
+        /// An argument that may vary, and the limit for its sum over all uses: `--total amount=500`
         #[arg(long, value_name = "ARGUMENT=MAX", requires = "standing", value_parser = parse_total)]
         total: Option<(String, Amount)>,
         /// Sign without being asked again; the text is still printed
@@ -50,11 +50,11 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Show how questions were answered in the last 30 days, and offers to be asked less or more
+    /// Show how you answered in the last 30 days, and ways to be asked less or more often
     Cadence,
-    /// Review what is asked in groups of what is alike, with what is unusual about each
+    /// Review the open asks in groups of similar ones; unusual asks are marked with the reason
     Review {
-        /// Approve the asks of a group that have no mark, each signed by itself
+        /// Approve the asks of a group that are not marked as unusual; each gets its own signature
         #[arg(long, value_name = "GROUP")]
         approve: Option<usize>,
         /// Sign without being asked again; the texts are still printed
@@ -66,11 +66,11 @@ pub(crate) enum ApprovalsCommand {
     },
     /// List the standing approvals that are in force
     Standing,
-    /// List the hosts of your configuration and those that you trust, and how each stands
+    /// List the hosts of your configuration and those that you trust, each with its state
     Hosts,
-    /// Take an approval for the task, a standing one or trust in a host back; what runs on an approval is stopped
+    /// Revoke an approval for the task, a standing approval or trust in a host; actions that run under it are stopped
     Revoke {
-        /// The ask that it was given for, as listed
+        /// The ask for which it was given, as listed
         ask: AskId,
     },
     /// Deny an ask
@@ -89,7 +89,7 @@ fn parse_field(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// An argument and the most that it may come to: `amount=500`.
+/// Reads an argument and the limit of its sum: `amount=500`.
 fn parse_total(text: &str) -> Result<(String, Amount), String> {
     let (argument, most) = text.split_once('=').ok_or("write ARGUMENT=MAX, as in amount=500")?;
     let most = most.parse::<Amount>().map_err(|error| error.to_string())?;

@@ -12,7 +12,7 @@ use super::{PublicKey, parse_entry};
 /// `writ audit …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Verify every row, the tree, its heads and heads that you hold
+    /// Verify every entry, the hash tree, its signed heads, and heads that you saved
     Verify {
         /// Heads that you saved: `audit export --heads FILE` writes them
         #[arg(long, value_name = "FILE")]
@@ -23,7 +23,7 @@ pub(crate) enum AuditCommand {
         /// The public key that must have signed, instead of this home's
         #[arg(long, value_name = "HEX")]
         key: Vec<PublicKey>,
-        /// Verify the signature of every row, too
+        /// Verify the signature of every entry, too
         #[arg(long)]
         every_signature: bool,
     },
@@ -48,13 +48,13 @@ pub(crate) enum AuditCommand {
         #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
         lines: usize,
     },
-    /// Show an entry in full. A prompt or answer that is sealed in it is opened with the keys of this home
+    /// Show an entry in full. A sealed prompt or answer is decrypted with the keys of this home
     Show {
         /// The entry's number
         #[arg(value_parser = parse_entry)]
         entry: EntrySeq,
     },
-    /// Erase what entries say; that they were written stays proven. Done by the engine, and itself an entry
+    /// Erase the content of entries; the proof that they were written stays. The engine records the erasure as an entry
     Erase {
         /// The entries' numbers
         #[arg(value_parser = parse_entry, required = true, value_name = "ENTRY")]
@@ -65,11 +65,11 @@ pub(crate) enum AuditCommand {
     },
     /// Print every entry as a line of JSON, or write the signed heads to a file
     Export {
-        /// Write the heads to this file; keep it elsewhere, and verify against it later
+        /// Write the heads to this file; store it on another machine, and verify against it later
         #[arg(long, value_name = "FILE")]
         heads: Option<PathBuf>,
     },
-    /// Print a proof that an entry is in the ledger; the public key alone checks it
+    /// Print a proof that an entry is in the ledger; it is checked with only the public key
     Proof {
         /// The entry's number
         #[arg(value_parser = parse_entry)]

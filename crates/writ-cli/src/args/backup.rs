@@ -1,4 +1,4 @@
-//! The words of `writ backup`.
+//! The arguments of `writ backup`.
 
 use clap::{Args, Subcommand};
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BackupArgs {
-    /// Operation; without it, a backup is made
+    /// Operation; without one, a backup is made
     #[command(subcommand)]
     pub(crate) command: Option<BackupCommand>,
     /// Number of backups to keep; older ones are removed
@@ -19,7 +19,7 @@ pub(crate) struct BackupArgs {
 pub(crate) enum BackupCommand {
     /// List the backups, newest first
     List,
-    /// Put a backup back: raises the epoch, so that earlier approvals and keys are void
+    /// Restore a backup. Earlier approvals and keys become void
     Restore {
         /// Its number in the list
         number: usize,

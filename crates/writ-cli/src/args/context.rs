@@ -11,7 +11,7 @@ pub(crate) enum ContextCommand {
     Show(SessionChoice),
     /// Show which messages of a session its context shortens, summarises or leaves out
     Diff(SessionChoice),
-    /// Keep a message in the context, whatever else has to leave
+    /// Pin a message: it stays in the context even if others have to be left out
     Pin {
         /// Its number, as `show` and `diff` print it
         row: u64,
@@ -27,18 +27,18 @@ pub(crate) enum ContextCommand {
         #[command(flatten)]
         choice: SessionChoice,
     },
-    /// Show the topics of a session, or change to one: what belongs to others is not in its context
+    /// Show the topics of a session, or change to one; messages of other topics are left out of the context
     Topic {
-        /// The topic that what follows is about; a new name makes a new topic
+        /// The topic of the messages that follow; a new name makes a new topic
         name: Option<String>,
-        /// What follows is about no topic
+        /// The messages that follow belong to no topic
         #[arg(long, conflicts_with = "name")]
         none: bool,
         /// The session
         #[command(flatten)]
         choice: SessionChoice,
     },
-    /// Summarise everything but the newest turn now; the history stays
+    /// Replace everything but the newest turn by a summary in the context; the history stays
     Compact(SessionChoice),
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct BudgetArgs {
     /// Group the sums by this
     #[arg(long, value_enum, default_value = "day")]
     pub(crate) by: By,
-    /// Number of days, today included; sessions and items count whole
+    /// Number of days, including today; a session or item counts with all its costs
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
     pub(crate) days: u32,
-    /// A change of a session's budget, instead of the sums
+    /// Change a session's budget, instead of showing the sums
     #[command(subcommand)]
     pub(crate) command: Option<BudgetCommand>,
 }
@@ -68,9 +68,9 @@ pub(crate) struct BudgetArgs {
 /// `writ budget …`.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// Pause a session: its models are not called until it is renewed
+    /// Pause a session: it calls no model until you renew it
     Pause(SessionChoice),
-    /// Give a session a fresh allocation and let it go on
+    /// Give a session a new budget and let it continue
     Renew(SessionChoice),
 }
 

@@ -1,4 +1,4 @@
-//! The words of `writ fleet`.
+//! The arguments of `writ fleet`.
 
 use clap::{Args, Subcommand};
 
@@ -7,15 +7,15 @@ use clap::{Args, Subcommand};
 pub(crate) enum FleetCommand {
     /// Show the agents, what each does, and the open cases with their holders
     Status(FleetStatusArgs),
-    /// Make the token that the front end shows, and print it once
+    /// Make the token by which the front end is authenticated, and print it once
     Token {
-        /// Replace the one that there is, which is refused from then on
+        /// Replace the present token, which is refused from then on
         #[arg(long)]
         new: bool,
     },
     /// Show the conversation of a case
     Messages(MessagesArgs),
-    /// Show who had access to a case when, from the ledger
+    /// Show from the ledger who had access to a case, and when
     Access {
         /// The case: its id, or its token
         case: String,
@@ -32,7 +32,7 @@ pub(crate) enum FleetCommand {
         /// The answer; without it, or with `-`, it is read from standard input
         text: Option<String>,
     },
-    /// Give a case back to agents, which is also how you approve what one has asked for
+    /// Give a case back to agents; with this you also approve an agent's request
     Back(BackArgs),
     /// Close a case; an agent that holds it loses its key at once
     Close {
@@ -47,10 +47,10 @@ pub(crate) enum FleetCommand {
 /// `writ fleet status`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FleetStatusArgs {
-    /// Go on, and show it again whenever it has changed, until Ctrl-C
+    /// Show the state again whenever it changes, until Ctrl-C
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two checks for changes
     #[arg(long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) every: u64,
 }
@@ -60,10 +60,10 @@ pub(crate) struct FleetStatusArgs {
 pub(crate) struct MessagesArgs {
     /// The case: its id, or its token
     pub(crate) case: String,
-    /// Only messages after the one of this number
+    /// Only messages after the one with this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) after: u64,
-    /// Go on until the case ends, or until Ctrl-C
+    /// Show new messages until the case ends, or until Ctrl-C
     #[arg(short, long)]
     pub(crate) follow: bool,
 }
@@ -73,10 +73,10 @@ pub(crate) struct MessagesArgs {
 pub(crate) struct BackArgs {
     /// The case: its id, or its token
     pub(crate) case: String,
-    /// The agent or role that is to be next; without it, any agent that can do it
+    /// The agent or role that takes the case next; without it, any agent that can
     #[arg(long, value_name = "AGENT")]
     pub(crate) to: Option<String>,
-    /// Say to the agent that you approve what was asked for
+    /// Approve the agent's request
     #[arg(long)]
     pub(crate) approve: bool,
     /// A note for the agent

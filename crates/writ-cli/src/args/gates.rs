@@ -7,7 +7,7 @@ use clap::Subcommand;
 /// `writ gates …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GatesCommand {
-    /// Judge the cases of a file by the gates, and compare with what is expected
+    /// Let the gates judge the cases of a file, and compare the verdicts with the expected ones
     Test {
         /// A TOML file of `[[case]]` tables
         file: PathBuf,

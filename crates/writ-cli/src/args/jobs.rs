@@ -1,4 +1,4 @@
-//! The words of `writ jobs`.
+//! The arguments of `writ jobs`.
 
 use clap::Subcommand;
 

@@ -1,4 +1,4 @@
-//! `writ keys`.
+//! The arguments of `writ keys`.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) enum KeysCommand {
         #[command(subcommand)]
         command: Option<ApproverCommand>,
     },
-    /// Show all keys and their places, or the content of a key in a file
+    /// Show all keys and where each is stored, or the content of a key in a file
     Inspect {
         /// A file with a base key or a task key
         file: Option<PathBuf>,
@@ -34,18 +34,18 @@ pub(crate) enum KeysCommand {
         #[arg(long, value_name = "FILE", requires = "file")]
         base: Option<PathBuf>,
     },
-    /// Make base keys: what an agent of your own may do at all
+    /// Make base keys: the outer limit of what an agent of your own may do
     #[command(subcommand)]
     Base(BaseCommand),
-    /// Make task keys: for one case, over one base key
+    /// Make task keys: they narrow one base key to one case
     #[command(subcommand)]
     Task(TaskCommand),
-    /// Sign standing orders: leave for unattended work
+    /// Sign standing orders: permission for unattended work
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Sign a message with your approver key, for a channel that others relay: prints it as a frame, good once and for five minutes
+    /// Sign a message with your approver key, to send it through an untrusted channel; the printed frame is valid once, for five minutes
     Sign(SignArgs),
-    /// Make a copy of a key to which no one can add anything
+    /// Make a sealed copy of a key: its holder can pass it on, but cannot narrow it further
     Seal {
         /// The file with the key
         file: PathBuf,
@@ -53,11 +53,11 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         out: KeyOut,
     },
-    /// Say whether two keys grant an operation; nothing is done
+    /// Check if a base key and a task key grant an operation, without performing it
     Check(CheckArgs),
-    /// List the keys that agents act under now
+    /// List the keys that agents use at present
     List,
-    /// Revoke a key that agents act under: what rests on it is refused from now on, and what runs is stopped
+    /// Revoke a key of an agent: requests under it and under keys made from it are refused, and running actions stopped
     Revoke {
         /// Its id, as listed
         key: KeyId,
@@ -70,7 +70,7 @@ pub(crate) enum KeysCommand {
 /// `writ keys root …`, `writ keys harness …`.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum RotateCommand {
-    /// Put a new key in its place, while no engine runs. What the old one signed stays verifiable; keys that it made die
+    /// Replace the key, while no engine runs. Signatures of the old key stay verifiable; keys that it signed become void
     Rotate,
 }
 
@@ -79,15 +79,15 @@ pub(crate) enum RotateCommand {
 pub(crate) enum ApproverCommand {
     /// List the keys that may approve, and those that were removed
     List,
-    /// Give leave to enrol one passkey in the page: prints a link that is good once and for ten minutes
+    /// Allow one passkey to be enrolled in the page: prints a link that is valid once, for ten minutes
     Enrol {
         /// Name of the passkey in lists and in the ledger
         #[arg(long, default_value = "passkey", value_name = "NAME")]
         name: String,
     },
-    /// Put a new key in the place of this home's, while no engine runs: what the old one approved and ordered dies
+    /// Replace this home's key, while no engine runs. Approvals and standing orders of the old key become void
     Rotate,
-    /// Remove an approver key: from now on it approves nothing
+    /// Remove an approver key: its approvals are refused from now on
     Remove {
         /// Its id, as listed
         key: KeyId,
@@ -142,7 +142,7 @@ pub(crate) enum TaskCommand {
         #[command(flatten)]
         out: KeyOut,
     },
-    /// Let the router sign one that says the same and lasts as long again
+    /// Let the router sign a copy with the same content and a new period of the same length
     Renew {
         /// The file with the task key
         key: PathBuf,
@@ -169,7 +169,7 @@ pub(crate) enum OrderCommand {
     },
     /// List the standing orders and whether they are in force
     List,
-    /// Revoke a standing order: what runs under it is stopped
+    /// Revoke a standing order: actions that run under it are stopped
     Revoke {
         /// Its id, as listed
         order: KeyId,
@@ -182,13 +182,13 @@ pub(crate) enum OrderCommand {
 /// `writ keys sign`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SignArgs {
-    /// The session that it is for
+    /// The session that the message is for
     #[arg(long, value_name = "ID")]
     pub(crate) session: SessionId,
-    /// Its text; without it, standard input is read
+    /// The text of the message; without it, standard input is read
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// The client's id of it; without one, it is chosen
+    /// The client's id for the message; without it, a random one
     #[arg(long, value_name = "ID")]
     pub(crate) client_id: Option<String>,
 }
@@ -204,10 +204,10 @@ pub(crate) struct CheckArgs {
     /// The file with the task key
     #[arg(long, value_name = "FILE")]
     pub(crate) task: PathBuf,
-    /// A parameter of it
+    /// A parameter of the operation
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) set: Vec<(String, String)>,
-    /// The use of a parameter today; 0 if not given
+    /// How much of a parameter's daily limit was used today; 0 if not given
     #[arg(long, value_name = "NAME=N", value_parser = parse_count)]
     pub(crate) used: Vec<(String, i64)>,
 }

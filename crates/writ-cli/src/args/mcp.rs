@@ -6,15 +6,15 @@ use writ_mcp::config::ServerName;
 /// `writ mcp …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// Start a server in the sandbox, show its tools, and trust them as they are described
+    /// Start a server in the sandbox, show its tools, and pin their descriptions after your approval
     Add(AddServer),
     /// List the servers and their tools
     List,
-    /// Show how the tools of a server differ from the pinned ones, and trust them as they are now
+    /// Show how the tools of a server differ from the pinned ones, and pin them as they are now after your approval
     Trust {
         /// Its name
         name: ServerName,
-        /// Trust this tool alone
+        /// Trust only this tool
         tool: Option<String>,
         /// Trust without being asked; the differences are still printed
         #[arg(long)]
@@ -30,7 +30,7 @@ pub(crate) enum McpCommand {
 /// `writ mcp add`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AddServer {
-    /// Name of the server: its tools are NAME__TOOL
+    /// Name of the server: its tools are called NAME__TOOL
     pub(crate) name: ServerName,
     /// URL of a server over HTTP, instead of a program
     #[arg(long, value_name = "URL", conflicts_with_all = ["argv", "hosts", "env"])]
@@ -44,7 +44,7 @@ pub(crate) struct AddServer {
     /// Variable of its environment; NAME=secret:REF gives it a stored secret
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// Time limit for its start, 1 to 600 seconds: npx and uvx download packages at a first start [default:
+    /// Time limit for its start, 1 to 600 seconds: at the first start npx and uvx download packages [default:
     /// 60]
     #[arg(long, value_name = "SECS")]
     pub(crate) start_timeout: Option<u64>,

@@ -1,4 +1,4 @@
-//! The words of `writ memory`.
+//! The arguments of `writ memory`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use writ_types::id::MemoryId;
 /// `writ memory …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum MemoryCommand {
-    /// Find what is remembered, by words, meaning and time
+    /// Find memories by words, meaning and time
     Search {
         /// The words; "last week" or "in March" limit the time
         query: String,
@@ -21,7 +21,7 @@ pub(crate) enum MemoryCommand {
         /// Its id
         id: MemoryId,
     },
-    /// Remember something
+    /// Store a memory
     Add {
         /// Text
         text: String,
@@ -34,7 +34,7 @@ pub(crate) enum MemoryCommand {
         /// Never put it aside
         #[arg(long)]
         pinned: bool,
-        /// A memory that it follows from; may be given several times
+        /// The id of a memory that caused it; may be given several times
         #[arg(long, value_name = "ID")]
         cause: Vec<MemoryId>,
     },
@@ -54,40 +54,40 @@ pub(crate) enum MemoryCommand {
         /// Put it aside when it is stale
         #[arg(long)]
         unpinned: bool,
-        /// A memory that it follows from, instead of those before; may be given several times
+        /// The id of a memory that caused it, in place of the present ones; may be given several times
         #[arg(long, value_name = "ID")]
         cause: Vec<MemoryId>,
     },
-    /// Forget something
+    /// Delete a memory
     Forget {
         /// Its id
         id: MemoryId,
     },
-    /// List what waits for your word
+    /// List the memories that wait for your confirmation
     Pending,
-    /// Say that a memory is so; what contradicts it is put aside
+    /// Confirm a memory; memories that contradict it are put aside
     Confirm {
         /// Its id
         id: MemoryId,
-        /// It is not so: put it aside
+        /// Reject it instead: it is put aside
         #[arg(long)]
         no: bool,
     },
     /// Undo changes: an edit, a confirmation, a consolidation
     Undo {
-        /// Their name, from "writ memory stats"; without it the last ones
+        /// The name of the changes, from "writ memory stats"; without it, the last changes
         changes: Option<String>,
     },
     /// Write all memories as lines of JSON
     Export {
-        /// File; without it the terminal
+        /// The file; without it, standard output
         file: Option<PathBuf>,
     },
     /// Read memories from lines of JSON
     Import {
         /// File
         file: PathBuf,
-        /// With "merge" memories that are there stay; with "replace" only those of the file remain
+        /// With "merge", existing memories stay; with "replace", only those of the file remain
         #[arg(long, value_enum, default_value_t = ImportMode::Merge)]
         mode: ImportMode,
     },
@@ -95,7 +95,7 @@ pub(crate) enum MemoryCommand {
     Stats,
 }
 
-/// The treatment of memories that are there.
+/// The treatment of existing memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImportMode {
     /// They stay.

@@ -1,20 +1,20 @@
-//! The words of `writ models` and `writ doctor`.
+//! The arguments of `writ models` and `writ doctor`.
 
 use clap::{Args, Subcommand};
 
 /// `writ models …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// List the models of the configuration, and what is known of them
+    /// List the models of the configuration, with their sizes, prices and abilities
     List,
-    /// Send small requests to a model, and say what works with it; a provider bills them
+    /// Send small requests to a model, and report which features work; its provider bills them
     Test {
         /// The model, as PROVIDER/NAME; without it, the one that answers you
         model: Option<String>,
     },
-    /// List the prices that calls are counted with, your own first
+    /// List the prices by which the cost of calls is computed, your own first
     Prices {
-        /// Models whose name has this text
+        /// Only models whose name contains this text
         model: Option<String>,
     },
 }

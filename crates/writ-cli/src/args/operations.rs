@@ -1,4 +1,4 @@
-//! `writ operations`.
+//! The arguments of `writ operations`.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) enum OperationsCommand {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
-    /// Run the statement of an operation at its database, and take everything back
+    /// Run the statement of an operation at its database in a transaction that is rolled back
     Test(TestOperation),
 }
 

@@ -1,4 +1,4 @@
-//! The paths among the arguments, which begin at the current folder of the command.
+//! The arguments that are paths. Relative ones are resolved against the folder in which the command was started.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::sessions::SessionsCommand;
 use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand, WorkCommand};
 
 impl Cli {
-    /// Makes relative paths begin at a folder; an empty one changes nothing.
+    /// Resolves relative paths against a folder; an empty folder changes nothing.
     pub(crate) fn locate_paths(&mut self, folder: &Path) {
         for path in self.global.home.iter_mut().chain(self.command.paths()) {
             *path = folder.join(&*path);

@@ -1,4 +1,4 @@
-//! The words of `writ pilot`.
+//! The arguments of `writ pilot`.
 
 use std::path::PathBuf;
 
@@ -33,24 +33,24 @@ pub(crate) enum PilotCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Work on what was approved, and wait until it is done or needs you
+    /// Work on the approved plan, and wait until it is done or needs you
     Auto {
         #[command(flatten)]
         place: PilotPlace,
-        /// Only start it: it goes on in the engine
+        /// Only start the work, which continues in the engine
         #[arg(long)]
         detach: bool,
     },
-    /// Stop after the attempts that run
+    /// Begin no further attempts; those that run are finished
     Pause {
         #[command(flatten)]
         place: PilotPlace,
     },
-    /// Show plans, units, costs, and what holds them up
+    /// Show plans, units, costs, and why units wait
     Status {
         #[command(flatten)]
         place: PilotPlace,
-        /// Go on, and show it again whenever it has changed, until Ctrl-C
+        /// Show the state again whenever it changes, until Ctrl-C
         #[arg(short, long)]
         watch: bool,
         /// Show the settings in force instead, each with the file and the line that it comes from
@@ -66,9 +66,9 @@ pub(crate) enum PilotCommand {
     Reject(PilotReasonArgs),
     /// Let a unit go on after a pause, or after you have resolved its conflict
     Resume(PilotUnitArgs),
-    /// Give what holds a unit up to a reassessment
+    /// Remove the blocker of a unit, and let the planner reassess the unit
     ForceClear(PilotUnitArgs),
-    /// End a unit; what it has committed stays below `refs/writ/archive/`
+    /// End a unit; its commits stay below `refs/writ/archive/`
     Cancel(PilotReasonArgs),
     /// Report on all units, or on one with its parts: costs, attempts, gates, reviews, moves and commits
     Report {
@@ -84,20 +84,20 @@ pub(crate) enum PilotCommand {
     Logs {
         #[command(flatten)]
         unit: PilotUnitArgs,
-        /// One attempt alone
+        /// Only this attempt
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         attempt: u32,
-        /// The last lines alone
+        /// Only the last lines
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         last: usize,
     },
-    /// Show what the branch of a unit changes that is not merged
+    /// Show the changes on a unit's branch that are not merged
     Diff(PilotUnitArgs),
-    /// Read the plan that you have edited (`.writ/plan.md`; written if there is none), and carry the edits out
+    /// Apply your edits of the plan in `.writ/plan.md`; the file is written first if there is none
     Reload {
         #[command(flatten)]
         place: PilotPlace,
-        /// Carry them out without being asked; they are still printed
+        /// Apply them without being asked; they are still printed
         #[arg(long)]
         yes: bool,
     },
@@ -111,18 +111,18 @@ pub(crate) enum PilotCommand {
     },
     /// Resolve a conflict: first brings both sides into the workspace; after you have edited the files commits them and merges
     MergeResolve(PilotUnitArgs),
-    /// Look for what is wrong: git, settings, gates, work trees, locks, branches; each with its remedy
+    /// Find problems with git, settings, gates, work trees, locks and branches, each with its remedy
     Doctor {
         #[command(flatten)]
         place: PilotPlace,
-        /// Mend what can be mended without any loss
+        /// Repair the problems that can be repaired without losing anything
         #[arg(long)]
         fix: bool,
     },
 }
 
 impl PilotCommand {
-    /// Returns the project that is meant.
+    /// Returns the project that the command works on.
     pub(crate) fn place(&mut self) -> &mut PilotPlace {
         match self {
             Self::Init { place, .. }

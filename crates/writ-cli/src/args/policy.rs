@@ -20,24 +20,24 @@ pub(crate) enum PolicyCommand {
         #[arg(value_parser = super::parse_entry)]
         entry: EntrySeq,
     },
-    /// Find asks of the past that one rule or standing approval could answer
+    /// Find past asks that a rule or a standing approval could have answered
     Suggest {
         /// Days to look back: 30 or 30d
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
-    /// Show what rules that are only tried would have changed
+    /// Show how rules on trial (in policies/shadow) would have changed past decisions
     Shadow {
         /// Days to look back: 30 or 30d
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
-    /// Put rules that were tried in force
+    /// Put rules on trial into force
     Promote {
         /// The name of their file in policies/shadow, without .cedar
         name: String,
     },
-    /// Judge the cases of a file by the rules, and compare with what is expected
+    /// Decide the cases of a file by the rules, and compare the decisions with the expected ones
     Test {
         /// A TOML file of `[[case]]` tables
         file: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) enum PolicyCommand {
     },
 }
 
-/// Days, with or without a `d`.
+/// Reads a number of days, with or without a `d`.
 fn parse_days(text: &str) -> Result<u32, std::num::ParseIntError> {
     text.strip_suffix('d').unwrap_or(text).parse()
 }
@@ -55,7 +55,7 @@ fn parse_days(text: &str) -> Result<u32, std::num::ParseIntError> {
 /// `writ taint …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TaintCommand {
-    /// Show what an entry of the ledger rests on
+    /// Show which earlier entries have influenced an entry of the ledger, and how far each is trusted
     Explain {
         /// The number of an entry: received, intent, outcome or replied
         #[arg(value_parser = super::parse_entry)]

@@ -11,7 +11,7 @@ use super::SecretsCommand;
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProxyArgs {
-    /// Operation; without it, the proxy runs
+    /// Operation; without one, the proxy runs
     #[command(subcommand)]
     pub(crate) command: Option<ProxyCommand>,
     /// The socket for agents, instead of proxy/agents.sock in the home
@@ -20,7 +20,7 @@ pub(crate) struct ProxyArgs {
     /// Serve TLS on this address as well, with the certificate of proxy/proxy.toml
     #[arg(long, value_name = "ADDR")]
     pub(crate) tls: Option<SocketAddr>,
-    /// End as soon as this process has ended, which has started this one
+    /// End when the process with this id ends, the one that started this command
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) parent: Option<u32>,
 }

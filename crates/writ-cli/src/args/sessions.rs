@@ -1,4 +1,4 @@
-//! The words of `writ sessions` and `writ replay`.
+//! The arguments of `writ sessions` and `writ replay`.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use writ_types::id::SessionId;
 pub(crate) enum SessionsCommand {
     /// List the conversations, the one used last first
     List {
-        /// Those that were deleted and can be brought back
+        /// List deleted conversations that can be restored
         #[arg(long)]
         deleted: bool,
         /// Number of conversations
         #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
         lines: usize,
     },
-    /// Show one, with what was said in it
+    /// Show a conversation with its messages
     Show {
         /// Its id
         session: SessionId,
     },
-    /// Give one another name
+    /// Rename a conversation
     Rename {
         /// Its id
         session: SessionId,
@@ -38,7 +38,7 @@ pub(crate) enum SessionsCommand {
         #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
         limit: usize,
     },
-    /// Copy one, to go on from some point of it in another way
+    /// Copy a conversation, whole or up to a turn, and continue the copy
     Fork {
         /// Its id
         session: SessionId,
@@ -46,7 +46,7 @@ pub(crate) enum SessionsCommand {
         #[arg(long, value_name = "N")]
         turn: Option<u64>,
     },
-    /// Write one as a cassette: what models and tools were asked and answered, with secrets masked
+    /// Write a conversation as a cassette: a recording of the requests to models and tools and their answers, with secrets masked
     Export {
         /// Its id
         session: SessionId,
@@ -54,18 +54,18 @@ pub(crate) enum SessionsCommand {
         #[arg(short, long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Delete one: it can be brought back for 30 days
+    /// Delete a conversation; it can be restored for 30 days
     Delete {
         /// Its id
         session: SessionId,
-        /// Erase its content now; nothing brings it back
+        /// Erase its content now; it cannot be restored
         #[arg(long)]
         erase: bool,
         /// Do not ask before erasing
         #[arg(long, requires = "erase")]
         yes: bool,
     },
-    /// Bring a deleted one back; it stays closed, and a copy of it goes on
+    /// Restore a deleted conversation; it stays closed, but you can continue a copy of it (`fork`)
     Restore {
         /// Its id
         session: SessionId,

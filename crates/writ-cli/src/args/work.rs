@@ -1,4 +1,4 @@
-//! The words of `writ work`.
+//! The arguments of `writ work`.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use clap::{Args, Subcommand};
 pub(crate) enum WorkCommand {
     /// List the work items and how far each has come
     List {
-        /// The attempts of the autopilot, too, which `writ pilot status` shows
+        /// List the autopilot's attempts, too, which `writ pilot status` shows
         #[arg(long)]
         all: bool,
     },
-    /// Show an item: its steps, its attempts, and what the checks have shown
+    /// Show an item: its steps, its attempts, and the results of its checks
     Show(WorkArgs),
     /// Propose a plan from a file; nothing runs before you approve it
     Propose {
@@ -34,31 +34,31 @@ pub(crate) enum WorkCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Stop an item for a while: what runs ends, nothing else begins
+    /// Pause an item: its running attempt is stopped, and no other begins
     Pause {
         /// Its id, or its name
         item: String,
     },
-    /// Let a paused item go on
+    /// Let a paused item continue
     Resume(WorkArgs),
     /// End an item
     Cancel {
         /// Its id, or its name
         item: String,
     },
-    /// Propose an item again; what is done of it stays done
+    /// Propose an item again; its finished steps stay finished
     Retry {
         /// Its id, or its name
         item: String,
     },
 }
 
-/// An item, and how long to look at it.
+/// An item, and if the command waits for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
     /// Its id, or its name
     pub(crate) item: String,
-    /// Wait until it is over or needs a person, and show its progress
+    /// Show its progress until it is over or needs a person
     #[arg(long)]
     pub(crate) wait: bool,
 }

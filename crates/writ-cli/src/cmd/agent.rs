@@ -1,4 +1,4 @@
-//! `writ agent`: agents as folders, which a person approves, and which act under a base key that is good for that folder alone.
+//! `writ agent`: approves and manages agent folders. Each approved folder gets a base key that is valid only for its exact content.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) fn run_agents(context: &Context, command: &AgentCommand) -> Result<()
     }
 }
 
-/// The records of this home's agents: its ledger, and the keys that theirs must be signed by.
+/// The records of this home's agents: the ledger, and the public keys that check the signatures of agents' base keys.
 struct AgentRecords {
     store: Store,
     verifier: Verifier,
@@ -48,7 +48,7 @@ struct AgentRecords {
 
 impl AgentRecords {
     fn open_home(context: &Context, config: &Config) -> Result<Self, Failure> {
-        // To be read only: what changes goes through the engine, which alone writes its ledger.
+        // Opened for reading only: changes are sent to the engine, the only process that writes the ledger.
         let store = open_to_read(context, config)?;
         let newest = |role| -> Result<VerifyingKey, Failure> {
             let keys = public_keys(&context.home, role)?;
@@ -56,14 +56,14 @@ impl AgentRecords {
                 .copied()
                 .ok_or_else(|| Failure::internal_error("reading the public keys", KeyError::Signature))
         };
-        // Only the newest count: what an earlier root key has approved is dead.
+        // Only the newest keys count: approvals under an earlier root key are void.
         let (root, router) = (newest(KeyRole::Root)?, newest(KeyRole::Harness)?);
         let verifier =
             Verifier { root, router, installation: store.installation(), epoch: store.blocking().epoch()? };
         Ok(Self { store, verifier, agents: context.home.agents() })
     }
 
-    /// Returns the root key and the epoch of approvals that count.
+    /// Returns the root key and the epoch that an approval must have to be valid.
     fn key_ring(&self) -> AgentKeyring {
         AgentKeyring { root: Digest::of_bytes(self.verifier.root.as_bytes()), epoch: self.verifier.epoch }
     }

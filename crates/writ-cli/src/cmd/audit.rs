@@ -26,7 +26,7 @@ use crate::ledger::{open_to_read, require_database};
 
 mod show;
 
-/// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
+/// The largest file of saved heads that is read, in bytes: a million heads of half a kilobyte.
 const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
 /// Advice about the source of a file of heads.
 const WRITES_HEADS: &str = "name a file that `writ audit export --heads FILE` has written";
@@ -41,7 +41,7 @@ pub(crate) fn run_audit(context: &Context, command: &AuditCommand) -> Result<(),
             // Another database is verified with the same code, read-only.
             let path = db.clone().unwrap_or_else(|| config.database());
             let keys = accepted_keys(context, key)?;
-            // Those that the engine copies are of this home's own database.
+            // The heads that the engine copies belong to this home's own database.
             let copied = config.ledger.heads_file.clone().filter(|file| db.is_none() && file.is_file());
             let heads = heads.clone().or(copied);
             let held = heads.as_deref().map(|file| load_heads(file, &keys)).transpose()?.unwrap_or_default();
@@ -75,9 +75,9 @@ pub(crate) fn verify_home(context: &Context, config: &Config) -> Result<VerifyRe
     }
 }
 
-/// The keys that must have signed: those given, else this home's.
+/// Returns the keys that must have signed: the given ones, or those of this home.
 fn accepted_keys(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
-    // Without given keys, those of this home count, the exchanged ones included.
+    // Without given keys the home's own count, including replaced ones.
     if given.is_empty() {
         let keys = public_keys(&context.home, KeyRole::Harness)?;
         return Ok(keys.iter().map(|key| *key.as_bytes()).collect());
@@ -85,7 +85,7 @@ fn accepted_keys(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>
     Ok(given.iter().map(|key| key.0).collect())
 }
 
-/// The heads of a file. Without any, nothing would be compared that the person wanted compared.
+/// Returns the heads in a file. A file without heads is an error, because nothing would be compared.
 fn load_heads(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
     let held = read_heads(&read_text(file)?, keys).map_err(|error| {
         let hint = "the file was changed, or belongs to another ledger";
@@ -161,7 +161,7 @@ fn describe_row(row: &LedgerRow) -> String {
     format!("{:>6}  {}  {:<13} {short}{mark}", row.seq.0, row.at, row.event)
 }
 
-/// The engine erases payloads of entries: it knows which are still needed.
+/// Lets the engine erase payloads of entries, because it knows which are still needed.
 fn erase_payloads(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
     let erased = block_on(async {
         let mut client = EngineClient::ensure(context).await?;
@@ -210,7 +210,7 @@ fn export_ledger(context: &Context, config: &Config, heads: Option<&Path>) -> Re
     })
 }
 
-/// The file that was named cannot be made: another place is to be named, unless the disk is what is wrong.
+/// The error that a file cannot be created. The hint asks for another path, unless the disk is the reason.
 fn file_failure(error: io::Error, name: &str) -> Failure {
     use io::ErrorKind::{AlreadyExists, QuotaExceeded, StorageFull};
     // These errors have hints of their own.

@@ -208,7 +208,7 @@ impl StagedBackup {
             move_if_there(&database, &aside)?;
             context.out.print_remark(format!("the damaged database was saved as {}", aside.display()));
         }
-        // What the logs held is in the file, or was moved with it.
+        // The content of the write-ahead logs is in the database file, or was moved away with it.
         clear_logs(&database)?;
         move_if_there(&staged, &database)?;
         clear_logs(&staged)?;

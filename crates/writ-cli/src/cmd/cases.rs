@@ -27,7 +27,7 @@ struct Cases<T> {
 ///
 /// # Errors
 ///
-/// What `wrong` makes of it: it cannot be read, is too large, or holds no such cases.
+/// The error that `wrong` makes: the file cannot be read, is too large, or has no such tables.
 pub(crate) fn read_cases<T: DeserializeOwned>(
     file: &Path,
     most: usize,
@@ -50,8 +50,8 @@ pub(crate) fn read_cases<T: DeserializeOwned>(
     Ok(case)
 }
 
-/// Asks the engine to judge each case with the parameters that `params` makes of it, in a temporary
-/// conversation, and prints the result that `compared` makes of each answer.
+/// Asks the engine to judge each case in a temporary conversation. `params` makes the parameters of a case, and `compared`
+/// the result that is printed, from the answer.
 ///
 /// # Errors
 ///
@@ -81,11 +81,11 @@ pub(crate) fn judge_cases<T>(
     })
 }
 
-/// Tells every result, as `line` has it, and how many passed.
+/// Prints each result as a line made by `line`, and the number of cases that passed.
 ///
 /// # Errors
 ///
-/// If one did not pass: code 8.
+/// If a case did not pass: exit code 8.
 pub(crate) fn print_results(
     context: &Context,
     results: &[Value],

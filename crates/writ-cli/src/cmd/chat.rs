@@ -152,7 +152,7 @@ fn project_folder(context: &Context, args: &ChatArgs) -> Result<Option<String>, 
     Ok(terminal::confirm_yes(&context.host.streams, &question)?.then_some(here))
 }
 
-/// Joins the session named, or the latest one of this folder, or opens a new one.
+/// Joins the named session, or the latest one of this folder, or opens a new one.
 async fn join_session(
     client: &mut EngineClient,
     args: &ChatArgs,
@@ -165,7 +165,7 @@ async fn join_session(
         None if fresh => None,
         None => latest_session(client, project.as_deref(), args.agent.as_deref()).await?,
     };
-    // What happened before is in the history; only what comes from now on is shown.
+    // Earlier messages are in the history; only new frames are shown.
     let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
     client.send_frame(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
@@ -196,7 +196,7 @@ async fn latest_session(
     Ok(found.map(|row| row.session))
 }
 
-/// The failure that a turn's end stands for, if it is one.
+/// Returns the failure for the end of a turn, if it was not a success.
 pub(crate) fn end_with(exit: Exit) -> Result<(), Failure> {
     match exit {
         Exit::Done => Ok(()),

@@ -76,7 +76,7 @@ fn set_up(context: &Context, yes: bool) -> Result<InitReport, Failure> {
         create_folder(context, &folder, &mut made)?;
     }
     context.home.check_permissions()?;
-    write_new(context, &context.home.config_file(), &comment_out(EXAMPLE), &mut made)?;
+    write_new(context, &context.home.config_file(), &first_config(), &mut made)?;
     write_new(context, &context.home.rules_file(), home::RULES, &mut made)?;
     write_new(context, &context.home.policies().join("README.md"), POLICIES, &mut made)?;
     let config = context.load_config(None)?;
@@ -129,7 +129,12 @@ fn write_new(context: &Context, path: &Path, text: &str, made: &mut Vec<String>)
     }
 }
 
-/// The example with every setting behind a `#`: the defaults stay in force, also those of later versions.
+/// Returns the first configuration of a home: the version that has written it, and every setting as a comment.
+fn first_config() -> String {
+    format!("# Written by writ {}.\n{}", env!("CARGO_PKG_VERSION"), comment_out(EXAMPLE))
+}
+
+/// Returns the example with every setting behind a `#`: the defaults stay in force, also those of later versions.
 fn comment_out(example: &str) -> String {
     let line = |line: &str| match line {
         "" => "\n".to_owned(),

@@ -91,7 +91,7 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
     spec.start_timeout_secs = args.start_timeout.unwrap_or(spec.start_timeout_secs);
     // A value may name a secret, which is resolved when the server starts.
     for variable in &args.env {
-        // What was given is not repeated: it may be a secret.
+        // The error does not repeat the argument, which may be a secret.
         let (name, value) = variable
             .split_once('=')
             .ok_or_else(|| wrong("--env is NAME=VALUE or NAME=secret:REF".to_owned()))?;
@@ -325,7 +325,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
     let mut drift = server.pins.compare_offer(&offered);
     drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
     if drift.is_empty() {
-        // What the file says of the tools may still be new to an engine that runs.
+        // A running engine may not know the file's present settings yet.
         remark_left_out(context, &reload_servers(context, true, Some(name))?);
         let nothing = json!({ "name": name, "changed": {} });
         return context.out.print_either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);

@@ -179,7 +179,7 @@ fn list_result(result: &OperationResult) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in &result.rows {
         let cells = row.iter().map(|(name, value, kind)| {
-            // What will be a token for an agent is marked.
+            // Values that an agent gets as tokens are marked.
             let mark = kind.map(|_| "*").unwrap_or_default();
             format!("{}{mark}={}", escape_line(name), escape_line(&value.to_string()))
         });

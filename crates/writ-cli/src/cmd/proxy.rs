@@ -288,7 +288,7 @@ fn serve_proxy(
         // First: a signal that comes while the proxy opens would otherwise end it in the midst.
         let mut stops = context.host.stops.listen_engine()?;
         let parent = NamedParent::open_watch(args.parent)?;
-        // What its last end cut off is on record before a socket lets the first request in.
+        // Operations that the last end of the proxy cut off are recorded before a socket accepts the first request.
         let proxy = Proxy::open(parts).await?;
         let server = ProxyServer::bind(places).await?;
         let stop = CancellationToken::new();

@@ -151,7 +151,7 @@ fn message_lines(message: &HistoryMessage) -> Vec<String> {
         Role::User => "you",
         Role::Assistant => "agent",
         Role::System => "writ",
-        // What tools answered is in the ledger.
+        // Results of tools are not shown; they are in the ledger.
         Role::Tool => return Vec::new(),
     };
     let text = message.text.trim();

@@ -42,7 +42,7 @@ async fn current_status(context: &Context, config: &Config) -> Result<Value, Fai
     Ok(status)
 }
 
-/// A posture as a line has it; `None`: it is none.
+/// Returns a posture as the text of a line; `None` if the value is not a posture.
 pub(super) fn in_words(posture: &Value) -> Option<String> {
     let text = |name: &str| posture.get(name).and_then(Value::as_str);
     let strict = if posture.get("strict") == Some(&json!(true)) { ", strict" } else { "" };

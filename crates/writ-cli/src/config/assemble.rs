@@ -116,7 +116,7 @@ fn bound_turn(mut turn: AgentConfig, budget: &BudgetConfig) -> AgentConfig {
 fn take_section(tree: &mut Table, name: &str) -> Table {
     match tree.remove(name) {
         Some(Value::Table(table)) => table,
-        // What is no table was reported when its source was read.
+        // A value in place of a table was reported when its source was read.
         Some(_) | None => Table::new(),
     }
 }

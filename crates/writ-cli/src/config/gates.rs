@@ -53,7 +53,7 @@ impl Config {
     pub(crate) fn gate_set(&self) -> Result<GateSet, GateError> {
         let hooks = self.hooks_with(|hook| self.read_program(hook));
         for hook in &hooks {
-            // What a project's folder holds is not what the engine's start hangs on.
+            // A broken hook of a project must not keep the engine from starting.
             if let (Err(why), None) = (&hook.program, &hook.config.project) {
                 return Err(GateError::Program { name: hook.config.name.clone(), why: why.clone() });
             }

@@ -83,7 +83,7 @@ impl Effective {
             InProject::Never => Some("only the home's config.toml sets it".into()),
             InProject::Lower => {
                 let now = self.settings.get(path).and_then(|in_force| in_force.value.as_integer());
-                let lower = now.zip(value.as_integer()).is_none_or(|(now, wished)| wished <= now);
+                let lower = now.zip(value.as_integer()).is_none_or(|(now, new)| new <= now);
                 (!lower).then(|| format!("it can only be lowered here (now {})", now.unwrap_or_default()))
             }
             // A gate that rewrites would put words into the owner's mouth.

@@ -26,7 +26,7 @@ pub(crate) fn nearest_key(path: &[String]) -> Option<String> {
         .map(|(_, path)| path.to_owned())
 }
 
-/// Names that may stand below a path; names of the owner's choice are none of them.
+/// Returns the keys that are possible below a path, without names that the owner can choose freely.
 fn child_names(above: &[String]) -> Vec<&'static str> {
     let below = |key| {
         let segments = key_segments(key);

@@ -77,7 +77,7 @@ pub(crate) enum NetworkError {
     #[error("network.proxy holds a user name or a password")]
     LoginInSetting,
     /// A user name without a proxy, or a password without a user name.
-    #[error("{0} is set, and what it belongs to is not")]
+    #[error("{0} is set without the setting that it belongs to")]
     Lonely(&'static str),
     /// The password cannot be had.
     #[error("network.proxy_password: {0}")]
@@ -228,7 +228,7 @@ impl NetworkConfig {
         if !trusted.added.is_empty() {
             let bundle = SYSTEM_BUNDLES.iter().find_map(|path| read_bounded(Path::new(path)).ok());
             trusted.system.add_readable(&bundle.unwrap_or_default());
-            // What the system trusts anyway is not shown to programs twice.
+            // Programs get only those certificates that the system does not trust anyway.
             trusted.added.remove(&trusted.system);
         }
         Ok(trusted)

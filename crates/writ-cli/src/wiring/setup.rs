@@ -76,7 +76,7 @@ impl ModelSource for ConfigModels {
         }
         Models::new(&config, Arc::<CredentialSources>::clone(&self.credentials), Arc::clone(&self.egress))
             .map_err(|error| {
-                // What a person has typed is no broken configuration.
+                // A mistake in typed input is wrong usage, not a broken configuration.
                 let Report { code, outside, .. } = error.report();
                 let hint =
                     "correct what is named: a provider that is not well known needs a kind and an address";

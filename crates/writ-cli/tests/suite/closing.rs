@@ -167,8 +167,8 @@ fn needs_userns_what_was_made_is_applied_and_undone_after_closing() {
         4,
         "it ended with its session"
     );
-    let wished = link.call("apply", json!({ "session": session })).expect("asked");
-    let ask = wished["ask_id"].as_str().expect("a question");
+    let answer = link.call("apply", json!({ "session": session })).expect("asked");
+    let ask = answer["ask_id"].as_str().expect("a question");
     assert!(ask != asked && !bench.file("a.txt").exists());
     // An engine that nobody uses may end in between.
     assert_eq!(engine.stop().code, Some(0));
@@ -196,8 +196,8 @@ fn needs_userns_what_closing_has_cut_off_is_not_applied_without_a_question() {
         link.call("sessions.close", json!({ "session": bench.session() })).expect("closed");
         assert_ne!(code(&working.join().expect("ends")), 0);
     });
-    let wished = link.call("apply", json!({ "session": bench.session() })).expect("asked");
-    assert!(wished["ask_id"].is_string() && wished["applied"].is_null(), "{wished}");
+    let answer = link.call("apply", json!({ "session": bench.session() })).expect("asked");
+    assert!(answer["ask_id"].is_string() && answer["applied"].is_null(), "{answer}");
     assert!(!bench.file("half.txt").exists());
     assert_eq!(engine.stop().code, Some(0));
 }

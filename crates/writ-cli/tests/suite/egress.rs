@@ -101,6 +101,108 @@ fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
     assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);
 }
 
+/// Arguments with a method or a body are refused. A URL is read by the engine itself with GET, as text, without an approval, and at
+/// most thirty times a minute; a blocked host and the addresses of this machine and network are refused.
+///
+/// Rows: WIN-090
+#[test]
+fn a_fetch_is_a_get_without_a_body_on_the_host_and_within_its_bounds() {
+    let mirror = Mirror::start();
+    let url = |path: &str| mirror.url("depot", path);
+    let pages: Vec<String> = (0..30).map(|n| url(&format!("/{n}"))).collect();
+    let refused = [
+        json!({ "url": url("/echo"), "method": "POST" }),
+        json!({ "url": url("/echo"), "body": "x" }),
+        json!({ "url": mirror.url("blocked", "/") }),
+        json!({ "url": format!("http://localhost:{}/", mirror.port) }),
+        json!({ "url": "http://169.254.169.254/latest" }),
+    ];
+    let first = [json!({ "url": url("/echo") })].into_iter().chain(refused);
+    let list = first.chain(pages.iter().map(|page| json!({ "url": page })));
+    let bench = bench(&mirror, list.map(|arguments| ("web_fetch", arguments)).collect());
+    let config = bench.home.root().join("config.toml");
+    let listed = std::fs::read_to_string(&config).expect("reads");
+    std::fs::write(&config, format!("[budget]\nmax_tool_calls_per_turn = 50\n{listed}")).expect("written");
+    let done = bench
+        .chat(&format!("read {} {} http://localhost:{}/", url("/echo"), pages.join(" "), mirror.port), &[]);
+    let asked = mirror.asked();
+    // The limit counts attempts: the refused one to `localhost` is one of the thirty.
+    assert_eq!(asked.len(), 29, "{asked:?}: {}", text(&done));
+    assert!(asked.iter().all(|line| line.starts_with("GET /")), "{asked:?}");
+    assert_eq!(asked.iter().filter(|line| line.contains("/echo")).count(), 1, "{asked:?}");
+    let requests = bench.requests().concat();
+    for part in ["GET /echo HTTP/1.1", "the page /0", "unknown argument 'method'", "unknown argument 'body'"]
+    {
+        assert!(requests.contains(part), "{part}: {requests}");
+    }
+    assert!(
+        !requests.contains("content-length: ") && !requests.contains("transfer-encoding: "),
+        "{requests}"
+    );
+    assert!(requests.contains("30 fetches a minute are the limit"), "{requests}");
+    assert_eq!(bench.count("asked"), 0, "no approval is needed");
+    // The engine on the host has made the connections, not a program in the sandbox.
+    let made = connections(&bench);
+    assert_eq!(made.iter().filter(|one| one["verdict"] == "allowed").count(), 29, "{made:?}");
+    assert!(made.iter().all(|one| one["verdict"] != "allowed" || one["host"] == "depot.test"), "{made:?}");
+}
+
+/// A request has one of four methods, with or without a body, and goes to listed hosts at most ten times a minute. A new host waits
+/// for a person, and nothing is sent to it; a listed name with a private address is refused.
+///
+/// Rows: WIN-091
+#[test]
+fn a_request_has_one_of_four_methods_and_goes_to_listed_hosts_ten_times_a_minute() {
+    const METHODS: [&str; 4] = ["POST", "PUT", "PATCH", "DELETE"];
+    let mirror = Mirror::start();
+    let request = |method: &str, url: &str, body: Option<&str>| {
+        let mut arguments = json!({ "method": method, "url": url });
+        if let Some(body) = body {
+            arguments["body"] = json!(body);
+        }
+        arguments
+    };
+    let at = |path: &str| mirror.url("depot", path);
+    let mut list = vec![
+        request("GET", &at("/read"), None),
+        request("HEAD", &at("/read"), None),
+        request("POST", "http://plain.test/new", Some("x")),
+        request("POST", &format!("http://localhost:{}/inside", mirror.port), Some("x")),
+    ];
+    list.extend(METHODS.map(|method| request(method, &at("/with"), Some("x"))));
+    list.extend(METHODS.map(|method| request(method, &at("/without"), None)));
+    list.extend((0..4).map(|n| request("POST", &at(&format!("/{n}")), Some("x"))));
+    // All calls in one answer: after the first result the turn would rest on external content, and the other calls would be asked about.
+    let mut turn = 0;
+    let bench = Bench::new("openai", move |_: &writ_testkit::model_server::ParsedRequest| {
+        turn += 1;
+        if turn > 1 {
+            return Reply::text("Done.");
+        }
+        list.iter().fold(Reply::default(), |reply, call| reply.and_call("web_request", call.clone()))
+    });
+    mirror.list_in(&bench);
+    let done = bench.chat("send them", &[]);
+    let sent = |path: &str| METHODS.map(|method| format!("{method} {path} HTTP/1.1"));
+    let mut expected = [&sent("/with")[..], &sent("/without")].concat();
+    // The limit counts attempts: the refused one to `localhost` is one of the ten.
+    expected.push("POST /0 HTTP/1.1".to_owned());
+    assert_eq!(mirror.asked(), expected, "{}", text(&done));
+    let said = last_request(&bench);
+    assert_eq!(said.matches("'method' must be one of DELETE, PATCH, POST, PUT").count(), 2, "{said}");
+    assert!(said.contains("10 requests a minute are the limit"), "{said}");
+    let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("a list").clone();
+    assert_eq!(asks.len(), 1, "{asks:?}");
+    assert!(asks[0].to_string().contains("plain.test") && said.contains("plain.test"), "{asks:?}");
+    let made = connections(&bench);
+    let verdicts = |host: &str| -> Vec<&Value> {
+        made.iter().filter(|one| one["host"] == host).map(|one| &one["verdict"]).collect()
+    };
+    assert!(verdicts("plain.test").is_empty(), "nothing was sent: {made:?}");
+    assert_eq!(verdicts("localhost"), ["denied"], "{made:?}");
+    assert_eq!(verdicts("depot.test"), ["allowed"; 9], "{made:?}");
+}
+
 /// Rows: WIN-155
 #[test]
 fn needs_userns_a_program_has_the_address_of_the_proxy_and_no_secret() {

@@ -193,7 +193,7 @@ fn what_is_revoked_grants_nothing_and_neither_do_its_copies() {
     assert!(refused(&keys.refund("base", "copy", 51)).contains("amount"));
     let wider = keys.write("wider.toml", "[capabilities]\nrefund = { max_amount = 600 }\n");
     let wide = keys.home.run(&["keys", "task", "attenuate", &task, &wider, "--base", &base]);
-    assert!(refused(&wide).contains("more than"), "{}", text(&wide));
+    assert!(refused(&wide).contains("would exceed"), "{}", text(&wide));
     // A sealed copy proves the same.
     done(&keys.home.run(&["keys", "seal", &task, "--out", &keys.path("sealed"), "--json"]));
     done(&keys.refund("base", "sealed", 50));
@@ -383,7 +383,7 @@ fn each_key_that_is_not_good_leaves_one_entry_that_says_whose_it_is_and_why() {
             [
                 copy,
                 "scope",
-                "agent refund-agent: what it grants would be more than that of the key it is a copy of"
+                "agent refund-agent: what it grants would exceed that of the key from which it is copied"
             ],
             [task, "shape", "agent refund-agent: a task key lives 30 minutes at most"],
             [task, "expired", "agent late-agent: the base key has expired"],

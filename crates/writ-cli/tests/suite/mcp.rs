@@ -42,8 +42,8 @@ const SERVER: &str = include_str!("mcp/server.py");
 
 /// Calls what the person names, `TOOL {"argument": …}`, and then says what it was answered.
 fn obeys(request: &ParsedRequest) -> Reply {
-    let is_wish = |text: &str| text.contains("__") && text.ends_with('}');
-    let at = request.messages.iter().rposition(|message| is_wish(&message.text)).expect("a wish");
+    let is_call = |text: &str| text.contains("__") && text.ends_with('}');
+    let at = request.messages.iter().rposition(|message| is_call(&message.text)).expect("a call");
     let results: Vec<_> = request.messages.iter().skip(at).flat_map(|message| &message.results).collect();
     match results.first() {
         Some(result) => Reply::text(&format!("It said: {}", result.text)),
@@ -116,15 +116,15 @@ impl Desk {
         std::fs::write(self.tools.join("mode"), mode).expect("written");
     }
 
-    fn chat(&self, wish: &str) -> Output {
+    fn chat(&self, message: &str) -> Output {
         // What one answer brings in taints its session: each request has its own.
-        self.bench.chat(wish, &["--new"])
+        self.bench.chat(message, &["--new"])
     }
 
     /// What the model said in the end.
-    pub(super) fn said(&self, wish: &str) -> String {
-        let done = self.chat(wish);
-        assert_eq!(code(&done), 0, "{wish}: {}", text(&done));
+    pub(super) fn said(&self, message: &str) -> String {
+        let done = self.chat(message);
+        assert_eq!(code(&done), 0, "{message}: {}", text(&done));
         text(&done)
     }
 
@@ -208,8 +208,8 @@ fn needs_userns_needs_python_a_tool_of_a_server_is_used_and_everything_is_on_rec
 #[test]
 fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never_reaches_its_server() {
     let desk = Desk::with("[tools.send]\nrisk = \"medium\"\n");
-    let wish = r#"crm__send {"text": "hi", "to": "ann@example.org"}"#;
-    assert_eq!(code(&desk.chat(wish)), 5);
+    let message = r#"crm__send {"text": "hi", "to": "ann@example.org"}"#;
+    assert_eq!(code(&desk.chat(message)), 5);
     let ask = desk.bench.ask();
     let shown = text(&desk.bench.home.run(&["approvals", "show", &ask]));
     assert!(
@@ -221,7 +221,7 @@ fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never
     assert!(!runs(&desk.program()), "not even its server was started");
     let mut attempts = 1;
 
-    assert_eq!(code(&desk.chat(&wish.replace("hi", "hello"))), 5);
+    assert_eq!(code(&desk.chat(&message.replace("hi", "hello"))), 5);
     let ask = desk.bench.ask();
     stop_engine_of(&desk.bench.home);
     let approved = desk.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
@@ -237,7 +237,7 @@ fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never
     let forbidden = "@id(\"no-letters\") forbid (principal, action == Action::\"call_tool\", resource == Target::\"crm/send\");";
     std::fs::write(desk.bench.home.root().join("policies/no.cedar"), forbidden).expect("written");
     stop_engine_of(&desk.bench.home);
-    let said = text(&desk.chat(wish));
+    let said = text(&desk.chat(message));
     assert!(said.contains("Refused: the rules forbid it"), "{said}");
     attempts += 1;
     assert_eq!(desk.calls(), [sent]);
@@ -323,13 +323,14 @@ fn needs_userns_needs_python_a_server_that_changes_its_description_between_two_c
     let file = desk.bench.home.root().join("mcp/crm.toml");
     let words = std::fs::read_to_string(&file).expect("reads");
     std::fs::write(&file, format!("taint = \"auth\"\n{words}")).expect("written");
-    let session = |wish: &str| {
+    let session = |message: &str| {
         let said = desk.said(r#"crm__look {"id": 1}"#);
         assert!(said.contains("Ann"), "{said}");
         let session =
             desk.bench.home.json(&["status"])["session"]["session"].as_str().expect("a session").to_owned();
-        let more = |wish: &str| text(&desk.bench.home.run(&["chat", "-m", wish, "--session", &session]));
-        (more(wish), more(r#"crm__look {"id": 2}"#))
+        let more =
+            |message: &str| text(&desk.bench.home.run(&["chat", "-m", message, "--session", &session]));
+        (more(message), more(r#"crm__look {"id": 2}"#))
     };
     let (renamed, refused) = session(r#"crm__behave {"how": "rename"}"#);
     assert!(renamed.contains("renamed"), "{renamed}");

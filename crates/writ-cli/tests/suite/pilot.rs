@@ -5,6 +5,9 @@ use crate::{Home, code, text};
 #[path = "pilot/kills.rs"]
 mod kills;
 
+#[path = "pilot/starts.rs"]
+mod starts;
+
 #[path = "pilot/team.rs"]
 mod team;
 

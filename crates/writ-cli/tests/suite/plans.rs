@@ -27,7 +27,7 @@ fn obeys(request: &ParsedRequest) -> Reply {
     }
 }
 
-fn wish(tool: &str, arguments: &Value) -> String {
+fn call_text(tool: &str, arguments: &Value) -> String {
     format!("do {tool} {arguments}")
 }
 
@@ -48,7 +48,7 @@ struct Desk {
 impl Desk {
     /// Proposes a plan in a new conversation.
     fn proposing(bench: Bench, steps: &Value) -> Self {
-        let proposed = bench.chat(&wish("plan_propose", &plan(steps)), &[]);
+        let proposed = bench.chat(&call_text("plan_propose", &plan(steps)), &[]);
         assert_eq!(code(&proposed), WAITING, "{}", text(&proposed));
         let session = bench.home.json(&["status"])["session"]["session"].as_str().expect("one").to_owned();
         Self { bench, session }
@@ -64,7 +64,7 @@ impl Desk {
     }
 
     fn more(&self, tool: &str, arguments: &Value) -> i32 {
-        let said = wish(tool, arguments);
+        let said = call_text(tool, arguments);
         code(&self.bench.home.run(&["chat", "-m", &said, "--session", &self.session]))
     }
 
@@ -155,7 +155,7 @@ fn needs_userns_a_plan_ends_with_its_rules_and_when_it_is_taken_back() {
     assert_eq!(desk.more("shell_exec", &reaching("hello")), 0);
     let mut link = Link::open(&desk.bench.home).expect("an engine");
     link.join(None, Some(&desk.bench.project())).expect("a new one");
-    let other = link.ask(&wish("shell_exec", &reaching("hello")), "one").expect("ends");
+    let other = link.ask(&call_text("shell_exec", &reaching("hello")), "one").expect("ends");
     assert_eq!(other.exit, Exit::Waiting, "another conversation");
     assert_eq!(code(&desk.bench.home.run(&["approvals", "deny", &desk.bench.ask()])), 0);
 
@@ -187,20 +187,22 @@ fn an_older_plan_covers_what_a_newer_one_leaves_open() {
     let fetches = [own.clone(), exact];
     // The owner does not name what the plans name.
     let script = move |request: &ParsedRequest| {
-        let is_wish = |text: &str| ["first", "second", "read "].iter().any(|word| text.starts_with(word));
-        let at = request.messages.iter().rposition(|message| is_wish(&message.text)).expect("a wish");
+        let is_request = |text: &str| ["first", "second", "read "].iter().any(|word| text.starts_with(word));
+        let at = request.messages.iter().rposition(|message| is_request(&message.text)).expect("a request");
         let done = request.messages.iter().skip(at).map(|message| message.results.len()).sum::<usize>();
         match (&*request.messages[at].text, fetches.get(done)) {
             ("first", _) if done == 0 => Reply::call("plan_propose", first.clone()),
             ("second", _) if done == 0 => Reply::call("plan_propose", second.clone()),
-            (wish, Some(url)) if wish.starts_with("read") => Reply::call("web_fetch", json!({ "url": url })),
+            (message, Some(url)) if message.starts_with("read") => {
+                Reply::call("web_fetch", json!({ "url": url }))
+            }
             _ => Reply::text("Done."),
         }
     };
     let bench = Bench::new("openai", script);
     mirror.list_in(&bench);
-    let asks = ["first", "second"].map(|wish| {
-        let proposed = bench.chat(wish, &[]);
+    let asks = ["first", "second"].map(|message| {
+        let proposed = bench.chat(message, &[]);
         assert_eq!(code(&proposed), WAITING, "{}", text(&proposed));
         let ask = bench.ask();
         let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
@@ -297,7 +299,7 @@ fn needs_userns_a_plan_with_a_step_that_is_refused_is_refused() {
         json!([]),
     ];
     for steps in bad {
-        let said = bench.chat(&wish("plan_propose", &plan(&steps)), &[]);
+        let said = bench.chat(&call_text("plan_propose", &plan(&steps)), &[]);
         assert_ne!(code(&said), WAITING, "{steps}: {}", text(&said));
     }
     assert_eq!(bench.count("planned"), 0);

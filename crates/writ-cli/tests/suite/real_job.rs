@@ -18,7 +18,7 @@ const SOME_SEEDS: std::ops::Range<u64> = 0..3;
 /// How a run ends whose change does not mend the fault.
 const TESTS_FAIL: &str = "the tests fail after the change";
 /// What the person asks for.
-const WISH: &str = "Make the failing test pass.";
+const MESSAGE: &str = "Make the failing test pass.";
 
 fn language(seed: u64) -> Language {
     match seed % 3 {
@@ -44,7 +44,7 @@ fn tests_pass(bench: &Bench, made: &Generated) -> bool {
 }
 
 fn chat(bench: &Bench, dir: &Path) -> std::process::Output {
-    bench.home.run(&["chat", "--new", "-m", WISH, "--project", &dir.display().to_string()])
+    bench.home.run(&["chat", "--new", "-m", MESSAGE, "--project", &dir.display().to_string()])
 }
 
 /// Every file of a repository with its content, but what git keeps.

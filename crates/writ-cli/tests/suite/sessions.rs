@@ -103,9 +103,9 @@ fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
-    link.say("first wish", "one").expect("sent");
+    link.say("first request", "one").expect("sent");
     bench.held_back();
-    link.say("second wish", "two").expect("sent");
+    link.say("second request", "two").expect("sent");
     let second = |numbered: writ_types::frame::Numbered| {
         let ServerFrame::Accepted { client_id, .. } = numbered.frame else { return None };
         (client_id == "two").then_some(())
@@ -114,7 +114,7 @@ fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
     gate.open();
     assert_eq!(link.answer().expect("answered").text, "Both heard.");
     let last = bench.requests().pop().expect("a request");
-    assert!(last.contains("first wish") && last.contains("second wish"), "{last}");
+    assert!(last.contains("first request") && last.contains("second request"), "{last}");
     let status = link.call("status", json!({})).expect("answered");
     assert_eq!(status["queue"], json!({"ready": 0, "leased": 0, "dead": 0}));
     assert_eq!((numbers(&bench), bench.count("received"), bench.count("replied")), (vec![1], 2, 1));

@@ -73,9 +73,9 @@ fn a_tiny_real_model_chats_with_streaming() {
     let first = home.run(&["chat", "-m", "Say hello in five words.", "--project", &project]);
     assert_eq!(code(&first), 0, "{}", text(&first));
     assert!(!String::from_utf8_lossy(&first.stdout).trim().is_empty(), "{}", text(&first));
-    let wish = "Tell me a long story about a fox and a river, in at least ten sentences.";
+    let message = "Tell me a long story about a fox and a river, in at least ten sentences.";
     let mut chat = Command::new(env!("CARGO_BIN_EXE_writ"))
-        .args(["chat", "-m", wish, "--project", &project])
+        .args(["chat", "-m", message, "--project", &project])
         .env_clear()
         .envs([("PATH", "/usr/local/bin:/usr/bin:/bin")])
         .env("WRIT_HOME", home.root())

@@ -139,6 +139,6 @@ fn needs_userns_a_turn_works_on_an_overlay_and_the_approved_diff_is_applied() {
     let intents = bench.events("intent");
     let programs: Vec<&str> =
         intents.iter().filter_map(|row| row["payload"]["action"]["profile"].as_str()).collect();
-    assert_eq!(programs, ["task"], "the one that the agent has wished: nothing is verified by itself");
+    assert_eq!(programs, ["task"], "only the agent's own call: the harness adds no verification");
     assert_eq!(bench.server.recorded_requests().len(), 4);
 }

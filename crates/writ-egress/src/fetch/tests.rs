@@ -34,7 +34,7 @@ fn fixture(scope: EgressScope) -> Fixture {
     }
 }
 
-fn wish(method: &str, url: impl Into<String>) -> Fetch {
+fn fetch_of(method: &str, url: impl Into<String>) -> Fetch {
     Fetch {
         method: method.to_owned(),
         url: url.into(),
@@ -57,7 +57,7 @@ impl Fixture {
         body: Option<&str>,
     ) -> Result<FetchedPage, FetchError> {
         let content_type = body.map(|_| "text/plain".to_owned());
-        let fetch = Fetch { body: body.map(str::to_owned), content_type, ..wish(method, url) };
+        let fetch = Fetch { body: body.map(str::to_owned), content_type, ..fetch_of(method, url) };
         self.egress.follow(&fetch, 100_000, &*self.keeper, &self.cancel).await
     }
 }
@@ -364,8 +364,8 @@ async fn readings_and_requests_are_counted_apart_and_by_conversation() {
     let runtime = tempfile::tempdir().expect("a folder");
     let config = EgressConfig { fetches_per_minute: 3, requests_per_minute: 2, ..EgressConfig::default() };
     let egress = Egress::new(&config, runtime.path()).expect("egress");
-    let (read, post) = (wish("GET", "http://a.test/"), wish("POST", "http://a.test/"));
-    let told = Fetch { body: Some("x".to_owned()), ..wish("GET", "http://a.test/") };
+    let (read, post) = (fetch_of("GET", "http://a.test/"), fetch_of("POST", "http://a.test/"));
+    let told = Fetch { body: Some("x".to_owned()), ..fetch_of("GET", "http://a.test/") };
     let passes = |session: &str, fetch: &Fetch| egress.admit(session, fetch).is_ok();
     assert_eq!([(); 4].map(|()| passes("one", &read)), [true, true, true, false]);
     assert_eq!([&post, &told, &post, &told].map(|fetch| passes("one", fetch)), [true, true, false, false]);

@@ -142,7 +142,7 @@ impl Body for Passed {
         match &self.looking {
             // Masking changes the length.
             Some(Looking { found: None, .. }) => SizeHint::default(),
-            // What is found ends it; else it has the length that it had.
+            // A body in which something was found is cut off there; otherwise its length is unchanged.
             Some(_) | None => self.body.size_hint(),
         }
     }

@@ -175,7 +175,7 @@ impl ProxyConnection {
             return answer::tunnel_answer();
         }
         if websocket && let Some(name) = credentials.bound_to(&target) {
-            // What it carries could not be masked.
+            // The content of a WebSocket could not be masked.
             return refuse(MisuseError { name, why: Misuse::Upgrade }.into());
         }
         // Only a WebSocket may take the connection over.

@@ -27,7 +27,7 @@ pub(crate) enum HeadFault {
     #[error("the request's head is too long")]
     TooLong,
     /// It holds a control character or a line end that is none.
-    #[error("the request's head holds a byte that has no place there")]
+    #[error("the request's head contains a byte that is not allowed there")]
     Byte,
     /// It is TLS.
     #[error("this is a plain HTTP proxy: speak HTTP to it, and CONNECT for TLS")]

@@ -430,6 +430,11 @@ impl TestEngine {
         self.facts("denied").into_iter().filter_map(denied).collect()
     }
 
+    /// The folder of its home.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Ends it.
     pub(crate) fn end(self) {
         assert!(self.runtime.block_on(self.engine.drain(DRAIN_DEADLINE)));

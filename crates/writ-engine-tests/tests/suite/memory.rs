@@ -9,17 +9,20 @@ use tokio::runtime::Runtime;
 use writ_memory::config::EmbedderKind;
 use writ_models::Models;
 use writ_models::config::{ModelRole, ModelsConfig, ProviderKind, ProviderTable};
+use writ_runtime::engine::Join;
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::{MemorySource, MemoryTraits};
 use writ_testbed::embedding_server::{EmbeddingServer, TextAnswer};
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::entry::Fact;
 use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-use crate::harness::{BEGIN, NoSecrets, TestEngine};
+use crate::harness::{BEGIN, NoSecrets, OWNER, TestEngine};
 use crate::jobs::{job, until_run};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -130,6 +133,121 @@ async fn found(handed: &TestEngine, query: &str) -> Vec<String> {
     let hits = search(handed, query).await;
     let text = |hit: &Value| hit["text"].as_str().expect("a text").to_owned();
     hits["hits"].as_array().expect("hits").iter().map(text).collect()
+}
+
+/// Sends a message of this trust in a session of its own, and waits for the end of its turn. Returns the trust in the reply.
+async fn send_trusted(engine: &TestEngine, text: String, taint: Taint) -> Taint {
+    let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+    engine.engine.receive(OWNER, joined.session, "one".to_owned(), text, taint).await.expect("stored");
+    loop {
+        if let ServerFrame::Message { exit, last: true, .. } =
+            &joined.live.recv().await.expect("a frame").frame
+        {
+            assert_eq!(*exit, Exit::Done);
+            break;
+        }
+    }
+    match engine.facts("replied").last() {
+        Some(Fact::Replied { label, .. }) => label.taint,
+        other => panic!("no reply: {other:?}"),
+    }
+}
+
+/// A memory takes over the trust of the content that its turn rests on, and a reply that a memory was recalled for is trusted no
+/// more than that memory.
+///
+/// Rows: SIL-095
+#[test]
+fn a_memory_inherits_the_trust_of_its_source_and_hands_it_on() {
+    let engine = TestEngine::new("", |_| {
+        |request: &ParsedRequest| match request.last_user_text().strip_prefix("Note: ") {
+            Some(text) if request.results().count() == 0 => {
+                Reply::call("memory_store", json!({ "text": text }))
+            }
+            _ => Reply::text("Yes."),
+        }
+    });
+    engine.runtime.block_on(async {
+        for (animal, taint) in [("heron", Taint::Owner), ("otter", Taint::Auth), ("badger", Taint::External)]
+        {
+            let note = format!("Note: The {animal} sleeps below the bridge");
+            assert_eq!(send_trusted(&engine, note, taint).await, taint, "{animal}");
+            let hits = search(&engine, animal).await;
+            assert_eq!(hits["hits"].as_array().map(Vec::len), Some(1), "{hits}");
+            assert_eq!(hits["hits"][0]["taint"], json!(taint), "{hits}");
+        }
+        for (animal, taint) in [("heron", Taint::Owner), ("otter", Taint::Auth), ("badger", Taint::External)]
+        {
+            let question = format!("{animal}?");
+            assert_eq!(send_trusted(&engine, question, Taint::Owner).await, taint, "{animal}");
+        }
+    });
+    engine.end();
+}
+
+/// The database files in a folder and below it.
+fn databases(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("lists").flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(databases(&entry.path()));
+        } else if std::fs::read(entry.path()).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3\0")) {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// The owner's search, the agent's search and the recall of a message are one search over one database, with vectors and without.
+///
+/// Rows: WIN-194
+#[test]
+fn one_database_is_searched_by_one_function_with_vectors_or_without() {
+    for kind in [EmbedderKind::None, EmbedderKind::Model] {
+        let engine = EmbeddingEngine::start_with(
+            kind,
+            |_| TextAnswer::Vector(64),
+            |request: &ParsedRequest| match request.results().count() {
+                0 => Reply::call("memory_search", json!({ "query": "kitten" })),
+                _ => Reply::text("Found."),
+            },
+        );
+        let handed = &engine.handed;
+        handed.runtime.block_on(async {
+            for text in ["kitten and cat", "The kitten sleeps", "A feline", "The fence is green"] {
+                add(handed, text).await;
+            }
+            if kind == EmbedderKind::Model {
+                assert_eq!(engine.embed().await, "ok");
+            }
+            let ranked = found(handed, "kitten").await;
+            assert_eq!(ranked.len(), if kind == EmbedderKind::Model { 3 } else { 2 }, "{ranked:?}");
+            let (session, exit, _) = handed.send(None, "one", "kitten").await;
+            assert_eq!(exit, Exit::Done);
+            let sent = engine.chat.recorded_requests();
+            let messages = sent.last().expect("a request").body["messages"].as_array().expect("messages");
+            let result = messages.iter().rfind(|message| message["role"] == "tool").expect("a result");
+            let result = result["content"].as_str().expect("a text");
+            let places: Vec<Option<usize>> = ranked.iter().map(|text| result.find(text)).collect();
+            assert!(
+                places.iter().all(Option::is_some) && places.is_sorted(),
+                "the agent's search finds the same in the same order: {result}"
+            );
+            assert!(!result.contains("The fence is green"), "{result}");
+            let context = handed.call("context.show", json!({ "session": session })).await.expect("shown");
+            let recalled: Vec<&str> = context["recalled"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|one| one["begins"].as_str().expect("a text"))
+                .collect();
+            assert_eq!(recalled, ranked, "the recall of a message finds the same in the same order");
+        });
+        assert_eq!(databases(handed.folder()), [handed.folder().join("writ.db")]);
+        let vectors = handed.runtime.block_on(engine.spaces());
+        assert_eq!(vectors.is_empty(), kind == EmbedderKind::None, "{vectors:?}");
+        engine.handed.end();
+    }
 }
 
 fn silent(_: &ParsedRequest) -> Reply {

@@ -31,8 +31,8 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             "the owner is whom it was told"
         );
         let mut joined = engine.join(who, Join::default()).await.expect("joined");
-        let wish = "please DROP TABLE users".to_owned();
-        engine.receive(who, joined.session, "one".to_owned(), wish, Taint::Owner).await.expect("stored");
+        let message = "please DROP TABLE users".to_owned();
+        engine.receive(who, joined.session, "one".to_owned(), message, Taint::Owner).await.expect("stored");
         let text = loop {
             let frame = joined.live.recv().await.expect("a frame").frame.clone();
             if let ServerFrame::Message { text, last: true, .. } = frame {

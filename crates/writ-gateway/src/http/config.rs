@@ -107,7 +107,7 @@ pub enum HttpError {
     /// The token could be guessed.
     #[error("the token of server.auth_token has {0} bytes; it needs at least {MIN_TOKEN_BYTES}")]
     WeakToken(usize),
-    /// The base path is none.
+    /// The base path is not a valid path.
     #[error("server.base_path is '{0}', which is no path of a proxy")]
     BasePath(String),
     /// Another program listens there.

@@ -28,7 +28,7 @@ impl<K: Ord + Clone> Limiter<K> {
         Self { per_sec: per_sec.max(1).into(), burst: burst.max(1).into(), buckets: Mutex::default() }
     }
 
-    /// Takes one; what is left to wait, if there is none.
+    /// Takes one token; if there is none, returns the time until there is one.
     pub(crate) fn take_token(&self, client: &K, now: Instant) -> Result<(), Duration> {
         // The map is whole after every step, so poison is ignored.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);

@@ -207,7 +207,7 @@ pub(crate) fn json_ok(value: &Value) -> Response {
 
 /// The body of a request, up to a limit.
 pub(crate) async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
-    // What is declared as too much is not waited for.
+    // A body whose declared size is too large is refused before it is read.
     if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
         return Err(too_large(limit));
     }

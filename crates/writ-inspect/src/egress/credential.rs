@@ -89,7 +89,7 @@ fn is_bearer(format: &str) -> bool {
 
 /// A defect of the owner's configuration of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the credential '{name}' cannot stand: {why}")]
+#[error("the credential '{name}' is not valid: {why}")]
 pub struct InvalidBinding {
     /// Its name.
     pub name: String,
@@ -335,7 +335,7 @@ fn is_plain(path: &str) -> bool {
 const fn needs_encoding(byte: u8) -> bool {
     !byte.is_ascii_control()
         && !byte.is_ascii_alphanumeric()
-        // Those that are never encoded (RFC 3986, section 2.3), and those by which servers part paths.
+        // Characters that are never encoded (RFC 3986, section 2.3), and those at which servers split paths.
         && !matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';' | b'%')
 }
 

@@ -268,8 +268,8 @@ pub enum InvalidTarget {
     /// The port is no number from 1 to 65535, or is missing where one is needed.
     #[error("the port is missing or not a number from 1 to 65535")]
     Port,
-    /// A name or password stands before the host.
-    #[error("a name or password stands before the host")]
+    /// The address has a user name or password before the host.
+    #[error("there is a user name or password before the host")]
     UserInfo,
     /// The scheme is neither `http` nor `https`, or the URL can be read in two ways.
     #[error("it is not a plain http or https URL")]

@@ -136,8 +136,7 @@ impl GateCheck {
                 regex.is_match(&subject.seen_texts(field).join("\n")).then(|| hit("the pattern"))?
             }
             Self::Range { min, max } => {
-                // What is no number fails, as a missing one does: the gate stands for a bound that must be
-                // shown.
+                // A value that is not a number fails, like a missing one: the gate requires proof that the bound holds.
                 let seen = subject.seen_texts(field);
                 let outside = |text: &String| match text.trim().parse::<f64>() {
                     Ok(number) => !(*min..=*max).contains(&number),

@@ -167,7 +167,7 @@ impl Hook {
         let reads = self.config.has_permission(Permission::Read);
         // Without the permission to read, a hook learns that something happened and with which tool.
         input.extend(about.into_iter().filter(|(key, _)| reads || key == "tool"));
-        // What is too long is a failure, since a hook that sees a part would judge a part.
+        // An input that is too long is a failure: a hook that got only a part would judge only that part.
         if Value::Object(input.clone()).to_string().len() > MAX_VALUE_BYTES {
             return Err("it is too long for a hook".to_owned());
         }

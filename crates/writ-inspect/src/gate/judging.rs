@@ -205,7 +205,7 @@ impl<'a> Judging<'a> {
                     .checks
                     .iter()
                     .fold(subject.text.clone(), |text, check| check.replace_hits(&text, &config.replacement));
-                // What triggers and cannot be replaced, since it is written otherwise, does not go on.
+                // A text is blocked if a check still triggers after the replacement, for instance because of another spelling.
                 if gate
                     .checks
                     .iter()
@@ -257,7 +257,7 @@ impl<'a> Judging<'a> {
         let script = gate.config.script.as_deref().unwrap_or_default();
         Ok(ScriptDue {
             gate: gate.config.name.clone(),
-            // What it judges is in its environment, and never a part of what the shell reads.
+            // The judged text is in the script's environment, never a part of the shell's input.
             argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
             timeout_ms: gate.config.timeout_ms.unwrap_or(SCRIPT_MS),
             env,
@@ -290,7 +290,7 @@ impl<'a> Judging<'a> {
             (text, arguments, verdict) = (None, None, GateVerdict::Advise);
             reason = "it wanted to change what it only advises about: left out".to_owned();
         }
-        // What was left out is recorded as advice, so that an owner sees why a change had no effect.
+        // A change that was left out is recorded as advice, so that the owner sees why it had no effect.
         for key in stripped {
             let why = format!("it wanted to change '{key}', which it may not change here: left out");
             self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));

@@ -149,7 +149,7 @@ impl GateOpinion {
         let mut said = Self::bare_opinion(verdict, reason);
         for (key, value) in fields {
             match (ALLOWED_MUTATIONS.contains(&(key.as_str(), point)), value) {
-                // What may not change at this point is left out, and named in the record.
+                // A change that is not allowed at this point is left out, and named in the record.
                 (false, _) => said.note_stripped(&key),
                 (true, Value::String(text)) if point != GatePoint::Execution && !text.trim().is_empty() => {
                     said.text = Some(text);

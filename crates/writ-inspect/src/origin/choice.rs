@@ -149,7 +149,7 @@ impl RecordList {
     fn choice_of(&self, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> RecordRelation {
         let index = self.index.get_or_init(|| self.build_index());
         let told = self.choice_by(&index.words, asked, wanted);
-        // Who names one record by its id, and others by a word («m-17 and the offers before it»), means both.
+        // An owner who names one record by its id and others by a word («m-17 and the offers before it») means both.
         let is_worded = asked.iter().any(|word| !places_of(&index.words, word).is_empty());
         if told != RecordRelation::Open || is_worded {
             return told;
@@ -166,7 +166,7 @@ impl RecordList {
         let mut other = None;
         for word in asked {
             let with = places_of(known, word);
-            // What all have tells none from another.
+            // A word that all records contain does not distinguish them.
             if with.is_empty() || with.len() == self.records.len() {
                 continue;
             }

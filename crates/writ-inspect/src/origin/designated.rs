@@ -234,7 +234,7 @@ impl DesignationSources {
         if !kind.kind_words().iter().any(|word| names_kind(request, word)) {
             return false;
         }
-        // Where the request has a value of the kind itself, the owner means that one.
+        // If the request itself contains a value of the kind, the owner means that value.
         let mut own = Self::nothing();
         own.add_prose(owner.request());
         let found = self.candidates_of(kind);
@@ -355,7 +355,7 @@ fn names_kind(request: &str, word: &str) -> bool {
 /// before an adjective («the bank account», and not «this into account»).
 fn is_noun(said: &[&str]) -> bool {
     let is_determiner = |word: &str| {
-        // What is left out before a vowel belongs to the article: «l'adresse».
+        // An article can be shortened before a vowel: «l'adresse».
         let article = word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default();
         DETERMINERS.contains(&article)
     };

@@ -109,7 +109,7 @@ pub(super) fn ids_made(giver: &str, arguments: &Value, fields: &[Field]) -> Vec<
     let mut texts = Vec::new();
     collect_leaves(arguments, &mut texts);
     texts.iter().for_each(|text| given.add_text(giver, text));
-    // What was handed over in a code says nothing of an id; an id in it does.
+    // Encoded text makes other texts of this server doubtful, but not ids, so the mark is removed again here.
     if let Some(words) = given.0.get_mut(giver) {
         words.is_opaque = false;
     }

@@ -98,7 +98,7 @@ impl ExternalTexts {
     /// Returns true if a text names a value elsewhere than in the record that holds it under a name that
     /// fits.
     pub(super) fn points_at(&self, wanted: &WantedValue<'_>) -> bool {
-        // What is shorter stands in any text.
+        // A shorter value occurs in almost any text, so its occurrence means nothing.
         if wanted.value.chars().count() < MIN_TOKEN_CHARS {
             return false;
         }
@@ -175,7 +175,7 @@ fn gather_named(value: &Value, named: &mut BTreeSet<String>) {
         Value::String(text) => drop(named.insert(fold_text(text))),
         Value::Number(number) => drop(named.insert(number.to_string())),
         Value::Array(items) => items.iter().for_each(|item| gather_named(item, named)),
-        // What is named for afterwards is no value.
+        // The tools named in `then` are not values of this call.
         Value::Object(fields) => {
             fields.iter().filter(|(name, _)| *name != THEN).for_each(|(_, field)| gather_named(field, named));
         }

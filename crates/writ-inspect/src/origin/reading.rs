@@ -34,7 +34,7 @@ impl Origins {
             for part in &message.parts {
                 match part {
                     Part::Text { text } => {
-                        // What the model writes points where it has been pointed.
+                        // The model's own text is skipped: it may repeat references from external content.
                         if message.role != Role::Assistant && message.label.taint == Taint::External {
                             self.told.add_text(text, None);
                             self.sources.has_others = true;

@@ -72,7 +72,7 @@ impl SlotResults {
 
     /// Returns true if a value is of the kind of a slot and the only one that its source has.
     fn has_value(&self, slot: &Slot, value: &str) -> bool {
-        // What was not read may hold a second value.
+        // If not everything was read, the rest may contain a second value.
         if self.is_full || !is_within_kind(slot.kind, value) {
             return false;
         }

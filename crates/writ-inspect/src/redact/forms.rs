@@ -159,7 +159,7 @@ mod tests {
         for length in crate::redact::MIN_VALUE_BYTES..40 {
             let forms = all_forms(&"q".repeat(length));
             assert!(forms.iter().all(|form| (length..=length * 2).contains(&form.bytes.len())), "{length}");
-            // What is masked beside a form of base64 is held back with it (`Values::settled`).
+            // Characters beside a base64 form are masked too, so they are held back with it (`Values::settled`).
             assert!(
                 forms.iter().filter(|form| form.ragged).all(|form| form.bytes.len() + 2 <= length * 2),
                 "{length}"

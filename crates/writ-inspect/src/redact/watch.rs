@@ -233,7 +233,7 @@ mod tests {
         }
         let most = MAX_HELD / (LOOK_AFTER - 1) * LOOK_AFTER;
         assert!(stream.held.len() <= most && out >= 100 * 4096 - most, "{out}");
-        // Whoever sends them one by one has all of them looked at seldom, not with each.
+        // If line ends come one by one, the text is searched seldom, not after each.
         let looks = (0..50_000).filter(|_| !stream.push_bytes(b"\n").is_empty()).count();
         assert!(looks < 10, "{looks}");
         assert_eq!(watch().mask_stream().push_bytes(&b"\n".repeat(128 * 1024)), b"");

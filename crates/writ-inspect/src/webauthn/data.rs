@@ -42,7 +42,7 @@ impl<'a> AuthenticatorData<'a> {
             return Err(PasskeyError::Site);
         }
         let data = Self { flags: *flags, sign_count, rest };
-        // What was copied could be copied.
+        // A key that is backed up must also be marked as one that can be.
         if data.has_flag(BACKED_UP) && !data.has_flag(BACKUP_ELIGIBLE) {
             return Err(malformed);
         }

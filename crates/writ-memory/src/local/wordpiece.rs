@@ -1,4 +1,5 @@
-//! The tokens of BERT: words and punctuation, cut into the longest pieces that the vocabulary has.
+//! WordPiece, the tokenizer of BERT models: splits a text at white space and punctuation, and each word into the longest pieces
+//! that the vocabulary has.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::tensors::read_bounded;
 /// The largest file of a vocabulary, in bytes.
 const MAX_VOCABULARY_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The longest word that is cut into pieces, in characters; longer ones are unknown.
+/// The longest word that is cut into pieces, in characters; a longer word becomes the token for unknown words.
 const MAX_WORD_CHARS: usize = 100;
 
 /// Cuts texts into numbered tokens.
@@ -95,7 +96,7 @@ impl Tokenizer {
             numbers.insert(token, number);
         }
         let unknown = file.model.unk_token.as_ref().and_then(|token| token.as_str()).unwrap_or("[UNK]");
-        // The normalizer of BERT makes lower case unless it says otherwise.
+        // The normalizer of BERT converts to lower case unless its settings say otherwise.
         let lowercase = file.normalizer.and_then(|settings| settings.lowercase).unwrap_or(true);
         Self::new(numbers, &file.model.continuing_subword_prefix, unknown, lowercase)
     }
@@ -114,26 +115,27 @@ impl Tokenizer {
         Ok(Self { size, prefix: prefix.to_owned(), unknown, begin, end, lowercase, numbers })
     }
 
-    /// Returns one more than the largest number of a token.
+    /// Returns one more than the largest token number, which is the size of a table indexed by tokens.
     pub(crate) fn count_tokens(&self) -> usize {
         self.size
     }
 
-    /// Returns the tokens of a text between those that begin and end one; at most `most` with both.
+    /// Returns the tokens of a text between `[CLS]` and `[SEP]`, which frame each input; at most `most` with both.
     pub(crate) fn encode_framed(&self, text: &str, most: usize) -> Vec<usize> {
-        // Two places are for the tokens that begin and end a text.
+        // Two places are for the frame.
         let pieces = self.cut_text(text, most.saturating_sub(2));
         self.begin.into_iter().chain(pieces).chain(self.end).collect()
     }
 
-    /// Returns the tokens of a text that the vocabulary has.
+    /// Returns the first `most` tokens of a text, without those of unknown words.
     pub(crate) fn encode_known(&self, text: &str, most: usize) -> Vec<usize> {
         let mut tokens = self.cut_text(text, most);
         tokens.retain(|token| *token != self.unknown);
         tokens
     }
 
-    /// Tokens in square brackets have no meaning in a text: what memories say is not syntax.
+    /// Splits a text into at most `most` tokens. `[SEP]` and the like in a text are cut as ordinary punctuation and words, so that
+    /// the text of a memory cannot produce a special token.
     fn cut_text(&self, text: &str, most: usize) -> Vec<usize> {
         let mut tokens = Vec::new();
         for word in split_words(&self.normalise_text(text)) {
@@ -161,11 +163,11 @@ impl Tokenizer {
         if !self.lowercase {
             return spaced;
         }
-        // Vocabularies in lower case are without accents too.
+        // Vocabularies in lower case have no accents either, so accents are removed.
         spaced.nfd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).collect()
     }
 
-    /// Appends the longest pieces from the left; a word with a part that is in no vocabulary is unknown as a whole.
+    /// Appends the pieces of a word, each the longest possible from the left. If no piece fits somewhere, the whole word is unknown.
     fn cut_word(&self, word: &str, tokens: &mut Vec<usize>) {
         let ends: Vec<usize> = word.char_indices().map(|(at, letter)| at + letter.len_utf8()).collect();
         if ends.len() > MAX_WORD_CHARS {
@@ -174,7 +176,7 @@ impl Tokenizer {
         }
         let (mut start, mut pieces) = (0, Vec::new());
         while start < word.len() {
-            // Greedy from the left, as the tokenizer of the training did; another cut would name other tokens.
+            // Greedy from the left, as in training: the model knows a word only by the tokens of exactly this cut.
             let longest = ends.iter().rev().take_while(|end| **end > start).find_map(|end| {
                 let piece = &word[start..*end];
                 let known = if start == 0 {
@@ -213,7 +215,7 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns true for the punctuation of ASCII, and for the blocks of it beyond.
+/// Returns true for ASCII punctuation, and for the punctuation of the common Unicode blocks.
 fn is_punctuation(letter: char) -> bool {
     letter.is_ascii_punctuation()
         || matches!(letter,
@@ -251,9 +253,9 @@ mod tests {
         assert_eq!(encode("The dentists, said"), [2, 4, 5, 6, 9, 8, 7, 3]);
         assert_eq!(encode("CAFÉ 東東"), [2, 10, 11, 11, 3]);
         assert_eq!(encode("zebra"), [2, 1, 3]);
-        assert_eq!(encode("th\u{200b}e\u{202e}\0"), [2, 4, 3], "what is invisible is no letter");
+        assert_eq!(encode("th\u{200b}e\u{202e}\0"), [2, 4, 3], "invisible characters are dropped");
         assert_eq!(encode(""), [2, 3]);
-        assert_eq!(encode("[SEP]"), [2, 1, 1, 1, 3], "a text holds no special token");
+        assert_eq!(encode("[SEP]"), [2, 1, 1, 1, 3], "no special token comes from a text");
         assert_eq!(encode(&"the ".repeat(1000)).len(), 32);
         assert_eq!(encode(&"a".repeat(1000)), [2, 1, 3]);
         assert_eq!(tokenizer().encode_known("the zebra said", 32), [4, 7]);

@@ -143,7 +143,7 @@ fn read_node(schema: &Value, depth: usize) -> Node {
         }
     };
     if let (Kind::Object(object), Some(branches)) = (&mut node.kind, branches) {
-        // What stands in one branch alone may be left out; which belong together is checked when it is called.
+        // A property of only one branch may be left out. The arguments of a call are checked against the branches.
         for branch in branches {
             if let Kind::Object(branch) = self::read_node(branch, depth + 1).kind {
                 object.add(branch.properties);

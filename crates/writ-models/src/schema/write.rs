@@ -179,7 +179,7 @@ fn write_record(dialect: Dialect, object: &Object) -> Map<String, Value> {
         let written = write_part(dialect, node);
         let may_be_null = is_strict && (node.nullable || !must);
         properties.insert(name.clone(), if may_be_null { or_null(written) } else { Value::Object(written) });
-        // What must be given and may be null has no word elsewhere: it may be left out, and null is put in.
+        // Only strict schemas can say «required, but may be null». In others the property is optional, and null is filled in.
         if is_strict || (must && !node.nullable) {
             required.push(name);
         }

@@ -1,4 +1,4 @@
-//! A log that is kept in memory.
+//! A log in memory.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};

@@ -312,7 +312,7 @@ async fn a_provider_that_is_away_gives_way_to_the_default_model_and_the_log_says
         let log = super::log::Captured::default();
         let _guard = tracing::subscriber::set_default(log.subscriber());
         let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("Seen.")]), |config| {
-            // A port that nobody listens on, or a key that is not set.
+            // A port without a listener, or a key that is not set.
             let mut away = table(ProviderKind::Ollama, "http://127.0.0.1:9/".to_owned());
             away.api_key = (!is_down).then(|| "env:MISSING_KEY".parse().expect("a reference"));
             config.providers.insert("away".into(), away);
@@ -507,6 +507,39 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
         let other = bench.plan(request(vec![user("else")]));
         assert_ne!(other.model_call().request, call.request);
         assert_eq!(bench.plan(request(vec![user("else")])).model_call(), other.model_call());
+    }
+}
+
+/// The configured model is the one of the request, and a warning names it if no table knows it. Without a model, or with an empty
+/// text in its place, the provider's default model is asked.
+///
+/// Rows: SCL-146
+#[tokio::test]
+async fn the_model_of_a_request_is_the_configured_one_or_the_providers_default() {
+    let log = super::log::Captured::default();
+    let guard = tracing::subscriber::set_default(log.subscriber());
+    let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("ok")]), |config| {
+        config.models.default = Some("scripted/heron-9".to_owned());
+    })
+    .await;
+    drop(guard);
+    assert!(log.text().contains("unknown model") && log.text().contains("heron-9"), "{}", log.text());
+    bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
+    assert_eq!(bench.server.recorded_requests()[0].body["model"], "heron-9");
+
+    let runtime = tempfile::tempdir().expect("a folder");
+    let egress = Arc::new(
+        writ_egress::Egress::new(&writ_egress::EgressConfig::default(), runtime.path()).expect("egress"),
+    );
+    for text in ["", "[models]\ndefault = \"\"\n", "[models]\ndefault = \" \"\n"] {
+        let mut config = parsed(text).expect("valid");
+        let keys = Arc::new(Keys([("env:OPENAI_API_KEY".to_owned(), "a key")].into()));
+        let found = crate::detect::detect_model(&config, keys.as_ref(), &egress).await.expect("found");
+        found.put_into(&mut config);
+        let models = Models::new(&config, keys, Arc::clone(&egress)).expect("models");
+        let planned =
+            models.plan(ModelRole::Proxy, Arc::new(request(vec![user("hi")])), NOW).expect("a plan");
+        assert_eq!(planned.requested_model(), "openai/gpt-5.2", "{text:?}");
     }
 }
 

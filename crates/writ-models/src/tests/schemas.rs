@@ -1,4 +1,4 @@
-//! Schemas of tools as they go over the wire, in every format.
+//! Schemas of tools as they are sent to providers, in every format.
 
 use serde_json::{Value, json};
 use writ_testbed::schema_rules::{ProviderRules, broken_name, broken_rules};
@@ -19,7 +19,7 @@ const fn rules(kind: ProviderKind) -> ProviderRules {
     }
 }
 
-/// The tools of a request as they were sent: names and schemas.
+/// Returns the names and schemas of the tools in a request's body.
 fn sent(kind: ProviderKind, body: &Value) -> Vec<(String, Value)> {
     let tools = &body["tools"];
     let tools = if kind == ProviderKind::Gemini { &tools[0]["functionDeclarations"] } else { tools };
@@ -32,9 +32,9 @@ fn sent(kind: ProviderKind, body: &Value) -> Vec<(String, Value)> {
     tools.as_array().expect("tools").iter().map(one).collect()
 }
 
-/// One tool that a provider would refuse takes neither the request nor the other tools with it.
+/// A tool that a provider would refuse is left out; the request is sent with the other tools.
 ///
-/// Rules of OpenAI, Moonshot, Gemini and Anthropic, as their documents and public reports have them.
+/// The rules are those of OpenAI, Moonshot, Gemini and Anthropic, from their documents and from public reports.
 #[tokio::test]
 async fn tools_are_sent_in_the_dialect_of_each_provider_or_left_out_one_by_one() {
     let tool = |name: &str, schema: Value| ToolSpec { name: name.into(), description: "does".into(), schema };
@@ -73,7 +73,7 @@ async fn tools_are_sent_in_the_dialect_of_each_provider_or_left_out_one_by_one()
         assert_eq!(names, ["fine", "untyped", "union", "tree", "a_b"], "{kind:?}");
         for (name, schema) in &tools {
             assert_eq!(broken_name(rules(kind), name), None);
-            // Gemini has no word for no arguments.
+            // For a tool without arguments Gemini gets no schema at all.
             if !(kind == ProviderKind::Gemini && name == "untyped" && schema.is_null()) {
                 assert_eq!(broken_rules(rules(kind), schema), [""; 0], "{kind:?} {name}: {schema:#}");
             }

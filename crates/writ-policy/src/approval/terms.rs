@@ -46,15 +46,15 @@ pub enum ScopeError {
     #[error("ask {0} can be approved once only")]
     OnceOnly(AskId),
     /// The card offers no total of this argument.
-    #[error("no total of '{0}' can be approved: it is no positive number here that says what is touched")]
+    #[error("no total of '{0}' can be approved: the card offers none for this argument")]
     NoTotal(String),
     /// The card names no values that could be the owner's.
-    #[error("ask {0} names no values that a yes could make yours")]
+    #[error("ask {0} names no values that an approval could treat as yours")]
     NoValues(AskId),
     /// The card names no host that could be trusted.
-    #[error("ask {0} names no host that a yes could make a trusted one")]
+    #[error("ask {0} names no host that an approval could make trusted")]
     NoHost(AskId),
-    /// The limits are none, or beyond what can be approved.
+    /// The limits are missing, or larger than any that can be approved.
     #[error("these limits cannot be approved: {0}")]
     Limits(String),
     /// The offer has no canonical form.

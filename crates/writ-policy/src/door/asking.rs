@@ -41,8 +41,8 @@ pub(super) fn gather_questions(
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
-    // A person or the harness that repeats an action knows of the first attempt.
-    // Where a second performance could double an effect, a person decides about it.
+    // A person or the harness that repeats an action knows of the first attempt, a model does not. If a second performance could
+    // double an effect, a person decides.
     if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
         asking.reasons.insert("It was begun before, and its outcome is unknown.".to_owned());
@@ -112,9 +112,9 @@ fn of_steps(
     // not.
     for (n, step) in (1_u64..).zip(&plan.steps) {
         let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
-        let wished = plan::step_alone(prepared, step);
-        check_keys(&wished, facts, now).map_err(of_step)?;
-        let own = judge_alone(&wished, facts).map_err(of_step)?;
+        let requested = plan::step_alone(prepared, step);
+        check_keys(&requested, facts, now).map_err(of_step)?;
+        let own = judge_alone(&requested, facts).map_err(of_step)?;
         let wide = if plan::is_wide(plan, step) { Risk::High } else { Risk::Low };
         asking.risk = asking.risk.max(own.risk).max(wide);
         asking.approvers = asking.approvers.max(own.approvers);

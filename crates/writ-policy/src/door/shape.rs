@@ -167,7 +167,7 @@ fn check_write(write: &WriteFile) -> Result<(), String> {
         return Err("a file has no proper name".into());
     }
     let Some(content) = &write.content else { return Ok(()) };
-    // What would be written must be what the intent names.
+    // The content to be written must be that which the intent names by its digest.
     match (write.place, write.changes.as_slice()) {
         (Place::Overlay, [one])
             if one.kind != ChangeKind::Delete

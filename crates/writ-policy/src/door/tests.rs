@@ -63,14 +63,14 @@ fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
 #[test]
 fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     for sample in free_samples() {
-        let (kind, wish) = (sample.action.kind(), prepared(sample.action));
-        assert!(world().decide(wish.clone()).is_ok(), "{kind:?}");
+        let (kind, request) = (sample.action.kind(), prepared(sample.action));
+        assert!(world().decide(request.clone()).is_ok(), "{kind:?}");
 
         let denied = |change: &dyn Fn(&mut World)| {
             let mut world = world();
             change(&mut world);
-            let denial = world.denial(wish.clone());
-            assert_eq!((denial.kind, denial.prepared), (kind, wish.hash(world.rules.digest()).ok()));
+            let denial = world.denial(request.clone());
+            assert_eq!((denial.kind, denial.prepared), (kind, request.hash(world.rules.digest()).ok()));
             (denial.reason, denial.rule)
         };
         let base_key = format!("base key {}", world().base.key);
@@ -101,11 +101,11 @@ fn every_kind_needs_both_keys_for_what_it_is_and_where() {
 #[test]
 fn every_kind_needs_keys_that_are_good_now_and_here() {
     for sample in free_samples() {
-        let (kind, wish) = (sample.action.kind(), prepared(sample.action));
+        let (kind, request) = (sample.action.kind(), prepared(sample.action));
         let reason = |change: &dyn Fn(&mut World)| {
             let mut world = world();
             change(&mut world);
-            match world.decide(wish.clone()) {
+            match world.decide(request.clone()) {
                 Ok(_) => None,
                 Err(DoorStop::Deny(denial)) => Some(denial.reason),
                 Err(DoorStop::Ask(ask)) => panic!("{kind:?}: {ask:?}"),
@@ -145,9 +145,9 @@ fn biscuits_own_revocation_ids_count_too() {
 }
 
 #[test]
-fn a_wish_without_a_session_belongs_to_no_key() {
-    let wish = Prepared { session: None, ..prepared(Action::Exec(exec())) };
-    assert_eq!(world().denial(wish).reason, DenyReason::Binding);
+fn a_request_without_a_session_belongs_to_no_key() {
+    let request = Prepared { session: None, ..prepared(Action::Exec(exec())) };
+    assert_eq!(world().denial(request).reason, DenyReason::Binding);
 }
 
 /// Rows: WIN-099 (in part: every kind of action, at each stage)
@@ -211,36 +211,36 @@ fn the_first_stage_that_refuses_names_the_reason() {
     world.budget.spent.turn_tool_calls = 20;
     let mut action = remember(MemoryTrust::Verified, Taint::External);
     action.text = "x".repeat(MAX_ACTION_BYTES);
-    let mut wish = prepared(Action::Remember(action));
+    let mut request = prepared(Action::Remember(action));
 
-    let next = |world: &World, wish: &Prepared, reason: DenyReason| {
-        assert_eq!(world.denial(wish.clone()).reason, reason);
+    let next = |world: &World, request: &Prepared, reason: DenyReason| {
+        assert_eq!(world.denial(request.clone()).reason, reason);
     };
-    next(&world, &wish, DenyReason::Shape);
-    wish.action = Action::Remember(remember(MemoryTrust::Verified, Taint::External));
-    next(&world, &wish, DenyReason::Binding);
+    next(&world, &request, DenyReason::Shape);
+    request.action = Action::Remember(remember(MemoryTrust::Verified, Taint::External));
+    next(&world, &request, DenyReason::Binding);
     world.task.session = session(1);
-    next(&world, &wish, DenyReason::Revoked);
+    next(&world, &request, DenyReason::Revoked);
     world.revoked.clear();
-    next(&world, &wish, DenyReason::Expired);
+    next(&world, &request, DenyReason::Expired);
     world.now = NOW;
-    next(&world, &wish, DenyReason::Capability);
+    next(&world, &request, DenyReason::Capability);
     world.task.grants = Grants::default().allow_kind(ActionKind::Remember, [(Dimension::Memory, "global")]);
-    next(&world, &wish, DenyReason::Scope);
+    next(&world, &request, DenyReason::Scope);
     world.task.grants = grants;
-    next(&world, &wish, DenyReason::Gate);
+    next(&world, &request, DenyReason::Gate);
     world.verdicts.gates.clear();
-    next(&world, &wish, DenyReason::Rule);
+    next(&world, &request, DenyReason::Rule);
     world.rules = ask_all();
-    next(&world, &wish, DenyReason::Taint);
-    wish.action = Action::Remember(remember(MemoryTrust::Verified, Taint::Owner));
-    let hash = wish.hash(world.rules.digest()).expect("canonical");
+    next(&world, &request, DenyReason::Taint);
+    request.action = Action::Remember(remember(MemoryTrust::Verified, Taint::Owner));
+    let hash = request.hash(world.rules.digest()).expect("canonical");
     world.approval = Some(Ok(approved(ApprovalClaims { decision: Decision::Deny, ..claims(hash) })));
-    next(&world, &wish, DenyReason::Budget);
+    next(&world, &request, DenyReason::Budget);
     world.budget.spent.turn_tool_calls = 0;
-    next(&world, &wish, DenyReason::Person);
+    next(&world, &request, DenyReason::Person);
     world.approval = Some(Ok(approved(claims(hash))));
-    assert!(world.decide(wish).is_ok());
+    assert!(world.decide(request).is_ok());
 }
 
 /// Rows: SIL-004 (in part: the door's decisions)
@@ -250,10 +250,10 @@ fn the_same_facts_give_the_same_decision() {
     world.verdicts.gates = vec![gate(GateVerdict::Block)];
     let (blocked, open) = (world.authority(), World::new(shipped()).authority());
     for sample in samples() {
-        let wish = || tainted(sample.action.clone(), Taint::External);
-        let first = format!("{:?}", World::new(shipped()).decide_under(wish(), &open));
+        let request = || tainted(sample.action.clone(), Taint::External);
+        let first = format!("{:?}", World::new(shipped()).decide_under(request(), &open));
         for _ in 0..5 {
-            assert_eq!(format!("{:?}", World::new(shipped()).decide_under(wish(), &open)), first);
+            assert_eq!(format!("{:?}", World::new(shipped()).decide_under(request(), &open)), first);
         }
     }
     for _ in 0..100 {
@@ -403,8 +403,8 @@ fn ask_id() -> AskId {
     AskId::from_random(7)
 }
 
-fn expected_denial(world: &World, wish: Prepared, reason: DenyReason) -> Denial {
-    let denial = world.denial(wish);
+fn expected_denial(world: &World, request: Prepared, reason: DenyReason) -> Denial {
+    let denial = world.denial(request);
     assert_eq!(denial.reason, reason, "{denial:?}");
     denial
 }
@@ -435,13 +435,13 @@ fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
 /// Rows: SIL-005 (in part: a memory's label) SIL-170
 #[test]
 fn a_memory_is_not_relabelled_on_its_way() {
-    let wish = |noted, trust| tainted(Action::Remember(remember(trust, noted)), Taint::External);
-    let denial = world().denial(wish(Taint::Owner, MemoryTrust::Working));
+    let request = |noted, trust| tainted(Action::Remember(remember(trust, noted)), Taint::External);
+    let denial = world().denial(request(Taint::Owner, MemoryTrust::Working));
     assert_eq!(denial.reason, DenyReason::Taint);
-    let denial = world().denial(wish(Taint::External, MemoryTrust::Constitutional));
+    let denial = world().denial(request(Taint::External, MemoryTrust::Constitutional));
     assert_eq!(denial.reason, DenyReason::Taint);
     assert!(matches!(denial.denial_fact(), Fact::Denied { reason: DenyReason::Taint, .. }));
-    assert!(world().decide(wish(Taint::External, MemoryTrust::Working)).is_ok());
+    assert!(world().decide(request(Taint::External, MemoryTrust::Working)).is_ok());
 }
 
 /// A program cannot give itself a network, a place or a profile that its keys do not name.
@@ -502,21 +502,21 @@ fn what_reaches_out_is_well_formed_up_to_its_bounds() {
 fn an_owned_url_is_no_leave_to_send() {
     let mut world = World::new(shipped());
     world.egress.allowed.push("docs.rs".parse().expect("a pattern"));
-    let wish = |method: &str, body: Option<&str>| {
+    let request = |method: &str, body: Option<&str>| {
         let fetch = Fetch { method: method.into(), body: body.map(Into::into), ..fetch("https://docs.rs/") };
         let sinks = vec![Sink { argument: "url".into(), value: "https://docs.rs/".into() }];
         Prepared { sinks, ..tainted(Action::Fetch(fetch), Taint::External) }
     };
     world.origins = Origins::new(["see https://docs.rs/".to_owned()]);
-    assert!(world.decide(wish("GET", None)).is_ok() && world.decide(wish("HEAD", None)).is_ok());
-    for sending in [wish("POST", Some("x")), wish("GET", Some("x")), wish("DELETE", None)] {
+    assert!(world.decide(request("GET", None)).is_ok() && world.decide(request("HEAD", None)).is_ok());
+    for sending in [request("POST", Some("x")), request("GET", Some("x")), request("DELETE", None)] {
         assert!(world.ask(sending).rules.contains("taint"));
     }
     let taint = BTreeSet::from(["taint".to_owned()]);
     world.strict = true;
-    assert_eq!(world.ask(wish("GET", None)).rules, taint, "nothing excuses it");
+    assert_eq!(world.ask(request("GET", None)).rules, taint, "nothing excuses it");
     (world.strict, world.origins) = (false, Origins::default());
-    assert_eq!(world.ask(wish("GET", None)).rules, taint, "twin");
+    assert_eq!(world.ask(request("GET", None)).rules, taint, "twin");
 }
 
 /// An agent whose changes were approved beforehand does not take away what narrows it.
@@ -557,12 +557,13 @@ fn an_ask_names_every_reason_once() {
 fn redeeming_writes_the_intent_with_all_that_it_needs() {
     let label = Label::new(Taint::External);
     for sample in samples() {
-        let wish = || Prepared { label: label.clone(), idempotent: true, ..prepared(sample.action.clone()) };
+        let request =
+            || Prepared { label: label.clone(), idempotent: true, ..prepared(sample.action.clone()) };
         let mut world = World::new(ask_all());
-        let hash = wish().hash(world.rules.digest()).expect("canonical");
+        let hash = request().hash(world.rules.digest()).expect("canonical");
         world.approval = Some(Ok(approved(claims(hash))));
-        let grant = world.decide(wish()).expect("approved");
-        assert_eq!((grant.prepared(), grant.hash()), (&wish(), hash));
+        let grant = world.decide(request()).expect("approved");
+        assert_eq!((grant.prepared(), grant.hash()), (&request(), hash));
         assert_eq!(grant.approval().map(|used| &used.ask), Some(&ask_id()));
 
         let journal = NonceJournal::default();
@@ -579,8 +580,8 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
         };
         let intent = Entry {
             at: later(5),
-            session: wish().session,
-            turn: wish().turn,
+            session: request().session,
+            turn: request().turn,
             turn_number: 1,
             fact: Fact::Intent {
                 attempt,

@@ -140,7 +140,8 @@ fn read_document<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, D
     serde_json::from_value(document).map_err(|error| DocumentError(error.to_string()))
 }
 
-/// Names stand in tokens, ledger and lists, so they are plain: a raw address or number of a customer is none.
+/// Checks a name. Names appear in tokens, the ledger and lists, so only plain ones are accepted, which keeps out a customer's raw
+/// address or number.
 fn checked_name(what: &str, name: String) -> Result<String, DocumentError> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !plain {
@@ -202,7 +203,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, Documen
         }
     }
     for (name, [min, max, daily, total]) in bounds {
-        // Models are counted by the day alone, and a limit that nothing counts is none.
+        // Calls of models are counted only by the day; a total that is never counted would limit nothing.
         if operation == MODEL_CALL && total.is_some() {
             return Err(wrong("models have no total; use daily_NAME"));
         }

@@ -166,7 +166,7 @@ impl OperationLimits {
             self.values.get(name).is_some_and(|own| own.is_subset(wide))
         };
         let total = |(name, wide): (&String, &i64)| self.totals.get(name).is_some_and(|own| own <= wide);
-        // Where the wider limits nothing, nothing has to be narrower.
+        // Only what the wider key limits has to be limited in the narrower one.
         wider.amounts.iter().all(amount) && wider.values.iter().all(values) && wider.totals.iter().all(total)
     }
 
@@ -197,7 +197,7 @@ pub fn counted_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
                 counter: counter.clone(),
                 operation: operate.operation.clone(),
                 parameter: name.clone(),
-                // What is given back is not counted: it would let the next use be larger than the limit.
+                // A negative amount (a refund) counts as zero; otherwise it would let the next use exceed the limit.
                 amount: given.max(0),
                 most,
                 span,

@@ -250,7 +250,7 @@ fn standing_parameters(
         let fixed = [(URL.to_owned(), fetch.url.clone()), ("method".to_owned(), fetch.method.clone())];
         return Some((fixed.into(), Vec::new()));
     }
-    // What it passes on is read each time, if others may have written it.
+    // A tool that sends external content on has no open arguments: a person reads each text.
     if let Action::CallTool(call) = &prepared.action
         && !(call.sends && prepared.label.taint == Taint::External)
     {

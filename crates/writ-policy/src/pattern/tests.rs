@@ -66,11 +66,11 @@ fn agent_session_tool_trust_and_rules_are_part_of_it() {
     let also_taint = asking().into_iter().chain([TAINT_RULE.to_owned()]).collect();
     let later = pattern_of(&run(Taint::External), policy(), &also_taint, &EgressScope::default());
     assert!(later.is_some() && later == of_prepared(&run(Taint::Owner)));
-    let (wish, none) = (prepared(action()), EgressScope::default());
-    assert_ne!(pattern_of(&wish, Digest::of_bytes(b"other rules"), &asking(), &none), one);
+    let (request, none) = (prepared(action()), EgressScope::default());
+    assert_ne!(pattern_of(&request, Digest::of_bytes(b"other rules"), &asking(), &none), one);
     let more = asking().into_iter().chain(["ask-more".to_owned()]).collect();
     assert_ne!(
-        pattern_of(&wish, policy(), &more, &none),
+        pattern_of(&request, policy(), &more, &none),
         one,
         "what another rule asks about was not approved"
     );

@@ -137,7 +137,7 @@ fn put_list_sinks(step: &PlanStep, path: &str, sinks: &mut Vec<Sink>) -> Option<
         return None;
     }
     if let Some(first) = first {
-        // What is removed stands at this place or behind it.
+        // All removed sinks are at this index or after it.
         sinks.retain(|sink| !is_item(&sink.argument));
         sinks.splice(first..first, planned);
     }

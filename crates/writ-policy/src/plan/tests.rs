@@ -81,13 +81,13 @@ fn a_step_passes_under_its_plan_and_another_byte_asks() {
 #[test]
 fn what_is_approved_beside_a_plan_uses_no_step_of_it() {
     let plan = of(vec![step(reaching("a.example"), Free::Nothing)]);
-    let wish = prepared(reaching("a.example"));
-    let hash = wish.hash(shipped().digest()).expect("canonical");
+    let request = prepared(reaching("a.example"));
+    let hash = request.hash(shipped().digest()).expect("canonical");
     for (left, of_plan) in [(1, true), (0, false)] {
         let mut world = under(&plan, shipped(), &[left]);
         world.planned = true;
         world.approval = Some(Ok(approved(claims(hash))));
-        let grant = world.decide(wish.clone()).expect("approved");
+        let grant = world.decide(request.clone()).expect("approved");
         assert_eq!(grant.approval().expect("a use").plan.is_some(), of_plan, "{left} left");
     }
 }
@@ -151,23 +151,23 @@ fn an_approval_is_good_for_one_plan_under_one_set_of_rules() {
 #[test]
 fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let plan = of(vec![step(reaching("a.example"), Free::Nothing)]);
-    let wish = || prepared(reaching("a.example"));
+    let request = || prepared(reaching("a.example"));
     let mut world = under(&plan, shipped(), &[1]);
     world.task.plan = None;
-    assert!(!world.ask(wish()).rules.is_empty(), "the session's own key is no plan's");
+    assert!(!world.ask(request()).rules.is_empty(), "the session's own key is no plan's");
     world.task.plan = Some(Digest::of_bytes(b"another"));
-    assert!(!world.ask(wish()).rules.is_empty());
+    assert!(!world.ask(request()).rules.is_empty());
     let mut world = under(&plan, shipped(), &[1]);
     world.revoked.insert(world.task.key.to_string());
-    assert_eq!(world.denial(wish()).reason, DenyReason::Revoked);
+    assert_eq!(world.denial(request()).reason, DenyReason::Revoked);
     let mut world = under(&plan, shipped(), &[1]);
     world.now = world.task.expires_at;
-    assert_eq!(world.denial(wish()).reason, DenyReason::Expired);
+    assert_eq!(world.denial(request()).reason, DenyReason::Expired);
     let mut world = under(&plan, shipped(), &[1]);
     world.task.expires_at = later(172_800_000);
     world.base.expires_at = later(172_800_000);
     world.now = later(86_400_000);
-    assert!(!world.ask(wish()).rules.is_empty(), "the approval itself is over");
+    assert!(!world.ask(request()).rules.is_empty(), "the approval itself is over");
     // Time passes between the look at the keys and the decision, too.
     let world = under(&plan, shipped(), &[1]);
     let authority = world.authority();
@@ -176,7 +176,7 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let covers = |now| {
         let in_force = world.plan.as_ref().expect("approved");
         in_force
-            .find_use((&wish(), Digest::of_bytes(b"x")), &asked, (&authority, &Origins::nothing()), now)
+            .find_use((&request(), Digest::of_bytes(b"x")), &asked, (&authority, &Origins::nothing()), now)
             .is_some()
     };
     let ends = world.task.expires_at;
@@ -196,8 +196,8 @@ fn a_gate_that_asks_and_more_people_than_have_approved_are_asked_by_themselves()
          @id(\"two\") @ask(\"Sure?\") @approvers(\"2\") forbid (principal, action == Action::\"exec\", resource);"
     ));
     let two: &'static RuleSet = Box::leak(Box::new(two));
-    let wish = prepared(reaching("a.example"));
-    assert!(under(&plan, two, &[1]).ask(wish).approvers == 2);
+    let request = prepared(reaching("a.example"));
+    assert!(under(&plan, two, &[1]).ask(request).approvers == 2);
 }
 
 /// What may be otherwise is content and pages, never who and where.
@@ -216,9 +216,9 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
         let sinks = vec![Sink { argument: "to".into(), value: to.into() }];
         Prepared { sinks, ..prepared(Action::CallTool(call)) }
     };
-    let wished = call("ann", "hello", false);
+    let requested = call("ann", "hello", false);
     let sinks = vec![("to".to_owned(), "ann".to_owned())];
-    let planned = PlanStep { sinks: sinks.clone(), ..step(wished.action.clone(), Free::Content) };
+    let planned = PlanStep { sinks: sinks.clone(), ..step(requested.action.clone(), Free::Content) };
     assert!(means_action(&planned, &call("ann", "other", false)));
     assert!(
         !means_action(&planned, &call("eve", "hello", false))
@@ -231,7 +231,7 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
     };
     assert!(!means_action(&planned, &other_tool(call("ann", "hello", false))), "another tool");
     assert!(!means_action(&planned, &bound(call("ann", "hello", false))), "with something put in");
-    let exact = PlanStep { sinks, ..step(wished.action, Free::Nothing) };
+    let exact = PlanStep { sinks, ..step(requested.action, Free::Nothing) };
     assert!(!means_action(&exact, &bound(call("ann", "hello", false))));
     let exactly = step(write("a.txt", 1).action, Free::Nothing);
     assert!(
@@ -328,7 +328,7 @@ fn planned_execution_runs_and_writes_in_plans_alone() {
         assert!(denial.outside_text().contains("plan_propose"), "{}", denial.outside_text());
     }
     let own = Prepared { call: None, ..prepared(Action::Exec(exec())) };
-    assert!(world.decide(own).is_ok(), "what no model wishes needs no plan");
+    assert!(world.decide(own).is_ok(), "what no model requests needs no plan");
     let recall = writ_types::action::Recall { query: "x".into(), limit: 1 };
     assert!(world.decide(prepared(Action::Recall(recall))).is_ok());
 }

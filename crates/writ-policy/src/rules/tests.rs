@@ -411,8 +411,8 @@ fn a_rule_can_want_several_people_to_say_yes() {
     };
     let load = |text: String| RuleSet::load_rules(&[home_rules(&text)]);
     let sure = load(two("@ask(\"Sure?\") @approvers(\"3\")", "forbid")).expect("valid");
-    let wish = prepared(Action::WriteFile(project_write(&["a"])));
-    let verdict = sure.judge_rules(&wish, RuleFacts::default());
+    let request = prepared(Action::WriteFile(project_write(&["a"])));
+    let verdict = sure.judge_rules(&request, RuleFacts::default());
     assert!(matches!(verdict, RuleVerdict::Ask { approvers: 3, .. }), "{verdict:?}");
     for wrong in [
         two("@ask(\"Sure?\") @approvers(\"0\")", "forbid"),

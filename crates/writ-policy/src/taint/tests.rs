@@ -44,9 +44,9 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
 fn what_is_secret_is_remembered_as_secret() {
     let verdict = |is_secret, noted| {
         let item = Remember { secret: noted, ..remember(MemoryTrust::Working, Taint::External) };
-        let mut wish = tainted(Action::Remember(item), Taint::External);
-        wish.label.secret = is_secret;
-        judge_taint(&wish, RuleFacts::default(), nothing())
+        let mut request = tainted(Action::Remember(item), Taint::External);
+        request.label.secret = is_secret;
+        judge_taint(&request, RuleFacts::default(), nothing())
     };
     for (is_secret, noted) in [(false, false), (false, true), (true, true)] {
         assert_eq!(verdict(is_secret, noted), TaintVerdict::Pass, "{is_secret} {noted}");
@@ -244,10 +244,10 @@ fn a_model_call_above_its_providers_clearance_is_refused_whatever_it_rests_on() 
         for needed in levels {
             for taint in [Taint::Owner, Taint::Auth, Taint::External] {
                 let call = writ_types::action::ModelCall { clearance, ..crate::fixture::model_call() };
-                let mut wished = tainted(Action::ModelCall(call), taint);
+                let mut requested = tainted(Action::ModelCall(call), taint);
                 let (private, secret) = (needed >= Clearance::Personal, needed == Clearance::Secret);
-                wished.label = Label { private, secret, ..wished.label };
-                let said = judge_taint(&wished, RuleFacts::default(), nothing());
+                requested.label = Label { private, secret, ..requested.label };
+                let said = judge_taint(&requested, RuleFacts::default(), nothing());
                 assert_eq!(
                     matches!(said, TaintVerdict::Deny(_)),
                     needed > clearance,
@@ -303,8 +303,8 @@ fn a_subscription_to_a_url_is_the_owners_or_asks() {
 fn a_tool_that_only_reads_may_be_new() {
     let said = |effect| {
         let call = CallTool { effect, ..crate::fixture::call_tool() };
-        let wish = Prepared { sinks: Vec::new(), ..tainted(Action::CallTool(call), Taint::External) };
-        judge_taint(&wish, RuleFacts::default(), nothing())
+        let request = Prepared { sinks: Vec::new(), ..tainted(Action::CallTool(call), Taint::External) };
+        judge_taint(&request, RuleFacts::default(), nothing())
     };
     assert!(matches!(said(true), TaintVerdict::Ask(why) if why.contains("was neither used nor named")));
     assert_eq!(said(false), TaintVerdict::Pass, "and nothing of it says who, where or what");

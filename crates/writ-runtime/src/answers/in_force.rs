@@ -52,7 +52,7 @@ pub(crate) async fn revoke(
         lasts && stored.executions_used < stored.max_uses && services.journal.valid_now() < stored.expires_at;
     // An approval stays in force while its last use runs, for instance a server that was started on it.
     let in_force = is_left || services.life.approved.acting.is_on(id);
-    // What was called the owner's is so for as long as its conversation.
+    // Values approved as the owner's stay the owner's as long as the conversation exists.
     let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
     let plan = services.journal.store.plan_of(id, services.journal.valid_now()).await?;
     let host = stored.token.pointer("/claims/host").and_then(Value::as_str);

@@ -106,7 +106,7 @@ pub(crate) async fn end_ask(services: &Services, ask: &AskRow, why: &str) -> Res
         Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => return Ok(()),
         Err(error) => return Err(error),
     }
-    // What the harness has asked itself, the agent knows nothing of.
+    // The agent gets no news about asks that the harness made for itself.
     if ask.prepared.call.is_none() {
         return Ok(());
     }

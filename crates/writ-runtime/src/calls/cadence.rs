@@ -56,7 +56,7 @@ pub(super) async fn measure_cadence(services: &Services) -> Result<AskCadence, E
     for (ask, _) in store.task_approvals(None, now, MAX_LISTED).await? {
         let likeness = describe_likeness(&ask.prepared);
         let given_at = ask.resolved_at.unwrap_or(ask.card.asked_at);
-        // What was undone before the approval says nothing about it.
+        // Only undone changes after the approval count against it.
         let undone = if ask.prepared.tool == APPLY { store.undo_counts(given_at).await?.1 } else { 0 };
         let lasting = LastingApproval {
             ask: ask.card.ask_id.clone(),

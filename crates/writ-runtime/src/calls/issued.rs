@@ -302,7 +302,7 @@ async fn hand_out(
     change: &str,
 ) -> Result<IssuedTaskKey, EngineError> {
     let token = keys::mint_task(base, &claims, &services.keys.held.root, &services.keys.held.harness)?;
-    // What cannot be verified here is not handed out.
+    // A key that this engine could not verify is never handed out.
     services.keys.verifier.verify_task(&token)?;
     let about = claims.case.as_ref().map_or_else(String::new, |case| {
         format!("task {} for {} of {} by {}", case.task, case.case, case.customer, case.granted_by)

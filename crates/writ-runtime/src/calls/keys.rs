@@ -161,7 +161,7 @@ pub(super) async fn ends_of_keys(
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
     let plans = services.journal.store.plans(Some(session.id), now, MAX_READ_ROWS).await?;
-    // What goes on in a closed session has its key still.
+    // Actions that still run in a closed session still have their key.
     let ending = session.state().acting().collect();
     let tasks = held_by(session, ending).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));

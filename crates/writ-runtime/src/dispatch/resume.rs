@@ -54,7 +54,7 @@ pub(super) async fn resume(
         let mut drive = Drive {
             events,
             tally: TurnTally {
-                // What ran before the crash may have changed the folder.
+                // Steps before the crash may have changed the folder.
                 touched: true,
                 tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
                 judged: u64::try_from(judged).unwrap_or(u64::MAX),
@@ -111,7 +111,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         // A step that waited for its own approval is no step of the turn any more; one that rested on an approval for
         // the task is.
         let acting = drive.due.iter().position(
-            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
+            |due| matches!(due, Effect::Act { call: acted, .. } if Some(&acted.id) == lost.call.as_ref()),
         );
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
             settle::settle(&services, &lost).await?;

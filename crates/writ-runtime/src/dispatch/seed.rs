@@ -200,7 +200,7 @@ pub(crate) async fn seed(
     let allow = profile.allow_list(&tools);
     let allow = match turn {
         Some(turn) => services.gates.offered(session, turn, allow),
-        // What the owner looks at is what the owner would be offered.
+        // Outside a turn the owner sees the tools that a turn would offer.
         None => allow,
     };
     // Pinned memories count as recall too, so they need the grant for it.

@@ -89,7 +89,7 @@ impl Drive {
         &mut self,
         finish: &FinishedTurn,
     ) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
-        // What a work item has changed comes out once its checks have passed.
+        // Changes of a work item are applied later, when its checks have passed.
         if !self.tally.touched || self.profile.is_step || self.session.terms.work.is_some() {
             return Ok(Some((finish.exit, Vec::new())));
         }

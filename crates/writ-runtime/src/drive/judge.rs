@@ -91,7 +91,7 @@ impl Drive {
     /// stops.
     async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<JudgementRecord>, EngineError> {
         if !self.services.gates.set.has_outside(point) {
-            // What needs nothing outside leaves no trace but its verdicts: nothing has to be written before it.
+            // These gates use nothing outside the process, so no intent has to be written before they judge.
             let span = trace::gate(point);
             let judged = self.services.gates.set.judge_text(point, text);
             trace::gate_ended(&span, &judged);

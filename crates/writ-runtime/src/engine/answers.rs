@@ -101,7 +101,7 @@ impl Engine {
         }
         let asking = services.sessions.get(session).await?;
         if asking.terms.relayed
-            // Its attempt goes on by itself.
+            // Its attempt continues without another message.
             || asking.terms.work.is_some()
             || asking.state().answers_guest()
             || asking.state().closed

@@ -10,7 +10,7 @@ pub enum PilotError {
     #[error("work item {0} is no plan of the autopilot")]
     NoPlan(ItemId),
     /// The plan to be proposed is of another kind.
-    #[error("a plan of kind '{0}' is none of the autopilot")]
+    #[error("a plan of kind '{0}' does not belong to the autopilot")]
     Kind(&'static str),
     /// The item is no attempt of the autopilot.
     #[error("work item {0} is no attempt of the autopilot")]
@@ -22,7 +22,7 @@ pub enum PilotError {
     #[error("the budget of plan {0} is used up")]
     Budget(ItemId),
     /// As many attempts are open as may be.
-    #[error("{0} attempts of the plan are open; no other one begins before one of them has ended")]
+    #[error("{0} attempts of the plan are open; another can begin when one of them has ended")]
     Busy(usize),
     /// The folder cannot be worked on.
     #[error("'{0}' is no work tree of the plan's project")]

@@ -91,14 +91,14 @@ pub(crate) async fn visit(
         return Ok(Err(not_trusted().into()));
     }
     let pin = prepared.bindings.get(PIN).copied();
-    // What the owner looks at outside turns has no conversation in which they could be asked.
+    // Outside a turn there is no conversation in which a server could ask the owner.
     let (person, questions) = asked::question_channel();
     let person = place.turn.is_some().then_some(&person);
     let called = AtomicBool::new(false);
-    let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
+    let input = VisitInput { url, token: token.as_ref(), call, pin, person, called: &called };
     let visiting =
         services.outside.egress.perform_permit(permit, services.journal.clock.now(), |lent| async move {
-            let visited = wish.visit(&lent).await;
+            let visited = input.visit(&lent).await;
             visited.map(|visited| (visited, lent.received_bytes()))
         });
     let visited = attend(place, server, visiting, questions, cancel).await?;
@@ -276,7 +276,7 @@ async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
 }
 
 /// Input of a visit: the server's address, the call and its pin.
-struct Wish<'a> {
+struct VisitInput<'a> {
     url: &'a str,
     token: Option<&'a SecretString>,
     call: &'a CallTool,
@@ -287,7 +287,7 @@ struct Wish<'a> {
     called: &'a AtomicBool,
 }
 
-impl Wish<'_> {
+impl VisitInput<'_> {
     async fn visit(&self, lent: &writ_egress::LentClient) -> Result<Visited, McpError> {
         let mut visit = Visit::begin_visit(lent, self.url, self.token).await?;
         let live = visit.list_tools().await?;
@@ -316,14 +316,14 @@ mod tests {
 
     use super::*;
 
-    /// What a server has to begin with.
+    /// The time that a server has to begin.
     const START: Duration = Duration::from_secs(20);
-    /// What a server has for each call.
+    /// The time that a server has for each call.
     const EACH: Duration = Duration::from_secs(30);
     /// How long a person takes for an answer.
     const SLOW: Duration = Duration::from_secs(600);
 
-    /// The time of these tests is nobody's: it goes on where everybody waits.
+    /// The clock of these tests moves on whenever all tasks wait.
     async fn passes(time: Duration) {
         let _late = tokio::time::timeout(time, std::future::pending::<()>()).await;
     }

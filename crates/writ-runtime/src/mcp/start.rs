@@ -66,14 +66,14 @@ fn command(spec: &ServerSpec) -> Exec {
 ///
 /// # Errors
 ///
-/// If the ledger cannot be written, or the sandbox cannot be used at all. The inner error says why there is none.
+/// If the ledger cannot be written, or the sandbox cannot be used at all. The inner error says why the server did not start.
 pub(super) async fn start_server(
     services: &Arc<Services>,
     place: &CallPlace,
     server: &Server,
     cancel: &CancellationToken,
 ) -> Result<Result<Started, Report>, EngineError> {
-    let prepared = wish_for(services, place, server)?;
+    let prepared = prepare_start(services, place, server)?;
     let standing = RequestContext {
         task: true,
         mode: place.session.mode(),
@@ -170,7 +170,7 @@ pub(crate) async fn try_server(
 }
 
 /// Builds the prepared action for starting a server.
-fn wish_for(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
+fn prepare_start(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
         agent: services.config.agent.clone(),

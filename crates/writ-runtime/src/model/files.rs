@@ -49,7 +49,7 @@ pub(super) async fn attach_files(
                     stored
                 }
             };
-            // What it costs goes by the file, not by the line that names it.
+            // The file's tokens are counted from the stored file, not from the line that names it.
             let (file, content) = match stored {
                 Some((stored, content)) => (FileRef { name: file.name, ..stored }, Some(content)),
                 None => (file, None),

@@ -23,31 +23,31 @@ pub(crate) async fn subscribe(
     services: &Services,
     place: &CallPlace,
     prepared: &Prepared,
-    wish: &Subscribe,
+    request: &Subscribe,
 ) -> Result<PerformedOutcome, EngineError> {
     let failed = |text: String| {
         Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "subscription", text) })
     };
     let _one_at_a_time = place.session.granting.lock().await;
     let mut list = place.session.state().subscriptions.list.clone();
-    if wish.stop {
+    if request.stop {
         let before = list.len();
-        list.retain(|one| one.id != wish.target);
+        list.retain(|one| one.id != request.target);
         if list.len() == before {
-            return failed(format!("there is no subscription '{}'", wish.target));
+            return failed(format!("there is no subscription '{}'", request.target));
         }
         keep_subscriptions(services, &place.session, list).await?;
-        return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
+        return Ok(PerformedOutcome::Unsubscribed { id: request.target.clone() });
     }
     let running = place.session.state().turns.iter().map(|running| running.number).max();
     let next = services.journal.store.next_turn_number(place.session.id).await?;
-    let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
+    let (last_turn, turns) = (newest_turn(running, next).saturating_add(request.turns), request.turns);
     // Such a URL comes through the door with its owner's word only: written, or given to this ask.
     let taint = prepared.label.taint;
     let approved = taint == Taint::External
-        && wish.url().is_some()
+        && request.url().is_some()
         && !services.reach.is_owned(prepared, &place.session).await?;
-    let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
+    let same = list.iter_mut().find(|one| one.target == request.target && one.lines == request.lines);
     let id = if let Some(same) = same {
         same.last_turn = last_turn;
         same.turns = turns;
@@ -61,7 +61,7 @@ pub(crate) async fn subscribe(
         let taken = |id: &str| list.iter().any(|one| one.id == id);
         let mut ids = (1..=MAX_SUBSCRIPTIONS).map(|n| format!("s{n}"));
         let id = ids.find(|id| !taken(id)).unwrap_or_default();
-        let (target, lines) = (wish.target.clone(), wish.lines);
+        let (target, lines) = (request.target.clone(), request.lines);
         list.push(Subscription { id: id.clone(), target, lines, last_turn, turns, taint, approved });
         id
     };

@@ -1,4 +1,4 @@
-//! Network access: programs behind the proxy, fetches, and hosts that a session is granted.
+//! Network access: programs that run behind the egress proxy, fetches, searches, and hosts that a session is granted.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use crate::error::EngineError;
 use crate::gatekeeper::WorkGatekeeper;
 use crate::place::{CallPlace, opened};
 
-/// The most bytes of an answer that are stored: many times more than fits in a context.
+/// The most bytes of a response that are stored: many times more than fits into a model's context.
 const BODY_MAX: u64 = 1024 * 1024;
 
-/// Runs a program with a way out to `hosts`, and what else its session may reach. When it has ended, so have its
-/// connections, and all of them are in the ledger.
+/// Runs a program that can connect to `hosts`, and to the hosts that its session may reach. When this returns, all of its
+/// connections are closed and recorded in the ledger.
 ///
 /// # Errors
 ///
-/// If connections, or what was granted, could not be written down: then nothing more passed.
+/// If a connection or a grant could not be recorded; the proxy then let nothing more through.
 pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     place: &CallPlace,
     hosts: &[String],
@@ -73,7 +73,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
 }
 
 /// Returns the network settings of a program: the certificate authorities to trust besides the system's (the
-/// owner's, and ours if there are credentials), and the placeholder for each credential.
+/// owner's, and the engine's own if there are credentials to insert), and the placeholder of each credential.
 fn way_out(place: &CallPlace, credentials: &Credentials) -> WayOut {
     let variables: Vec<(String, String)> =
         credentials.program_variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -83,11 +83,11 @@ fn way_out(place: &CallPlace, credentials: &Credentials) -> WayOut {
     WayOut { certificate: (!all.is_empty()).then_some(all), variables }
 }
 
-/// Fetches a URL, and saves what it brings where the permit names a file. Ends early where `cancel` says so.
+/// Fetches a URL, and saves the response if the permit names a file. Ends early if `cancel` is cancelled.
 ///
 /// # Errors
 ///
-/// If the connections could not be written down, or the sandbox cannot be used at all.
+/// If the connections could not be recorded, or the sandbox cannot be used at all.
 pub(super) async fn fetch(
     place: &CallPlace,
     mut permit: Permit,
@@ -106,7 +106,7 @@ pub(super) async fn fetch(
         .await
     {
         Ok(fetched) => match (saving, &fetch.save_to) {
-            // What a host says instead of the file is no file.
+            // The body of an error response is shown, never saved in place of the file.
             (Some(saving), Some(path)) if fetched.status < 400 => save(place, saving, path, fetched).await,
             (_, _) => Ok(shown(fetched)),
         },
@@ -115,7 +115,7 @@ pub(super) async fn fetch(
     }
 }
 
-/// Maps a failed fetch to its outcome: doubtful if a request that changes something may have reached its
+/// Maps a failed fetch to its outcome. The outcome is unknown if the request can change something and may have reached its
 /// host.
 fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
     let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
@@ -138,7 +138,7 @@ fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
     }
 }
 
-/// An answer that the model reads.
+/// Returns the outcome of a fetch with the response for the model.
 fn shown(mut fetched: FetchedPage) -> PerformedOutcome {
     let max = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
     let truncated = fetched.truncated || fetched.body.len() > max;
@@ -158,12 +158,12 @@ fn media(fetched: &FetchedPage) -> String {
     media.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-/// The most bytes that are saved.
+/// Returns the most bytes that may be saved.
 const fn most(saving: &Saving) -> u64 {
     if saving.is_large() { LARGE_MAX } else { SAVE_MAX }
 }
 
-/// Saves a whole answer to the file that the permit names.
+/// Saves a complete response to the file that the permit names; one that was cut off is not saved.
 async fn save(
     place: &CallPlace,
     saving: Saving,
@@ -191,7 +191,7 @@ async fn save(
     }))
 }
 
-/// Counts a host that no list names among those that the session has read from.
+/// Records that the session has read from this host, if no list of hosts names it.
 ///
 /// # Errors
 ///
@@ -207,15 +207,15 @@ async fn note_host(place: &CallPlace, fetch: &Fetch) -> Result<(), EngineError> 
     }
 }
 
-/// Asks the search provider, and records the connection as any other.
+/// Sends a query to the search provider, and records the connection like any other.
 ///
 /// # Errors
 ///
-/// If the connection could not be written down.
+/// If the connection could not be recorded.
 pub(super) async fn search(
     place: &CallPlace,
     permit: Permit,
-    wished: &Search,
+    query: &Search,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let began = Instant::now();
@@ -225,14 +225,14 @@ pub(super) async fn search(
         None => Err(SearchError::NotConfigured),
     };
     let received = searched.as_ref().map_or(0, |found| found.received);
-    if let Ok(target) = Target::from_authority(Scheme::Https, &wished.host, None) {
+    if let Ok(target) = Target::from_authority(Scheme::Https, &query.host, None) {
         let record = ConnectionRecord {
             host: target.host.to_string(),
             port: target.port,
             address: None,
             verdict: if searched.is_ok() { Verdict::Allowed } else { Verdict::Failed },
             rule: "search".to_owned(),
-            sent: u64::try_from(wished.query.len()).unwrap_or(u64::MAX),
+            sent: u64::try_from(query.query.len()).unwrap_or(u64::MAX),
             received,
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             credential: None,
@@ -249,7 +249,7 @@ pub(super) async fn search(
     })
 }
 
-/// Grants the session the host that a person has approved.
+/// Grants the session access to the host that a person has approved.
 ///
 /// # Errors
 ///

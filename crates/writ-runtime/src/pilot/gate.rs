@@ -125,7 +125,7 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Result<Result<GateEnd, String>, EngineError> {
     let above = plan::find(services, gate.plan).await?;
-    // What was merged or judged before a pause may be judged to its end.
+    // After a pause, a judgement that has begun may still be finished.
     if !matches!(above.item.state, WorkState::Running | WorkState::Paused) {
         let why = format!("it is {} ({})", above.item.state.name(), above.item.reason);
         return Err(PilotError::NotInForce(why).into());

@@ -71,7 +71,7 @@ pub(super) async fn read(services: &Services, id: ItemId) -> Result<Option<PlanS
         Some(ask) => store.ask(ask).await?,
         None => None,
     };
-    // What a person has seen counts; before anybody was asked, what is to be asked.
+    // The branch on the card counts, because a person has seen it; before an ask, the branch that will be on the card.
     let branch = match asked.map(|ask| ask.prepared.action) {
         Some(Action::Plan(Plan { branch, .. })) => branch,
         Some(_) | None => {

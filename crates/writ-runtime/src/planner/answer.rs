@@ -1,5 +1,5 @@
-//! The planner's answers about items that do not come further: guidance, or another plan. Each is a part of the last commit
-//! of the planner's turn, so a crash loses none and repeats none.
+//! The planner's answers about work items that are stuck: guidance for the next attempt, or another plan. Each answer is
+//! stored in the last commit of the planner's turn, so a crash neither loses nor repeats it.
 
 use std::time::Duration;
 
@@ -22,22 +22,22 @@ use crate::proposals::steps::{check_names, planned_steps, step_rows};
 use crate::services::Services;
 use crate::work_calls::change_state;
 
-/// The longest wait for guidance (SIL-223).
+/// The longest wait for guidance, as the requirements say (SIL-223).
 pub(crate) const GUIDANCE_WAIT: Duration = Duration::from_secs(90);
-/// The longest wait for another plan: its planner reads first, and may be asked twice.
+/// The longest wait for another plan: the planner reads the project first, and may be asked a second time.
 pub(crate) const REPLAN_WAIT: Duration = Duration::from_secs(600);
 
-/// The name of the step that another plan without steps is.
+/// The name of the only open step if the other plan consists of prose without steps.
 const REST_STEP: &str = "rest";
 
-/// Returns the trace of the question that an item waits for: its answer is for this question alone.
+/// Returns the trace of the question that an item waits for. An answer with another trace belongs to an earlier question.
 pub(crate) fn trace_of(item: ItemId, round: u32, question: u32) -> String {
     format!("{item}/{round}/{question}")
 }
 
-/// Returns the kind of the question that an item in consultation waits for, and until when.
+/// Returns the kind of the question that an item in consultation waits for, and the time at which the wait ends.
 pub(crate) fn question_of(item: &WorkItem) -> (PlannerMessage, Timestamp) {
-    // The state's change is stored with its time, so a restart waits no longer.
+    // Counted from the stored time of the change of state, so a restart of the engine does not lengthen the wait.
     let (kind, wait) = if item.consultations <= MAX_CONSULTATIONS {
         (PlannerMessage::ConsultPlanner, GUIDANCE_WAIT)
     } else {
@@ -46,8 +46,8 @@ pub(crate) fn question_of(item: &WorkItem) -> (PlannerMessage, Timestamp) {
     (kind, item.changed_at.plus_duration(wait))
 }
 
-/// Returns the operations by which an answer counts; none if no item waits for it any more. An answer that is of no use, or of
-/// a turn that has failed (`is_done` is not set), lets the item go on without one: to another plan, or to a person.
+/// Returns the operations that store an answer and move its item on; empty if no item waits for this answer any more. If the
+/// answer is unusable, or its turn failed (`is_done` is false), the item moves on without it: to another plan, or to a person.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(crate) async fn answer_ops(
         && item.session == session
         && wanted == kind
         && trace == trace_of(item.id, item.round, item.consultations);
-    // What comes too late is no answer: the item is moved on by the look at it.
+    // A late answer is ignored: the periodic check of waiting items moves the item on.
     if !is_asked || services.journal.clock.now() > until {
         return Ok(Vec::new());
     }
@@ -94,7 +94,7 @@ pub(crate) async fn answer_ops(
     Ok(counted.unwrap_or_else(without))
 }
 
-/// The change of an item's state with its entry, and what belongs to it.
+/// Returns the operations that change an item's state and record the change, followed by `more`.
 fn moved(services: &Services, item: &WorkItem, (event, why): (WorkEvent, &str), more: Vec<Op>) -> Vec<Op> {
     let Some(state) = next_state(item.state, event) else { return Vec::new() };
     let mut ops = change_state(&services.journal, item, state, why);
@@ -102,9 +102,8 @@ fn moved(services: &Services, item: &WorkItem, (event, why): (WorkEvent, &str), 
     ops
 }
 
-/// Gives the failed step the guidance and one more attempt.
+/// Gives the failed step the guidance and one more attempt. `None` if no step has failed or the guidance is empty.
 fn advise(services: &Services, (item, rows, _): &WholeItem, answer: &str) -> Option<Vec<Op>> {
-    // Guidance is for the next attempt of the step that was asked about; without one the item is looked at again.
     let step = rows.iter().position(|row| row.state == StepState::Failed)?;
     let advice = answer.trim();
     if advice.is_empty() {
@@ -114,7 +113,7 @@ fn advise(services: &Services, (item, rows, _): &WholeItem, answer: &str) -> Opt
     Some(moved(services, item, (WorkEvent::Advise, "the planner has given guidance"), vec![advised]))
 }
 
-/// Proposes the other plan: another round, which needs an approval of its own.
+/// Proposes the other plan as a new round, which needs an approval of its own. `None` if the plan cannot be used.
 fn replan(
     services: &Services,
     (item, rows, attempts): &WholeItem,
@@ -124,7 +123,7 @@ fn replan(
     let old = read_document(item)?;
     let Some(document) = join_plans(&old, rows, planned) else { return Ok(None) };
     let label = Label::new(Taint::External);
-    // It must be askable, else the item would wait for a question that is never asked.
+    // A plan that no approval could be asked for is useless: the item would wait for a question that is never asked.
     if check_names(services, &document).is_err() || planned_steps(services, &document, &label).is_err() {
         return Ok(None);
     }
@@ -142,31 +141,31 @@ fn replan(
     let course = NewCourse {
         item: item.id,
         document: crate::proposals::to_json(&document)?,
-        // It rests on what checks have shown.
+        // The plan rests on the output of checks, which is external content.
         taint: Taint::External,
         steps: steps.collect(),
     };
     let why = "the planner has made another plan, which waits for an approval";
     let mut ops = vec![Op::Work(WorkOp::Replan(Box::new(course)))];
-    // What was approved for the plan that has failed is not approved for this one.
+    // The approval of the failed plan does not cover this one.
     ops.extend(item.ask.clone().map(|ask| Op::RevokeApproval { ask }));
     Ok(Some(moved(services, item, (WorkEvent::Replan, why), ops)))
 }
 
-/// Joins the steps that are done with the steps of another plan. Name, kind, limits, gates, and the checks of the whole stay
-/// those of the old one: the way is another, the aim is not. None: the other plan has nothing to do, or does not fit.
+/// Joins the finished steps with the steps of another plan. The name, kind, limits, gates and final checks of the old plan
+/// stay, because only the way to the goal may change, not the goal. `None` if the joined plan has nothing to do or is not valid.
 fn join_plans(old: &PlanDocument, rows: &[WorkStepRow], planned: PlanDocument) -> Option<PlanDocument> {
     let is_done = |name: &str| rows.iter().any(|row| row.name == name && row.state == StepState::Done);
     let mut steps: Vec<WorkStep> = old.steps.iter().filter(|step| is_done(&step.id)).cloned().collect();
     let done = steps.len();
     steps.extend(planned.steps.into_iter().filter(|step| !is_done(&step.id)));
-    // With no step of its own, its prose is the one step that is left.
+    // If the other plan brings no new step, its prose becomes the only remaining step.
     if steps.len() == done && done > 0 {
         steps.push(rest_step(&planned.title, &planned.instructions, &steps));
     }
     let names: Vec<String> = steps.iter().map(|step| step.id.clone()).collect();
     for step in steps.iter_mut().skip(done) {
-        // A name that no step bears would hold the step back for ever.
+        // A step that waits for a step that does not exist would wait for ever.
         step.after.retain(|name| names.contains(name));
         step.artifacts_from.retain(|name| names.contains(name));
     }
@@ -175,7 +174,7 @@ fn join_plans(old: &PlanDocument, rows: &[WorkStepRow], planned: PlanDocument) -
     check_plan(&document).is_ok().then_some(document)
 }
 
-/// Returns the step that the prose of a plan without steps is.
+/// Returns a step made from the prose of a plan without steps.
 fn rest_step(title: &str, instructions: &str, steps: &[WorkStep]) -> WorkStep {
     let mut id = REST_STEP.to_owned();
     while steps.iter().any(|step| step.id == id) {
@@ -211,7 +210,7 @@ mod tests {
         rows
     }
 
-    /// What is done stays as it was approved, whatever the planner writes about it; the checks of the whole stay too.
+    /// A finished step stays as it was approved, even if the planner writes it differently; the final checks stay too.
     #[test]
     fn another_plan_keeps_what_is_done_and_the_aim() {
         let old = plan("read build ship");
@@ -222,8 +221,8 @@ mod tests {
         let joined = join_plans(&old, &done, other.clone()).expect("fits");
         let names: Vec<&str> = joined.steps.iter().map(|step| step.id.as_str()).collect();
         assert_eq!(names, ["read", "mend", "ship"]);
-        assert_eq!(joined.steps[0], old.steps[0], "not the planner's words about it");
-        assert_eq!(joined.steps[2].after, ["mend"], "a step that is gone is waited for by none");
+        assert_eq!(joined.steps[0], old.steps[0], "the planner's new text for it is ignored");
+        assert_eq!(joined.steps[2].after, ["mend"], "no step waits for a step that was removed");
         assert_eq!((joined.kind, &joined.checks), (WorkKind::Task, &old.checks));
         assert_eq!(joined.instructions, other.instructions);
         assert_eq!(run_steps(&joined).len(), 3);

@@ -94,9 +94,9 @@ pub(crate) fn planned_steps(
     let calls = document.steps.iter().flat_map(|step| step.calls.iter().map(move |call| (step, call)));
     let planned = calls.map(|(step, call)| {
         let wrong = |why: String| WorkError::Call { step: step.id.clone(), tool: call.tool.clone(), why };
-        let wished = call_of(&call.tool, &call.arguments);
+        let tool_call = call_of(&call.tool, &call.arguments);
         let prepared = toolset
-            .prepare_call(&wished, Some(&PathState::Missing), &context)
+            .prepare_call(&tool_call, Some(&PathState::Missing), &context)
             .map_err(|error| wrong(error.model_message()))?;
         if matches!(prepared.action, Action::Plan(_)) {
             return Err(wrong("a plan cannot be a step of one".to_owned()).into());

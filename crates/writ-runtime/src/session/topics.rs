@@ -1,45 +1,45 @@
-//! The topics of a session: containers of its messages and memories, of which one is in force.
+//! The topics of a session: named groups of its messages and memories. At most one topic is active at a time.
 //!
-//! Messages of the time while another topic was in force are not in the context, nor are the memories that were stored then; what
-//! belongs to no topic always is. The history itself is as it was.
+//! The context contains the messages and memories of the active topic and those that belong to no topic; those of other topics
+//! are left out. The stored history does not change.
 
 use serde::{Deserialize, Serialize};
 use writ_store::memory::Memory;
 
-/// The key of a session's metadata with its topics.
+/// The key in a session's metadata under which its topics are stored.
 pub(crate) const TOPICS: &str = "topics";
 
-/// The most changes of a session's topic.
+/// The most times that a session's topic can be changed.
 const MAX_SPANS: usize = 1_000;
 
-/// The beginning of the name by which a memory refers to its topic; no name in a text begins so.
+/// The first character of the entity that links a memory to its topic; entities found in a text never begin with it.
 const MARK: char = '#';
 
-/// The topics of a session, and the one in force.
+/// The topics of a session, and the active one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionTopics {
-    /// The topic in force.
+    /// The active topic; none if the session's messages belong to no topic.
     active: Option<String>,
     spans: Vec<TopicSpan>,
 }
 
-/// Rows of the history that belong to a topic.
+/// A range of rows of the history that belong to one topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct TopicSpan {
     topic: String,
-    /// The last row before it.
+    /// The last row before the range.
     after: u64,
-    /// Its last row; none while the topic is in force.
+    /// The last row of the range; none while the topic is active.
     upto: Option<u64>,
 }
 
 impl SessionTopics {
-    /// Returns the topic in force.
+    /// Returns the active topic.
     pub(crate) fn active(&self) -> Option<&str> {
         self.active.as_deref()
     }
 
-    /// Returns the places in a history, by its rows, of what belongs to other topics.
+    /// Returns the indexes in `rows` of the rows that belong to other topics than the active one.
     pub(crate) fn hidden_places(&self, rows: &[u64]) -> Vec<usize> {
         let hides = |row: u64| {
             let span = self.spans.iter().rev().find(|span| span.holds(row));
@@ -48,13 +48,13 @@ impl SessionTopics {
         rows.iter().enumerate().filter(|(_, row)| hides(**row)).map(|(place, _)| place).collect()
     }
 
-    /// Returns true if a memory is of no topic, or of the one in force.
+    /// Returns true if a memory belongs to no topic, or to the active one.
     pub(crate) fn shows_memory(&self, memory: &Memory) -> bool {
         let mut topics = memory.traits.entities.iter().filter_map(|name| name.strip_prefix(MARK)).peekable();
         topics.peek().is_none() || topics.any(|topic| Some(topic) == self.active())
     }
 
-    /// Returns the name by which a new memory refers to the topic in force.
+    /// Returns the entity that links a new memory to the active topic.
     pub(crate) fn reference(&self) -> Option<String> {
         self.active().map(|topic| format!("{MARK}{topic}"))
     }
@@ -67,12 +67,12 @@ impl SessionTopics {
         names
     }
 
-    /// Returns true if the topic was changed as often as is noted.
+    /// Returns true if the topic cannot be changed any more, because there are too many ranges.
     pub(crate) const fn is_full(&self) -> bool {
         self.spans.len() >= MAX_SPANS
     }
 
-    /// Changes to another topic, or to none, behind a row of the history.
+    /// Makes another topic, or none, the active one for all rows after `last`.
     pub(crate) fn change_to(&mut self, topic: Option<String>, last: u64) {
         if let Some(span) = self.spans.last_mut().filter(|span| span.upto.is_none()) {
             span.upto = Some(last);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_belong_to_the_topic_that_was_in_force() {
+    fn rows_belong_to_the_topic_that_was_active() {
         let rows = [1, 2, 5, 8, 9, 12];
         let mut topics = SessionTopics::default();
         assert_eq!(topics.hidden_places(&rows), Vec::<usize>::new());
@@ -106,11 +106,7 @@ mod tests {
         assert_eq!(topics.hidden_places(&rows), [4]);
         topics.change_to(None, 12);
         assert_eq!(topics.hidden_places(&rows), [2, 3, 4, 5]);
-        assert_eq!(
-            topics.hidden_places(&[13, 20]),
-            Vec::<usize>::new(),
-            "what is of no topic is always there"
-        );
+        assert_eq!(topics.hidden_places(&[13, 20]), Vec::<usize>::new(), "rows of no topic are never hidden");
         assert_eq!(topics.names(), ["roses", "taxes"]);
     }
 }

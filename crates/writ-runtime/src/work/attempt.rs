@@ -61,8 +61,8 @@ pub(super) async fn begin(
         commit_news(services, item, Batch::relaxed(vec![Op::Work(begun), told])).await?;
         return Ok(());
     }
-    // The plan was read and approved as a whole; what checks have printed is none of it.
-    // Those of the autopilot quote the findings of gates and reviews.
+    // The first attempt has only text of the approved plan. Later ones quote the output of checks, and those of the autopilot the
+    // findings of gates and reviews: external content.
     let taint = if made == 0 && !course.is_attempt() { Taint::Auth } else { Taint::External };
     let (text, client_id) = (instructions(course, step), attempt_id(item, step, n));
     let id = item.id;

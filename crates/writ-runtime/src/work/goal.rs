@@ -81,7 +81,7 @@ pub(super) async fn run_due(services: &Arc<Services>, course: &ItemCourse) -> Re
         return Ok(false);
     }
     if course.item.project.is_some() {
-        // What a task has left that failed is none of the project that is checked, nor of the next task.
+        // Changes of a failed task are discarded: neither the checks nor the next task may see them.
         services.workspace(&course.session).await?.discard_changes().await?;
     }
     attempt::begin(services, course, 0).await?;

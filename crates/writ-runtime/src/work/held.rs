@@ -101,7 +101,7 @@ async fn wait_of(
     if attempt.exit == Some(Exit::Waiting.code()) {
         return Ok(Some(Wait::Answers));
     }
-    // What the item itself has used up is its end.
+    // If the item's own budget is used up, the item ends; only an attempt that hit another limit is held.
     if attempt.exit != Some(Exit::Budget.code()) || course.is_spent() {
         return Ok(None);
     }
@@ -192,7 +192,7 @@ async fn is_waiting(
     if waiting.iter().any(is_of_turn) {
         return Ok(true);
     }
-    // What is being performed waits for no answer, and its outcome is not there yet.
+    // An action that is being performed waits for no answer, and has no outcome yet.
     let performing: Vec<_> = services.life.approved.performing().iter().cloned().collect();
     for id in performing {
         if services.journal.store.ask(&id).await?.as_ref().is_some_and(is_of_turn) {

@@ -119,7 +119,7 @@ async fn change(
     let mut ops = change_state(&services.journal, item, state, why);
     let mut text = why.to_owned();
     if ends(state) {
-        // What was tried is shown with its evidence, which other looks leave out.
+        // The report needs the evidence of all attempts, which other readings leave out.
         let shown = ItemCourse::read_shown(services, item.id).await?;
         text = report::write_report(shown.as_ref().unwrap_or(course), state, why);
         ops.push(Op::Work(WorkOp::Report { item: item.id, report: text.clone() }));

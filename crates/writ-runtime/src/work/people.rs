@@ -82,7 +82,7 @@ pub(crate) async fn propose_work(
     services: &Arc<Services>,
     proposal: PlanProposal,
 ) -> Result<WorkSummary, EngineError> {
-    // What stands in a plan is shown, stored and sent to models, so no secret may.
+    // The text of a plan is shown, stored and sent to models, so secrets in it are masked.
     let plan = services.journal.redactor.mask_text(&proposal.plan);
     let document = read_plan(&plan).map_err(|error| WorkError::Document(Box::new(error.report())))?;
     let new = NewWork {

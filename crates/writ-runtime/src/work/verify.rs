@@ -1,8 +1,8 @@
-//! Verification: the checks of a step are run by the harness, in the verification sandbox, and judged by what they show.
+//! Verification: the harness runs the checks of a step in the verification sandbox and judges the attempt by their results.
 //!
-//! The sandbox has a snapshot of the work that nothing survives, no network, and `PATH` and `HOME` alone. What an executor
-//! reports is no argument of any verdict. A file that a check rests on and that was edited or deleted fails the attempt,
-//! even if the check passes.
+//! The sandbox gets a snapshot of the work that is thrown away afterwards, no network, and no variables but `PATH` and `HOME`.
+//! The executor's own report has no influence on the verdict. If the executor edited or deleted a file that a check depends on,
+//! the attempt fails even if the check passes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ use crate::services::Services;
 use crate::work_calls::worked;
 use crate::{judging, passage};
 
-/// The harness's own word for a check.
+/// The name of a check's run in the ledger, where the name of a tool stands otherwise.
 const VERIFY: &str = "verify";
-/// The time limit of a check that names none, in seconds: most suites of one module end well within it.
+/// The time limit of a check that names none, in seconds: enough for most test suites of one module.
 const CHECK_SECS: u32 = 600;
-/// The harness's own way to look for a file: the program that every sandbox has.
+/// The command that tests whether a file exists; every sandbox has this program.
 const LOOK: [&str; 2] = ["test", "-e"];
-/// The time limit of a look for a file, in seconds.
+/// The time limit of a test whether a file exists, in seconds.
 const LOOK_SECS: u32 = 30;
 
 /// Runs the checks of a step after its executor has ended, and stores the evidence with the verdict. Returns true if
@@ -64,21 +64,21 @@ pub(super) async fn check_step(
     course: &ItemCourse,
     step: usize,
 ) -> Result<bool, EngineError> {
-    // An earlier one is that of another round.
+    // Only the last attempt is judged: earlier ones are judged already, or belong to an earlier round.
     let last = course.attempts_at(step).last();
     let ended = last.filter(|attempt| attempt.state == AttemptState::Ended && !attempt.is_held);
     let (Some(plan), Some(attempt)) = (course.steps.get(step), ended) else { return Ok(false) };
     if held::hold(services, course, attempt).await? {
         return Ok(true);
     }
-    // Outside the turn and its tools: an executor can neither see nor change how it is checked.
+    // Runs outside the executor's turn and tools, so that the executor can neither see nor change the check.
     let place = place::outside_turn(services, Arc::clone(&course.session)).await?;
     let changes = services.workspace(&course.session).await?.read_changes().await?;
     let mut judgements = Vec::new();
     for check in &plan.checks {
         let seen = observe(&place, check).await?;
         if services.life.stop_now.is_cancelled() {
-            // What was cut off by the engine's end shows nothing: the next start checks again.
+            // The engine is stopping, so the check may have been cut off: the next start repeats it.
             return Ok(false);
         }
         judgements.push((check, judge_check(check, &seen), seen));
@@ -86,7 +86,7 @@ pub(super) async fn check_step(
     let mut notices = list_edited_checks(&planned_writes(course, step), &plan.checks, &changes.changes);
     notices.extend(gates_between(&place, course, attempt).await?);
     let verdict = verdict_of(plan, attempt, &judgements, &notices);
-    // What a crash or the end of the budget has cut off is no repetition of what was tried before.
+    // An attempt that a crash or the end of the budget cut off does not count as a repetition of the same failure.
     let is_cut_off =
         attempt.exit == Some(Exit::Budget.code()) || was_cut_off(services, course, attempt).await?;
     let cut_off = is_cut_off.then_some(attempt.n);
@@ -120,15 +120,15 @@ pub(super) async fn check_step(
     Ok(true)
 }
 
-/// Returns what the steps that have begun may change: the work folder has the changes of all of them.
+/// Returns the paths that the steps begun so far may change; the work folder holds the changes of all of them.
 fn planned_writes(course: &ItemCourse, step: usize) -> Vec<String> {
     let has_begun = |n: usize| n == step || course.attempts_at(n).next().is_some();
     let begun = course.steps.iter().enumerate().filter(|(n, _)| has_begun(*n));
     begun.flat_map(|(_, step)| step.writes.iter().cloned()).collect()
 }
 
-/// Joins what the checks have shown. Without checks the end of the executor's turn decides, which proves nothing about the
-/// work; notices always fail.
+/// Joins the judgements of the checks. Any notice means failure. A step without checks passes if the executor's turn ended
+/// well, which proves nothing about the work.
 fn verdict_of(
     plan: &WorkStep,
     attempt: &WorkAttempt,
@@ -148,8 +148,8 @@ fn verdict_of(
     }
 }
 
-/// The digest of what an attempt has left and shown. Times and addresses in outputs are none of it, so that the same
-/// failure is recognised.
+/// Returns the digest of an attempt's changes and results, by which a repetition of the same failure is recognised. The output
+/// of programs is left out, because it contains times and addresses that differ each time.
 fn trace_of(
     changes: &ChangeSet,
     judgements: &[(&Check, Judgement, Observation)],
@@ -163,12 +163,12 @@ fn trace_of(
         .flat_map(|(_, judgement, _)| &judgement.findings)
         .map(|finding| (finding.predicate.as_str(), verdict_name(finding.verdict)))
         .collect();
-    // With checks the end of the turn is no result: the same failure may end in different words.
+    // If there are checks, the way the turn ended is left out: the same failure may end in different ways.
     let exit = if judgements.is_empty() { attempt.exit } else { None };
     Ok(Digest::of_canonical(&(files, findings, notices, exit, cut_off))?)
 }
 
-/// Returns true if the turn of an attempt was taken up again after the engine had ended.
+/// Returns true if the turn of an attempt was interrupted by the end of the engine and resumed later.
 async fn was_cut_off(
     services: &Services,
     course: &ItemCourse,
@@ -207,7 +207,7 @@ fn evidence_of(
     }
 }
 
-/// One line about the checks of an attempt.
+/// Returns one line about the checks of an attempt.
 fn reason_of(evidence: &AttemptEvidence, verdict: Verdict) -> String {
     let failed = evidence.checks.iter().filter(|check| check.verdict != "pass");
     let names: Vec<String> = failed.map(|check| format!("{} ({})", check.name, check.verdict)).collect();
@@ -224,7 +224,7 @@ fn reason_of(evidence: &AttemptEvidence, verdict: Verdict) -> String {
     }
 }
 
-/// Lets the gates judge that the plan names for the time between attempts. Returns what they object to.
+/// Asks the gates that the plan names for the time between attempts to judge the executor's text. Returns their objections.
 async fn gates_between(
     place: &CallPlace,
     course: &ItemCourse,
@@ -244,13 +244,13 @@ async fn gates_between(
     Ok(blocks.map(|(gate, _, why)| format!("gate '{gate}': {why}")).collect())
 }
 
-/// Runs a check and looks for the files that it names.
+/// Runs a check and finds out which of the files that it names exist.
 async fn observe(place: &CallPlace, check: &Check) -> Result<Observation, EngineError> {
     let (mut files, stop) = (BTreeMap::new(), place.services.life.stop_now.child_token());
     for expected in &check.expect {
         let Predicate::FileExists { path } = expected else { continue };
         if !is_inside(path) {
-            // What lies outside the work is none of its artifacts.
+            // A file outside the work folder cannot be a result of the step.
             continue;
         }
         let argv = LOOK.iter().map(|word| (*word).to_owned()).chain([path.clone()]).collect();
@@ -305,8 +305,8 @@ pub(crate) struct ProgramRun<'a> {
     pub(crate) secs: u32,
 }
 
-/// Runs a program in the verification sandbox, through the door like any other, until it ends or is stopped. The inner error
-/// says why it did not run.
+/// Runs a program in the verification sandbox until it ends or is stopped. It passes the door like every action. The inner
+/// error says why it was not run.
 ///
 /// # Errors
 ///
@@ -319,7 +319,7 @@ pub(crate) async fn run(
     let services = &place.services;
     let cwd = resolve_path(WORK, dir.unwrap_or_default());
     if !is_inside(&cwd) {
-        return Ok(Err("its folder lies outside the work".to_owned()));
+        return Ok(Err("its folder is outside the work folder".to_owned()));
     }
     let prepared = Prepared {
         action: Action::Exec(Exec {
@@ -340,7 +340,7 @@ pub(crate) async fn run(
         sinks: Vec::new(),
         label: Label::new(Taint::Owner),
         bindings: BTreeMap::new(),
-        // It changes nothing: a check that a crash has cut off is run again.
+        // A check changes nothing, so it can be repeated after a crash.
         idempotent: true,
         intent: format!("check '{name}'"),
     };
@@ -348,8 +348,10 @@ pub(crate) async fn run(
     let permit = match passage::pass(services, prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Ok(Err(denial.text)),
-        Passage::Ask(ask) => return Ok(Err(format!("it would have to be asked about: {}", ask.reason))),
-        Passage::Simulated(_) => return Ok(Err("its session only simulates".to_owned())),
+        Passage::Ask(ask) => return Ok(Err(format!("it would need an approval: {}", ask.reason))),
+        Passage::Simulated(_) => {
+            return Ok(Err("its session only simulates, so nothing is run".to_owned()));
+        }
     };
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(place, *permit, stop).await?;
@@ -373,8 +375,8 @@ pub(crate) async fn run(
     Ok(Ok(Observation { end, stdout: output(stdout), stderr: output(stderr), files: BTreeMap::new() }))
 }
 
-/// Brings the verified changes of an item into its project, under the key of its plan. The inner error says why they are
-/// not there.
+/// Applies the verified changes of an item to its project, under the key of its plan. The inner error says why they were not
+/// applied.
 ///
 /// # Errors
 ///
@@ -389,7 +391,7 @@ pub(super) async fn bring_out(
         Proposed::Settled(settled) if settled.exit == Exit::Done => Ok(()),
         Proposed::Settled(settled) => Err(settled.text().unwrap_or_default()),
         Proposed::Asked(ask) => Err(format!("its changes wait for an approval: {ask}")),
-        Proposed::Simulated => Err("its session only simulates".to_owned()),
+        Proposed::Simulated => Err("its session only simulates, so nothing is changed".to_owned()),
         Proposed::Refused { text, .. } => Err(text),
     })
 }
@@ -399,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_outside_the_work_is_not_looked_at() {
+    fn files_outside_the_work_folder_are_not_looked_for() {
         for inside in ["a", "./a/b", "a/../b", "", "."] {
             assert!(is_inside(inside), "{inside}");
         }

@@ -253,7 +253,7 @@ impl UserCheckout {
         from: &CommitId,
         to: &CommitId,
     ) -> Result<crate::host::GitOutput, GitFault> {
-        // What the user sees must not depend on the order of writing to the disk.
+        // Files are synced to the disk, unlike in the autopilot's own work trees, because this is the user's checkout.
         let git = GitProcess::in_own(project, "move a work tree").with_tree(&self.top, index);
         git.with_args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]).run_to_end().await
     }

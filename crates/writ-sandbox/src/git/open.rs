@@ -131,7 +131,7 @@ impl GitProject {
     /// Writes our own git directory anew, so that nothing of an earlier state counts.
     fn prepare_own(&self, format: &str) -> Result<(), GitFault> {
         let (own, temporary) = (self.own_dir(), self.temporary_dir());
-        // What a killed process has left: the lock says that none is there.
+        // Removes what a killed process has left; no process uses it, because this one holds the lock.
         copy::remove_tree(&temporary).map_err(|error| GitFault::from_io(&temporary, error))?;
         for folder in [own.clone(), own.join("objects"), own.join("refs"), temporary] {
             make_folder(&folder)?;

@@ -120,7 +120,7 @@ impl RefTransaction {
         let mut input = child.stdin.take().ok_or_else(pipe)?;
         let mut output = BufReader::new(child.stdout.take().ok_or_else(pipe)?);
         let lines: String = changes.iter().map(RefChange::to_line).collect();
-        // What git says about a refused line is read below.
+        // If git refuses a line, its message is read below.
         let _ = input.write_all(format!("start\n{lines}prepare\n").as_bytes()).await;
         if await_line(&mut output, "prepare: ok").await? {
             return Ok(Self { child, input, output });

@@ -153,7 +153,7 @@ pub(crate) fn agent_spec(
             processes: limits.processes,
             open_files: limits.open_files,
             file_bytes: FILE_MAX,
-            // Where no group of the kernel counts its memory, each process is bounded for itself.
+            // Without a control group that counts memory, each process has a limit of its own.
             data_bytes: (!metered).then_some(limits.memory),
             tmp_bytes: limits.tmp,
             first_victim: false,

@@ -1,5 +1,4 @@
-//! A sandbox that exists, from the host's side: made, given its job, killed, and reported by its first
-//! process.
+//! A running sandbox, seen from the host: it is started, given its job and killed, and its first process reports about it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,14 +19,14 @@ use super::zygote::{self, helper_error};
 use super::{sys, tree};
 use crate::error::SandboxError;
 
-/// The longest message of a first process.
+/// The longest message of a sandbox's first process, in bytes.
 const SAID_MAX: usize = 64 * 1024;
 /// The bytes of one read: most messages are shorter.
 const BLOCK: usize = 1024;
-/// The time for the second rung's own sweep before the host kills the remaining processes.
+/// The time in which a sandbox without a pid namespace (the second rung) must end its own processes, before the host kills the rest.
 const SWEEP_GRACE: Duration = Duration::from_secs(1);
 
-/// A sandbox that exists. Dropping it kills everything in it, and lets go of its folder only then.
+/// A running sandbox. Dropping it kills everything in it; only then is its folder released.
 #[derive(Debug)]
 pub(crate) struct LiveSandbox {
     pid: i32,
@@ -46,12 +45,12 @@ impl LiveSandbox {
     pub(crate) async fn start_sandbox(slots: &Arc<Slots>, base: &SandboxBase) -> Result<Self, SandboxError> {
         let (control, theirs) = StdStream::pair().map_err(|why| helper_error("control", &why))?;
         let slot = slots.fork_sandbox(base.walls, theirs.as_fd())?;
-        // With our copy open the end of the sandbox would never be seen.
+        // While this process has a copy open, the end of the sandbox would never be noticed.
         drop(theirs);
         Self::from_fork(slots, base, control, slot).await
     }
 
-    /// The same, where starting a zygote for it does not keep the async threads waiting.
+    /// As above, on a thread that may block, because a zygote may have to be started first.
     pub(crate) async fn make_aside(slots: &Arc<Slots>, base: &SandboxBase) -> Result<Self, SandboxError> {
         let (control, theirs) = StdStream::pair().map_err(|why| helper_error("control", &why))?;
         let (aside, walls) = (Arc::clone(slots), base.walls);
@@ -80,18 +79,18 @@ impl LiveSandbox {
             hold: None,
             again: None,
         };
-        // Only now: what the child says must not come before what the zygote says.
+        // Read only now: the message of the zygote must come before those of the child.
         alive.control.write_all(&encode_frame(base)?).await;
         Ok(alive)
     }
 
-    /// Takes a lock to hold until its end, and an order to carry out then.
+    /// Stores a lock that is held until the sandbox ends, and a request to be carried out then.
     pub(crate) fn hold_until_end(&mut self, hold: Option<OwnedMutexGuard<()>>, again: Option<RefillOrder>) {
         self.hold = hold;
         self.again = again;
     }
 
-    /// Gives back what it holds, if nothing was begun in it and so nothing of the folder is mounted for long.
+    /// Releases the lock early if no job was begun, because the folder is then not mounted for long.
     pub(crate) fn let_go(&mut self, event: &JobEnd) -> Option<OwnedMutexGuard<()>> {
         let moved = matches!(event, JobEnd::SetupFailed(fault) if fault.stage == spec::SetupFault::MOVED);
         if moved { self.hold.take() } else { None }
@@ -102,7 +101,7 @@ impl LiveSandbox {
         &self.control
     }
 
-    /// Returns its first process and the time that all of them have computed, if a control group measures that.
+    /// Returns the first process and the CPU time of all processes, if a control group measures it.
     pub(crate) fn computed_time(&self) -> (i32, Option<Duration>) {
         (self.pid, self.slot.as_ref().and_then(Slot::computed_time))
     }
@@ -112,7 +111,7 @@ impl LiveSandbox {
         (!self.slot.as_ref().is_some_and(Slot::is_limited)).then_some(self.pid)
     }
 
-    /// Returns true if the kernel had to kill for want of memory.
+    /// Returns true if the kernel killed a process because memory ran out.
     pub(crate) fn out_of_memory(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::out_of_memory)
     }
@@ -146,16 +145,16 @@ impl LiveSandbox {
         }
     }
 
-    /// Kills what is left of it and its zygote, and waits for the end of both.
+    /// Kills the rest of the sandbox and its zygote, and waits for the end of both.
     pub(crate) async fn end_all(mut self) {
         self.kill_and_wait().await;
         drop(self.slot.take());
     }
 
-    /// Kills and waits. What a first process of the second rung does not sweep, the host kills.
+    /// Kills all processes and waits. On the second rung the host kills those that the first process has not ended.
     pub(crate) async fn kill_and_wait(&self) {
         self.kill_all();
-        // On the first rung the kernel ends all at once; the loop is for the second.
+        // On the first rung the kernel ends all processes at once; the loop is for the second.
         while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
             for pid in tree::descendant_pids(self.pid) {
                 let _ = nix::sys::signal::kill(
@@ -191,7 +190,7 @@ impl Drop for LiveSandbox {
 pub(crate) struct ControlSocket(pub(crate) UnixStream);
 
 impl ControlSocket {
-    /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
+    /// Sends the job and the three streams. A first process that has died is noticed later, because it sends no answer.
     pub(crate) async fn send_job(&self, words: JobFrames, streams: [OwnedFd; 3]) {
         if !self.write_all(&words.setup).await {
             return;
@@ -210,7 +209,7 @@ impl ControlSocket {
         }
     }
 
-    /// Returns true if everything was taken.
+    /// Returns true if everything was sent.
     pub(crate) async fn write_all(&self, mut rest: &[u8]) -> bool {
         while !rest.is_empty() {
             if self.0.writable().await.is_err() {
@@ -225,7 +224,7 @@ impl ControlSocket {
         true
     }
 
-    /// Asks every process of its job to end.
+    /// Asks every process of the job to end.
     pub(crate) async fn ask_to_end(&self) {
         self.write_all(&[spec::TERMINATE]).await;
     }
@@ -239,13 +238,13 @@ pub(crate) struct JobFrames {
 }
 
 impl JobFrames {
-    /// Puts it into words.
+    /// Encodes the message.
     pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
         Ok(Self { setup: encode_frame(&spec.setup)?, order: encode_frame(&spec.order)? })
     }
 }
 
-/// A first process, watched.
+/// A handle for waiting until a first process ends.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessHandle(Arc<AsyncFd<OwnedFd>>);
 
@@ -261,7 +260,7 @@ pub(crate) fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, Sandbox
     spec::encode_message(message).map_err(|why| helper_error("specification", &why))
 }
 
-/// The messages of a first process so far.
+/// The messages that a first process has sent so far.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessReport {
     bytes: Vec<u8>,
@@ -274,7 +273,7 @@ impl ProcessReport {
         Self { bytes, descriptor: None }
     }
 
-    /// The next message. `None`: there is none any more, or nothing that can be understood.
+    /// Returns the next message; `None` at the end, or if the bytes are not a valid message.
     pub(crate) async fn next_message(
         &mut self,
         ControlSocket(control): &ControlSocket,
@@ -292,8 +291,8 @@ impl ProcessReport {
             let (read, descriptors) = received.ok().filter(|(read, _)| *read > 0)?;
             self.bytes.extend_from_slice(block.get(..read)?);
             self.descriptor = descriptors.into_iter().next().or(self.descriptor.take());
-            // Its first process speaks to us after it has been near a program: it is not
-            // trusted with our memory.
+            // The first process may have been taken over by the program, so the size of its messages is
+            // bounded.
             if self.bytes.len() > SAID_MAX {
                 return None;
             }
@@ -305,7 +304,7 @@ impl ProcessReport {
         self.descriptor.take()
     }
 
-    /// Takes one message off the front: `Some(None)`, it is not complete.
+    /// Takes one message from the front; `Some(None)` if it is not complete yet.
     pub(crate) fn split_message(&mut self) -> Option<Option<InitMessage>> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Some(None) };
         let end = usize::try_from(u32::from_le_bytes(*length)).ok()?.checked_add(LENGTH)?;

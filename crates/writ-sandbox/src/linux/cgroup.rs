@@ -175,7 +175,7 @@ impl OtherGroup {
 
 fn read_time(folders: &[PathBuf]) -> Option<Duration> {
     let read = |name: &str| folders.iter().find_map(|folder| fs::read_to_string(folder.join(name)).ok());
-    // Where there are both versions, a process may be in the root of version 2, which counts the whole machine.
+    // If both versions of control groups are mounted, the process may be in the root group of version 2, which counts the whole machine.
     let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok()).map(Duration::from_nanos);
     old.or_else(|| {
         let text = read("cpu.stat")?;

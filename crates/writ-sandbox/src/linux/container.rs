@@ -65,7 +65,7 @@ struct ContainerPlace(PathBuf);
 
 impl Drop for ContainerPlace {
     fn drop(&mut self) {
-        // What cannot be removed now is at the next start.
+        // A folder that cannot be removed now is removed at the next start.
         let _removed = fs::remove_dir_all(&self.0);
     }
 }

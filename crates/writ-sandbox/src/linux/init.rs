@@ -363,7 +363,7 @@ fn become_job(
 fn become_victim() {
     // The files of a process that cannot be looked into are root's. Only its parent is here besides it.
     sys::set_dumpable(true);
-    // Where it cannot be written, the engine's exit code says that the first process was killed, and not why.
+    // If this fails, the kernel may kill this first process, and the engine can report that, but not the reason.
     let _written = std::fs::write(OOM_SCORE, OOM_SCORE_MAX);
     sys::set_dumpable(false);
 }

@@ -51,7 +51,7 @@ pub(crate) fn finish_lockdown(base: &SandboxBase, order: &JobOrder) -> Result<()
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
 fn drop_capabilities() -> Result<(), SetupFault> {
     let fault = |why: caps::errors::CapsError| SetupFault::new("capabilities", why.to_string());
-    // Where none is held, none can be regained: `no_new_privs` follows.
+    // Without this capability none is held, and none can be gained later, because `no_new_privs` is set next.
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).map_err(fault)? {
         for capability in caps::runtime::thread_all_supported() {
             caps::drop(None, CapSet::Bounding, capability).map_err(fault)?;
@@ -72,7 +72,7 @@ fn restrict_paths(base: &SandboxBase, order: &JobOrder) -> Result<(), landlock::
     let mut readable: Vec<&Path> = Vec::new();
     if base.walls == Walls::Full {
         readable.push(Path::new("/"));
-        // What is read-only stays so: that is decided by the mounts.
+        // Paths below `/` that are read-only stay so, because their mounts are read-only.
         writable.extend(["/tmp", INNER_HOME, "/dev"].map(Path::new));
         // But a read-only mount lets pipes and devices be written.
         writable.extend((!base.one_place).then_some(Path::new(WORK)));
@@ -88,7 +88,7 @@ fn restrict_paths(base: &SandboxBase, order: &JobOrder) -> Result<(), landlock::
     let mut created = ruleset.create()?;
     for (paths, access) in [(readable, AccessFs::from_read(LANDLOCK)), (writable, everything)] {
         for path in paths {
-            // What is not there needs no rule.
+            // A path that does not exist needs no rule.
             let Ok(fd) = PathFd::new(path) else { continue };
             let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
             created = created.add_rule(PathBeneath::new(fd, access))?;

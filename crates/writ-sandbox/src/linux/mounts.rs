@@ -81,7 +81,7 @@ struct MountPiece {
 /// Builds the root and moves into it; nothing runs in it before [`furnish_root`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
 /// alone, until [`furnish_root`] has taken from it what the session adds.
 pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
-    // What the host unmounts is not held here; what it mounts comes no further than its own root.
+    // Later unmounts of the host take effect here too; later mounts do not become visible.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         .stage("mounts of its own")?;
     // Everything of the host is taken while its root is still in sight.
@@ -144,11 +144,11 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
     let places = [setup.own.as_deref(), git.map(|(_, git)| git.at.as_path())];
     let [own, at] = own::make_places(places, &root);
     if let Some(own) = own {
-        // Where it cannot be attached, programs begin at `/work`.
+        // If it cannot be attached, programs start in `/work`.
         let _attached = own::attach_work(own, &root);
     }
     if let Some((at, (git, _))) = at.zip(git).filter(|(at, _)| own::is_reached(at, &root)) {
-        // Where no overlay can be mounted on it, git finds no repository.
+        // If no overlay can be mounted on it, git finds no repository.
         let _mounted = git.mount(at, base);
     }
     if !setup.names.is_empty() {

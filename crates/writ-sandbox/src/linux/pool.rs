@@ -1,6 +1,6 @@
-//! Sandboxes that are made ahead of their jobs. Making one takes several times as long as running a short
-//! program in it, and nothing in it is of a session or a command at first: the folders of the session, the
-//! way out and the job come with a permit. Each is used once.
+//! Sandboxes that are made in advance. Making one takes several times as long as running a short program in it. A waiting
+//! sandbox has nothing of a session or command yet: the session's folders, the network and the job come with a permit. Each
+//! sandbox is used once.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,22 +14,22 @@ use super::mounts;
 use super::slot::Slots;
 use super::spec::{InitMessage, SandboxBase, Walls};
 
-/// The time that one waits to be used. Changes of the host at the paths that it has taken are noticed; mounts
-/// below them are seen after this time at the latest.
+/// The longest time that a sandbox waits for its use. A change of the host's folders that it has mounted is noticed at once; later
+/// mounts below them become visible after this time at the latest.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
-/// The longest that making one may take.
+/// The longest time that making a sandbox may take.
 const MAKE: Duration = Duration::from_secs(10);
 
-/// The sandboxes that wait.
+/// The waiting sandboxes.
 #[derive(Debug)]
 pub(crate) struct SandboxPool {
     slots: Arc<Slots>,
-    /// The most that wait of one kind; 0: none ever does.
+    /// The most waiting sandboxes of one kind; 0 turns the pool off.
     most: usize,
-    /// The time that one waits.
+    /// The longest time that a sandbox waits.
     idle: Duration,
     state: Mutex<WaitingSandboxes>,
-    /// The number of those that wait.
+    /// The number of waiting sandboxes.
     number: watch::Sender<usize>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct SandboxPool {
 struct WaitingSandboxes {
     next: u64,
     waiting: BTreeMap<u64, Ready>,
-    /// Kinds of which some are being made, and how many.
+    /// The number of sandboxes that are being made, by kind.
     making: Vec<(SandboxBase, usize)>,
 }
 
-/// One that waits.
+/// A waiting sandbox.
 #[derive(Debug)]
 struct Ready {
     base: SandboxBase,
@@ -49,12 +49,11 @@ struct Ready {
     alive: LiveSandbox,
 }
 
-/// The identity of the file or folder at a path: device, inode and, since numbers are used again, the time of
-/// its last change of name or owner. Folders change with every file in them, so the time is left out for
-/// these.
+/// The identity of the file or folder at a path: device, inode and, because inode numbers are reused, the time of its last change of
+/// metadata. For folders the time is left out, because it changes with every file in them.
 type Mark = (u64, u64, Option<(i64, i64)>);
 
-/// The order to make another sandbox when one has ended.
+/// A request to make another sandbox when one has ended.
 #[derive(Debug)]
 pub(crate) struct RefillOrder {
     pool: Weak<SandboxPool>,
@@ -62,7 +61,7 @@ pub(crate) struct RefillOrder {
 }
 
 impl RefillOrder {
-    /// Has it made.
+    /// Starts making it.
     pub(crate) fn fill_pool(self) {
         if let Some(pool) = self.pool.upgrade() {
             pool.fill_pool(&self.base);
@@ -81,17 +80,17 @@ impl SandboxPool {
         &self.slots
     }
 
-    /// The number of those that wait.
+    /// The number of waiting sandboxes.
     pub(crate) fn ready_count(&self) -> usize {
         *self.number.borrow()
     }
 
-    /// Returns the order that follows the use of a sandbox of this kind.
+    /// Returns the request to be carried out after a sandbox of this kind was used.
     pub(crate) fn again(self: &Arc<Self>, base: &SandboxBase) -> RefillOrder {
         RefillOrder { pool: Arc::downgrade(self), base: base.clone() }
     }
 
-    /// One of this kind that waits, if the host still shows what it has taken. Those that it does not are ended.
+    /// Takes a waiting sandbox of this kind whose mounted folders are unchanged on the host. Those with changed folders are ended.
     pub(crate) fn take_ready(&self, base: &SandboxBase) -> Option<LiveSandbox> {
         // The identities are read before the lock: `stat` may wait for a slow file system.
         let now = path_marks(base);
@@ -107,16 +106,16 @@ impl SandboxPool {
             stale.push(ready);
         };
         self.update_count(state);
-        // Ended outside the lock, since dropping one starts a task.
+        // Dropped outside the lock, since dropping a sandbox starts a task.
         drop(stale);
         found
     }
 
-    /// Makes as many of a kind as may wait, beside what is going on. There are two kinds: for programs of a session, and
-    /// for the file worker.
+    /// Fills the pool with sandboxes of a kind, in the background. There are two kinds: for programs of a session, and for the
+    /// file worker.
     fn fill_pool(self: &Arc<Self>, base: &SandboxBase) {
         let mut state = self.state();
-        // Without namespaces there is next to nothing that could be made ahead.
+        // Without namespaces there is hardly anything that could be made in advance.
         if base.walls == Walls::Reduced {
             return;
         }
@@ -127,7 +126,7 @@ impl SandboxPool {
             return;
         }
         state.making.retain(|(kind, _)| kind != base);
-        // Counted before they are made, so that two calls do not make twice as many.
+        // Counted before they are made, so that two calls at once do not make too many.
         state.making.push((base.clone(), making + missing));
         drop(state);
         for _ in 0..missing {
@@ -135,7 +134,7 @@ impl SandboxPool {
         }
     }
 
-    /// Puts one among those that wait, or notes that making it failed. Returns its number.
+    /// Adds a sandbox to the waiting ones, or notes that making it failed. Returns its number.
     fn add_ready(&self, base: &SandboxBase, ready: Option<Ready>) -> Option<u64> {
         let mut state = self.state();
         for (kind, number) in &mut state.making {
@@ -152,7 +151,7 @@ impl SandboxPool {
         Some(id)
     }
 
-    /// Ends one that still waits.
+    /// Ends a sandbox that still waits.
     fn end_one(&self, id: u64) {
         let mut state = self.state();
         let old = state.waiting.remove(&id);
@@ -160,7 +159,7 @@ impl SandboxPool {
         drop(old);
     }
 
-    /// Says how many wait, now that this is known.
+    /// Publishes the number of waiting sandboxes.
     fn update_count(&self, state: MutexGuard<'_, WaitingSandboxes>) {
         self.number.send_replace(state.waiting.len());
     }
@@ -170,9 +169,9 @@ impl SandboxPool {
     }
 }
 
-/// Makes one, lets it wait, and ends it when it was not taken.
+/// Makes a sandbox, lets it wait, and ends it if it is not taken in time.
 async fn make(pool: Weak<SandboxPool>, slots: Arc<Slots>, base: SandboxBase) {
-    // Before it is made: a change in between makes it stale instead of wrong.
+    // The identities are read before the sandbox is made: a change in between makes it stale instead of wrong.
     let taken = path_marks(&base);
     let made = tokio::time::timeout(MAKE, async {
         let alive = LiveSandbox::make_aside(&slots, &base).await.ok()?;
@@ -186,14 +185,14 @@ async fn make(pool: Weak<SandboxPool>, slots: Arc<Slots>, base: SandboxBase) {
     let ready = alive.map(|alive| Ready { base: base.clone(), taken, alive });
     let id = pool.upgrade().and_then(|pool| pool.add_ready(&base, ready));
     let (Some(id), Some(handle)) = (id, handle) else { return };
-    // It may also have been taken meanwhile: then there is nothing to end.
+    // If it was taken meanwhile, there is nothing to end.
     let _ = tokio::time::timeout(idle, handle.gone()).await;
     if let Some(pool) = pool.upgrade() {
         pool.end_one(id);
     }
 }
 
-/// Returns the identities of the paths that a sandbox of this kind takes, as they are now.
+/// Returns the present identities of the host's paths that a sandbox of this kind mounts.
 fn path_marks(base: &SandboxBase) -> Vec<Option<Mark>> {
     let mark = |path| {
         let meta = std::fs::symlink_metadata(path).ok()?;

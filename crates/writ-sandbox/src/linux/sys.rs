@@ -76,7 +76,7 @@ pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Res
 pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let mut watch = [nix::poll::PollFd::new(pidfd, nix::poll::PollFlags::POLLIN)];
     let polled = nix::poll::poll(&mut watch, nix::poll::PollTimeout::ZERO);
-    // What cannot be looked at is not waited for either.
+    // If polling fails, waiting would fail too, so this counts as ready.
     polled.is_err() || watch.iter().any(|fd| fd.any() == Some(true))
 }
 

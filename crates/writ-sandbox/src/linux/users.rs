@@ -97,7 +97,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Returns true if a process of a user still lives. One that has ended, and that nothing reaps, does not.
 fn has_living(user: u32) -> io::Result<bool> {
-    // Most often there is none, and one call says so.
+    // Usually the user has no process, and one system call shows it.
     if !sys::has_processes(user)? {
         return Ok(false);
     }
@@ -186,7 +186,7 @@ mod tests {
         assert!(!sys::has_processes(id).unwrap());
         // Root is a person, not an agent.
         assert!(matches!(AgentUser::claim_in(&folder, &(0..1)), Err(AgentError::NoUser { most: 1 })));
-        // Where others may write, nothing is claimed.
+        // No user is claimed in a folder that others can write to.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::Users { .. })));
     }

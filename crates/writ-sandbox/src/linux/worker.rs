@@ -185,7 +185,7 @@ fn save_file(work: &Path, shown: &str, bytes: u64, mut from: impl Read) -> Resul
     if bytes > LARGE_MAX {
         return Err(FileFault::TooLarge { path: shown.to_owned(), bytes });
     }
-    // What stands there must be a file; a folder or a link is not replaced.
+    // Only a file may be replaced, never a folder or a link.
     open_file(&root, shown, &path)?;
     let mut content = Vec::new();
     from.by_ref().take(bytes.saturating_add(1)).read_to_end(&mut content).map_err(fault)?;

@@ -220,7 +220,7 @@ impl Staged<'_> {
         let current = beneath::read_at(&self.folder, &self.name)?.and_then(|file| file.metadata().ok());
         let usual = if own_modes { own } else { 0o644 };
         let mode = current.map_or(usual, |meta| meta.mode() & 0o777);
-        // Who may read the file may execute it.
+        // Everyone who may read the file may execute it.
         let mode = if self.change.executable { mode | 0o100 | (mode & 0o044) >> 2 } else { mode & !0o111 };
         beneath::remove_file(&self.folder, &self.temporary)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;

@@ -106,7 +106,7 @@ impl Search<'_> {
             let dot = top.join(DOT_GIT);
             let Ok(meta) = fs::symlink_metadata(&dot) else { continue };
             let found = if meta.is_dir() {
-                // Git, too, passes over a folder of this name that is none of its own.
+                // Like git, ignores a folder of this name that is not a git directory.
                 if !is_git(&dot, &dot) {
                     continue;
                 }

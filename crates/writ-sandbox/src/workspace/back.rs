@@ -12,7 +12,7 @@ use crate::error::SandboxError;
 use crate::project::view::{Layout, View};
 use crate::project::{beneath, carry, copy};
 
-/// The folder of a session's ways back; its sandbox is given none of it.
+/// The folder with the earlier states that a session can return to; it is not visible in the sandbox.
 const BACK: &str = "back";
 
 /// Returns the folder that keeps what one attempt has changed.

@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-fn wish(search: &SearchClient, query: &str) -> Action {
+fn search_for(search: &SearchClient, query: &str) -> Action {
     Action::Search(writ_types::action::Search {
         provider: search.provider().into(),
         host: search.host().into(),
@@ -72,7 +72,7 @@ async fn both_formats_are_spoken_with_the_key_in_its_header() {
     for provider in SearchProvider::ALL {
         let bench = Bench::new(hits(5)).await;
         let search = bench.search(provider, KEY);
-        let found = run(&search, wish(&search, "rust & \"borrow\" checker?")).await.expect("found");
+        let found = run(&search, search_for(&search, "rust & \"borrow\" checker?")).await.expect("found");
         let titles: Vec<&str> = found.hits.iter().map(|hit| hit.title.as_str()).collect();
         assert_eq!(titles, ["Page 0", "Page 1", "Page 2"], "no more than the owner has set");
         assert_eq!(found.hits[0].url, "https://p0.example/");
@@ -84,7 +84,7 @@ async fn both_formats_are_spoken_with_the_key_in_its_header() {
         assert_eq!(seen[0].format, provider.as_str());
         assert_eq!(bench.server.complaints(), [""; 0]);
         bench.server.set_answer(hits(0));
-        assert_eq!(run(&search, wish(&search, "nothing")).await.expect("found").hits, []);
+        assert_eq!(run(&search, search_for(&search, "nothing")).await.expect("found").hits, []);
         assert!(!format!("{search:?}").contains(KEY));
     }
 }
@@ -105,16 +105,16 @@ async fn what_a_provider_does_wrong_is_named_without_its_words_and_without_the_k
         ] {
             let shown = format!("{answer:?}").chars().take(40).collect::<String>();
             bench.server.set_answer(answer);
-            let error = run(&search, wish(&search, "rust")).await.expect_err("nothing is found");
+            let error = run(&search, search_for(&search, "rust")).await.expect_err("nothing is found");
             let report = error.report();
             assert_eq!((report.code.as_str(), report.exit), (code, exit), "{shown}");
             assert!(!format!("{error:?} {report:?}").contains(KEY), "{shown}");
         }
         let wrong = bench.search(provider, "another-key");
-        let error = run(&wrong, wish(&wrong, "rust")).await.expect_err("refused");
+        let error = run(&wrong, search_for(&wrong, "rust")).await.expect_err("refused");
         assert_eq!(error.report().code, "search.refused");
         let none = bench.search(provider, "");
-        let error = run(&none, wish(&none, "rust")).await.expect_err("no key");
+        let error = run(&none, search_for(&none, "rust")).await.expect_err("no key");
         assert!(matches!(error, SearchError::Key(SearchKeyError::Missing)), "{error:?}");
         assert_eq!(none.check_key().await, Err(SearchKeyError::Missing));
     }
@@ -133,7 +133,7 @@ async fn hits_are_bounded_and_hold_no_key_and_no_foreign_address() {
     ]);
     let bench = Bench::new(answer).await;
     let search = bench.search(SearchProvider::Tavily, KEY);
-    let found = run(&search, wish(&search, "rust")).await.expect("found").hits;
+    let found = run(&search, search_for(&search, "rust")).await.expect("found").hits;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].title.chars().count(), MAX_TITLE_CHARS);
     assert_eq!(found[0].text.chars().count(), MAX_TEXT_CHARS);
@@ -146,9 +146,9 @@ async fn the_key_goes_to_its_own_provider_only() {
     let (bench, other) = (Bench::new(hits(1)).await, Bench::new(hits(1)).await);
     let (search, elsewhere) =
         (bench.search(SearchProvider::Brave, KEY), other.search(SearchProvider::Brave, KEY));
-    let error = run(&search, wish(&elsewhere, "rust")).await.expect_err("another host");
+    let error = run(&search, search_for(&elsewhere, "rust")).await.expect_err("another host");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
-    let Action::Search(mut named) = wish(&search, "rust") else { panic!("a search") };
+    let Action::Search(mut named) = search_for(&search, "rust") else { panic!("a search") };
     named.provider = "tavily".into();
     let error = run(&search, Action::Search(named)).await.expect_err("another provider");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
@@ -156,15 +156,17 @@ async fn the_key_goes_to_its_own_provider_only() {
     let error = run(&search, Action::Say(say)).await.expect_err("no search");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
     assert!(bench.server.seen_searches().is_empty() && other.server.seen_searches().is_empty());
-    assert!(run(&search, wish(&search, "rust")).await.is_ok(), "twin");
+    assert!(run(&search, search_for(&search, "rust")).await.is_ok(), "twin");
 }
 
 #[tokio::test]
 async fn a_search_that_is_stopped_ends() {
     let bench = Bench::new(SearchAnswer::Silence).await;
     let search = bench.search(SearchProvider::Brave, KEY);
-    let (permit, cancel) =
-        (door::permit_action(door::prepare_action(wish(&search, "rust"))).await, CancellationToken::new());
+    let (permit, cancel) = (
+        door::permit_action(door::prepare_action(search_for(&search, "rust"))).await,
+        CancellationToken::new(),
+    );
     cancel.cancel();
     let error = search.run_search(permit, door::NOW, &cancel).await.expect_err("stopped");
     assert!(matches!(error, SearchError::Cancelled), "{error:?}");

@@ -42,13 +42,13 @@ pub(super) fn record_outcome(
     })?;
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
-    let Ok(wish) = request_digest(&action) else { return Ok(()) };
+    let Ok(request) = request_digest(&action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
-        // Of a session that has too many, some may stand in no row: it is not known again which.
+        // If a session has reached the limit, some of its unknown outcomes have no row; then no row is removed, because all are needed.
         let sql = "DELETE FROM lost WHERE session = ?1 AND wish = ?2
                    AND (SELECT count(*) FROM lost WHERE session = ?1) < ?3";
-        execute(conn, sql, params![session, wish.as_bytes(), most])?;
+        execute(conn, sql, params![session, request.as_bytes(), most])?;
         return Ok(());
     }
     if idempotent || leaves_nothing(&action) {
@@ -57,7 +57,7 @@ pub(super) fn record_outcome(
     let sql = "INSERT OR REPLACE INTO lost (session, wish, entry) SELECT ?1, ?2, ?3
                WHERE EXISTS (SELECT 1 FROM lost WHERE session = ?1 AND wish = ?2)
                OR (SELECT count(*) FROM lost WHERE session = ?1) < ?4";
-    execute(conn, sql, params![session, wish.as_bytes(), entry, most])?;
+    execute(conn, sql, params![session, request.as_bytes(), entry, most])?;
     Ok(())
 }
 
@@ -82,10 +82,12 @@ pub(crate) fn unknown_outcome(
     session: SessionId,
     action: &Action,
 ) -> Result<Option<EntrySeq>, StoreError> {
-    // What has no canonical form is refused by the door.
-    let Some(wish) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
+    // The door refuses an action without a canonical form, so such an action was never begun.
+    let Some(request) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else {
+        return Ok(None);
+    };
     let session = session.to_string();
-    Ok(read_begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
+    Ok(read_begun(conn, &session, request)?.max(under_way(conn, &session, request)?))
 }
 
 pub(crate) fn begun_since(
@@ -105,16 +107,16 @@ pub(crate) fn begun_since(
     Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
 }
 
-fn read_begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {
+fn read_begun(conn: &Connection, session: &str, request: Digest) -> Result<Option<EntrySeq>, StoreError> {
     let sql = "SELECT entry FROM lost WHERE session = ?1
                AND (wish = ?2 OR (SELECT count(*) FROM lost WHERE session = ?1) >= ?3)
                ORDER BY entry DESC LIMIT 1";
-    let params = params![session, wish.as_bytes(), codec::limit(MAX_LOST)];
+    let params = params![session, request.as_bytes(), codec::limit(MAX_LOST)];
     codec::query_one(conn, sql, params, |row| Ok(EntrySeq(codec::get_uint(row, "entry")?)))
 }
 
 /// Returns the intent of an attempt without an outcome: it runs, or its process has failed.
-fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<EntrySeq>, StoreError> {
+fn under_way(conn: &Connection, session: &str, request: Digest) -> Result<Option<EntrySeq>, StoreError> {
     // In this order: few are open, and a session may have any number of entries.
     let sql = "SELECT l.seq, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
                CROSS JOIN ledger_payload p ON p.seq = l.seq
@@ -124,7 +126,7 @@ fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<
     })?;
     let is_it = |payload: &str| {
         let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
-        !idempotent && !leaves_nothing(&action) && request_digest(&action).is_ok_and(|wish| wish == wished)
+        !idempotent && !leaves_nothing(&action) && request_digest(&action).is_ok_and(|found| found == request)
     };
     Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(entry, _)| entry))
 }
@@ -165,7 +167,7 @@ mod tests {
 
     /// What is lost is so over a restart, for its session and just this; until something is known again.
     #[test]
-    fn a_lost_wish_is_known_until_it_is_known_what_came_of_it() {
+    fn an_unknown_outcome_stays_until_it_is_settled() {
         let home = TestHome::new().with_session(1);
         let lost = |home: &TestHome, action: &Action| {
             home.store.blocking().unknown_outcome(session(1), action).expect("reads")
@@ -221,7 +223,7 @@ mod tests {
 
     /// What is under way, or was left open, is lost as well, for its session and just this.
     #[test]
-    fn a_wish_that_has_no_end_yet_is_lost() {
+    fn an_attempt_under_way_counts_as_unknown() {
         let home = TestHome::new().with_session(1);
         let lost = |n| home.store.blocking().unknown_outcome(session(1), &forget(n)).expect("reads");
         home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);

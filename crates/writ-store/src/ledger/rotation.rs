@@ -37,7 +37,7 @@ pub struct Rotation {
 
 /// Text that is no rotation, or has a bad signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it does not say, signed by the old key, that one key follows another")]
+#[error("it is not a rotation that the old key has signed")]
 pub struct InvalidRotation;
 
 fn rotation_statement(from: &[u8; 32], to: &[u8; 32]) -> String {
@@ -65,7 +65,7 @@ impl Rotation {
 
     /// The rotation that a payload records, if it is one.
     pub(crate) fn of_payload(payload: &[u8]) -> Option<Self> {
-        // What is not worth parsing is seen from its bytes: canonical JSON writes this in one way.
+        // Skips parsing if these bytes are missing: canonical JSON writes this field in exactly one way.
         let mark = br#""change":"rotated""#;
         payload.windows(mark.len()).any(|bytes| bytes == mark).then_some(())?;
         let Ok(Fact::Keyed { role, change, grants, .. }) = serde_json::from_slice(payload) else {

@@ -60,7 +60,8 @@ pub(crate) fn rows_within(
     scope: MemoryScope,
     limit: usize,
 ) -> Result<Vec<i64>, StoreError> {
-    // What happened at another time than it was remembered at belongs to that time. Two parts, since each has its index.
+    // A memory belongs to the time at which its event happened; without one, to the time at which it was stored. There are two
+    // queries, because each has an index of its own.
     let sql = "SELECT m.n, m.at AS moment FROM memory m
                    WHERE m.at >= ?3 AND m.at < ?4 AND m.happened IS NULL AND m.status = 'active'
                    AND (m.session IS NULL OR m.session = ?1) AND (m.secret = 0 OR ?2)

@@ -427,13 +427,13 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
         uses: USES,
         standing: None,
     });
-    let wish = |number: u64, query: &str| {
-        let mut wish = redemption(1);
-        wish.attempt = attempt(u128::from(number));
-        wish.intent = intent(u128::from(number));
+    let request = |number: u64, query: &str| {
+        let mut request = redemption(1);
+        request.attempt = attempt(u128::from(number));
+        request.intent = intent(u128::from(number));
         let prepared = Digest::of_bytes(query.as_bytes());
-        wish.approval = wish.approval.map(|used| ApprovalUse { prepared, task, ..used });
-        wish
+        request.approval = request.approval.map(|used| ApprovalUse { prepared, task, ..used });
+        request
     };
     let home = TestHome::new().with_session(1);
     let mut given = approve(1);
@@ -443,7 +443,7 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
         }
     }
     home.commit(given);
-    block_on(tokio::task::coop::unconstrained(home.store.redeem(wish(0, "q1")))).expect("what was shown");
+    block_on(tokio::task::coop::unconstrained(home.store.redeem(request(0, "q1")))).expect("what was shown");
     let start = Barrier::new(usize::try_from(THREADS).expect("few"));
     let wins: usize = std::thread::scope(|scope| {
         let race = |thread: u64| {
@@ -451,8 +451,8 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
             move || {
                 start.wait();
                 let tries = (1..=u64::from(USES)).map(|n| {
-                    let wish = wish(thread * 1_000 + n, "alike");
-                    block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+                    let request = request(thread * 1_000 + n, "alike");
+                    block_on(tokio::task::coop::unconstrained(store.redeem(request)))
                 });
                 let (won, lost): (Vec<_>, Vec<_>) = tries.partition(Result::is_ok);
                 assert!(lost.iter().all(|r| matches!(r, Err(RedeemError::ApprovalSpent(_)))), "{lost:?}");
@@ -490,11 +490,11 @@ fn an_approval_is_redeemed_exactly_once() {
             move || {
                 start.wait();
                 let attempts = (0..APPROVALS).map(|n| {
-                    let mut wish = redemption(n);
+                    let mut request = redemption(n);
                     let number = u128::from(thread * 1_000 + n);
-                    wish.attempt = attempt(number);
-                    wish.intent = intent(number);
-                    block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+                    request.attempt = attempt(number);
+                    request.intent = intent(number);
+                    block_on(tokio::task::coop::unconstrained(store.redeem(request)))
                 });
                 let (won, lost): (Vec<_>, Vec<_>) = attempts.partition(Result::is_ok);
                 assert!(lost.iter().all(|r| matches!(r, Err(RedeemError::ApprovalSpent(_)))), "{lost:?}");
@@ -546,7 +546,7 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
     let told: Vec<_> = std::thread::scope(|scope| {
         let race = |n: u64| {
             let (store, start) = (home.store.clone(), &start);
-            let wish = Redemption {
+            let request = Redemption {
                 approval: None,
                 reservation: Reservation { tokens: Tokens::new(100), cost: MicroUsd::new(10), tool_calls: 0 },
                 ceilings,
@@ -555,7 +555,7 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
             };
             move || {
                 start.wait();
-                block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+                block_on(tokio::task::coop::unconstrained(store.redeem(request)))
             }
         };
         let racers: Vec<_> = (0..8).map(|n| scope.spawn(race(n))).collect();
@@ -648,11 +648,11 @@ async fn a_redemption_that_names_something_else_is_refused() {
 fn what_rests_on_a_key_that_was_revoked_meanwhile_is_not_redeemed() {
     let home = TestHome::new().with_session(1);
     let keys: std::collections::BTreeSet<String> = ["key a".to_owned(), "key b".to_owned()].into();
-    let wish = |n| Redemption { approval: None, keys: keys.clone(), ..redemption(n) };
-    block_on(home.store.redeem(wish(1))).expect("nothing is revoked");
+    let request = |n| Redemption { approval: None, keys: keys.clone(), ..redemption(n) };
+    block_on(home.store.redeem(request(1))).expect("nothing is revoked");
     let size = home.store.blocking().ledger_size().expect("reads");
     home.commit(vec![Op::Revoke { id: "key b".to_owned(), at: at(1), expires_at: None }]);
-    assert_eq!(block_on(home.store.redeem(wish(2))), Err(RedeemError::Revoked));
+    assert_eq!(block_on(home.store.redeem(request(2))), Err(RedeemError::Revoked));
     assert_eq!(home.store.blocking().ledger_size(), Ok(size), "no intent");
     let others = Redemption { approval: None, keys: ["key c".to_owned()].into(), ..redemption(3) };
     block_on(home.store.redeem(others)).expect("another key");

@@ -257,7 +257,7 @@ pub(super) fn resolve(
     (event, unit): (&str, &str),
     (by, at): (&str, Timestamp),
 ) -> Result<(), StoreError> {
-    // What is resolved stays so: who did it is evidence.
+    // A resolved blocker is not changed again: who resolved it is evidence.
     let sql = "UPDATE pilot_blocker SET resolved_at = ?4, resolved_by = ?5
                WHERE session = ?1 AND event = ?2 AND unit = ?3 AND resolved_at IS NULL";
     let changed = execute(conn, sql, params![session.to_string(), event, unit, at.as_millis(), by])?;

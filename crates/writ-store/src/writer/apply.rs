@@ -152,7 +152,7 @@ impl BatchProgress<'_> {
             {
                 end = end.saturating_add(1);
             } else if matches!(op, Op::CloseTurn { turn: of, .. } if *of == turn) {
-                // What comes after that is refused.
+                // Operations of the turn after its end are refused.
                 break;
             }
         }

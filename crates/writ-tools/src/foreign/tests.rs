@@ -80,14 +80,14 @@ fn told(sinks: &[Sink]) -> Vec<(&str, &str)> {
 #[test]
 fn a_call_becomes_an_action_with_the_owners_word_and_the_pin() {
     let arguments = json!({"to": [{"mail": "ann@x"}], "text": "hi", "copies": 2, "urgent": true});
-    let wished = prepared(&row(|_| {}), arguments.clone()).expect("fits");
-    let Action::CallTool(call) = &wished.action else { panic!("{wished:?}") };
+    let request = prepared(&row(|_| {}), arguments.clone()).expect("fits");
+    let Action::CallTool(call) = &request.action else { panic!("{request:?}") };
     assert_eq!((call.server.as_str(), call.tool.as_str(), &call.arguments), ("crm", "send", &arguments));
     assert_eq!((call.effect, call.declared, call.risk), (true, false, Risk::High));
-    assert_eq!((wished.tool.as_str(), wished.idempotent), ("crm__send", false));
-    assert_eq!(wished.bindings, [("pin".to_owned(), Digest::of_bytes(b"pin"))].into());
+    assert_eq!((request.tool.as_str(), request.idempotent), ("crm__send", false));
+    assert_eq!(request.bindings, [("pin".to_owned(), Digest::of_bytes(b"pin"))].into());
     assert_eq!(
-        told(&wished.sinks),
+        told(&request.sinks),
         [("to.0.mail", "ann@x"), ("text", "hi"), ("copies", "2")],
         "undeclared: all"
     );
@@ -101,9 +101,9 @@ fn what_is_neither_content_nor_free_is_a_sink() {
         let row = row(|known| {
             (known.sinks, known.content, known.free) = (Some(owned(paths)), owned(&[content]), owned(free));
         });
-        let wished = prepared(&row, arguments.clone()).expect("fits");
-        assert!(matches!(&wished.action, Action::CallTool(call) if call.declared));
-        told(&wished.sinks).iter().map(|(at, value)| format!("{at}={value}")).collect::<Vec<_>>()
+        let request = prepared(&row, arguments.clone()).expect("fits");
+        assert!(matches!(&request.action, Action::CallTool(call) if call.declared));
+        told(&request.sinks).iter().map(|(at, value)| format!("{at}={value}")).collect::<Vec<_>>()
     };
     let both = ["to.0.mail=ann@x", "to.1.mail=bob@x"];
     assert_eq!(sinks(&["to.mail"], "text", &["copies"]), both);
@@ -130,8 +130,8 @@ fn names_that_the_schema_does_not_have_and_lists_of_truth_values_are_sinks() {
     let open = json!({"type": "object", "properties": {"q": {}, "deep": {"properties": {"a": {}}}}});
     let row = ForeignRow::from_tool(known("look", open)).expect("usable");
     let arguments = json!({"q": true, "deep": {"a": 1, "secret": null}, "x": [true, null]});
-    let wished = prepared(&row, arguments).expect("fits");
-    let found = told(&wished.sinks);
+    let request = prepared(&row, arguments).expect("fits");
+    let found = told(&request.sinks);
     assert_eq!(
         found,
         [("deep.a", "1"), ("deep.secret", "secret"), ("x", "x"), ("x.0", "true"), ("x.1", "null")]
@@ -221,7 +221,7 @@ fn schemas_that_are_traps_are_refused() {
     );
 }
 
-/// Rows: SCL-101 (in part: equal names)
+/// Two tools whose names become equal in the form that models are given stay apart.
 #[test]
 fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);
@@ -325,8 +325,8 @@ fn the_owners_word_about_who_gets_it_goes_with_the_call() {
         })
     };
     let row = declared("to", "to").expect("usable");
-    let wished = prepared(&row, json!({"to": [{"mail": "ann@"}]})).expect("fits");
-    let Action::CallTool(call) = &wished.action else { panic!("a call") };
+    let request = prepared(&row, json!({"to": [{"mail": "ann@"}]})).expect("fits");
+    let Action::CallTool(call) = &request.action else { panic!("a call") };
     assert!(call.sends, "whoever gets something is sent it");
     assert_eq!((&call.whom, &call.takes["to"]), (&vec!["to".to_owned()], &vec!["from".to_owned()]));
     for (whom, takes) in [("bcc", "to"), ("to", "bcc")] {

@@ -266,9 +266,9 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
         readers: ["ann@x".to_owned(), token.clone()].into(),
         secret: false,
     };
-    let wish = prepared("file_read", json!({ "path": "a" }));
+    let request = prepared("file_read", json!({ "path": "a" }));
     for (taint, public) in [(Taint::Auth, false), (Taint::External, false), (Taint::External, true)] {
-        let label = render(&wish, &called(taint, public)).label;
+        let label = render(&request, &called(taint, public)).label;
         assert_eq!((label.taint, label.private), (taint, !public));
         assert!(label.readers.contains("ann@x") && !label.readers.contains(&token), "{:?}", label.readers);
     }

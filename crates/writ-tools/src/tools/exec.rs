@@ -1,5 +1,5 @@
-//! Programs: `shell_exec` and `python_exec`. They run in the session's sandbox, which has no
-//! network but the hosts that a call names.
+//! Programs: `shell_exec` and `python_exec`. They run in the session's sandbox, whose network reaches only the hosts that a call
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,8 +133,8 @@ fn prepare_python(
         return Err(invalid_arguments(&PYTHON_EXEC, "'script' is empty"));
     }
     no_nul(&PYTHON_EXEC, "script", &args.script)?;
-    // `-I`: modules of the work folder are not imported in the place of those of the library; `-` reads the script from
-    // the input, where its length has no bound of an argument.
+    // `-I` keeps modules of the work folder from replacing those of the library. `-` reads the script from the input, so that the
+    // length limit of arguments does not apply.
     let mut argv = vec!["python3".to_owned(), "-I".to_owned(), "-".to_owned()];
     argv.extend(args.args.unwrap_or_default());
     check_argv(&PYTHON_EXEC, &argv)?;

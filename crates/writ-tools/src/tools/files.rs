@@ -98,7 +98,7 @@ fn prepare_read(
 fn needs_write(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
     let args: WriteArgs = parse_arguments(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
-    // What lies outside is not even looked at.
+    // A path outside the work folder is not looked at.
     Ok(Some(path).filter(|path| !path.is_outside()))
 }
 

@@ -218,7 +218,7 @@ pub(crate) fn prepare_steps(
         let call = ToolCall { id, name, arguments: Value::Object(step.arguments) };
         let prepared = prepare(&call).map_err(|error| wrong(&error.model_message()))?;
         let free = match (&prepared.action, step.free) {
-            // What is in a file is not known before it is written.
+            // The content of a file is not known when a plan is proposed.
             (Action::WriteFile(write), None | Some(FreeArg::Content)) if write.place == Place::Overlay => {
                 Free::Content
             }

@@ -13,11 +13,9 @@ use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
 
-/// The methods of `web_request`. `CONNECT` and `TRACE` are for proxies.
-const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
-/// The methods that carry a body.
-const WITH_BODY: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
-/// The media types that carry no information; any other is a text like the body.
+/// The methods of `web_request`, which change something at the host; `web_fetch` reads.
+const METHODS: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
+/// The media types that carry no information of the model's; any other is judged as a text like the body.
 const USUAL_MEDIA: [&str; 8] = [
     "application/json",
     "application/json; charset=utf-8",
@@ -48,7 +46,7 @@ pub(super) static WEB_FETCH: ToolDef = ToolDef {
 
 pub(super) static WEB_REQUEST: ToolDef = ToolDef {
     name: "web_request",
-    description: "Sends an HTTP request and returns the text of the answer. Unless the user listed the host, \
+    description: "Sends something to a URL and returns the text of the answer. Unless the user listed the host, \
                   a person must approve it.",
     usage: r#"{"method": "POST", "url": "https://example.org/api", "body": "{}", "content_type": "application/json"}"#,
     sinks: &["method", "url", "body", "content_type"],
@@ -75,7 +73,7 @@ struct FetchArgs {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RequestArgs {
-    /// DELETE, GET, HEAD, PATCH, POST or PUT.
+    /// DELETE, PATCH, POST or PUT.
     method: String,
     /// An http or https URL.
     url: String,
@@ -94,7 +92,7 @@ fn prepare_fetch(
     check_url(&WEB_FETCH, &args.url)?;
     let path = args.save_to.as_deref().map(save_path).transpose()?;
     let (purpose, url) = (describe_intent("read", &args.url), args.url.clone());
-    // Where it is saved is no sink: what stays in the overlay leaves nothing.
+    // The file is not a sink: what is saved in the overlay does not leave the machine.
     let save_to = path.map(|path| path.as_str().to_owned());
     let large = args.large.unwrap_or(false);
     if large && save_to.is_none() {
@@ -105,7 +103,7 @@ fn prepare_fetch(
     Ok(ActionDraft::new_draft(Action::Fetch(fetch), purpose).with_sink("url", url))
 }
 
-/// A path that can name a file of the work folder.
+/// Reads a path that can name a file of the work folder.
 fn save_path(text: &str) -> Result<WorkPath, ToolError> {
     let wrong = |problem: &str| invalid_arguments(&WEB_FETCH, &format!("'save_to' {problem}"));
     let path = WorkPath::parse_path(text).map_err(|problem| wrong(&problem.to_string()))?;
@@ -125,11 +123,8 @@ fn prepare_request(
     if !METHODS.contains(&method.as_str()) {
         return Err(invalid_arguments(
             &WEB_REQUEST,
-            &format!("'method' must be one of {}", METHODS.join(", ")),
+            &format!("'method' must be one of {}; web_fetch reads a URL", METHODS.join(", ")),
         ));
-    }
-    if body.is_some() && !WITH_BODY.contains(&method.as_str()) {
-        return Err(invalid_arguments(&WEB_REQUEST, &format!("{method} has no 'body'")));
     }
     if let Some(media) = &content_type {
         let plain = media.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -153,7 +148,7 @@ fn prepare_request(
     if let Some(body) = body {
         draft = draft.with_sink("body", body);
     }
-    // The usual types carry nothing; a free text in their place could carry data out.
+    // The usual types carry no information; a free text in their place could carry data out.
     if let Some(media) = content_type.filter(|media| !USUAL_MEDIA.contains(&media.as_str())) {
         draft = draft.with_sink("content_type", media);
     }

@@ -54,12 +54,13 @@ fn prepare_search(
         let (tool, what) = (WEB_SEARCH.name, "the size of the query in bytes");
         return Err(ToolError::TooLarge { tool, what, limit: MAX_QUERY_BYTES });
     }
-    let wished = args.max_results.unwrap_or(max_results);
-    if wished == 0 {
+    let requested = args.max_results.unwrap_or(max_results);
+    if requested == 0 {
         return Err(invalid_arguments(&WEB_SEARCH, "'max_results' must be at least 1"));
     }
     let purpose = describe_intent("search for", &args.query);
     let (provider, host) = (provider.to_owned(), host.to_owned());
-    let search = Search { provider, host, query: args.query.clone(), max_results: wished.min(max_results) };
+    let search =
+        Search { provider, host, query: args.query.clone(), max_results: requested.min(max_results) };
     Ok(ActionDraft::new_draft(Action::Search(search), purpose).with_sink("query", args.query))
 }

@@ -30,7 +30,7 @@ pub enum CassetteTrack {
         title: Option<String>,
         /// The named agent that answered in it.
         agent: Option<String>,
-        /// True if it worked on a project. The folder is not named: it is of no use elsewhere.
+        /// True if it worked on a project. The folder's path is left out, because it means nothing on another machine.
         has_project: bool,
         /// When the cassette was made.
         made_at: Timestamp,
@@ -44,11 +44,11 @@ pub enum CassetteTrack {
         /// Its trust level.
         taint: Taint,
     },
-    /// A model was asked, and answered.
+    /// A model has answered a request of the conversation.
     Model {
         /// The number of the turn.
         turn: u64,
-        /// The role that it was asked in: `executor`, or `planner`.
+        /// The role of the model: `executor` or `planner`.
         #[serde(default = "executor")]
         role: String,
         /// Digest of the request.
@@ -57,21 +57,21 @@ pub enum CassetteTrack {
         messages: usize,
         /// The number of tools in it.
         tools: usize,
-        /// Its length, estimated.
+        /// Its estimated length, in tokens.
         length: Tokens,
         /// The answer.
         reply: Box<ModelReply>,
     },
-    /// The harness asked a model beside the conversation, and it answered.
+    /// A model has answered a request that the harness made outside the conversation.
     Harness {
-        /// The number of the turn; zero: it belongs to none, as a title does.
+        /// The number of the turn; zero if it belongs to none, like the title.
         turn: u64,
-        /// The role that it was asked in, such as `proxy`, `scorer` or `observer`.
+        /// The role of the model, such as `proxy`, `scorer` or `observer`.
         role: String,
         /// The answer.
         reply: Box<ModelReply>,
     },
-    /// A model was asked, and did not answer.
+    /// A request to a model that failed.
     Failure {
         /// The number of the turn.
         turn: u64,
@@ -139,20 +139,19 @@ pub struct CassettePage {
     pub next: Option<u64>,
 }
 
-/// A decision about a tool call, then or today.
+/// A decision about a tool call, when it was made or today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayVerdict {
     /// It passes.
     Permit,
-    /// A person is asked, and the approval of then lets it pass: the answer to its own question, or an earlier one that covers
-    /// it.
+    /// It asks, and its recorded approval lets it pass: the answer to its own ask, or an earlier approval that covers it.
     Approved,
-    /// A person is asked.
+    /// It asks a person.
     Ask,
     /// It is refused.
     Deny,
-    /// It is not known: the call was malformed, its tool is missing, or its arguments depend on what is no longer there.
+    /// The decision is unknown: the call was malformed, its tool is missing, or its arguments depend on content that no longer exists.
     Unknown,
 }
 
@@ -167,7 +166,7 @@ pub struct ReplayStep {
     pub tool: String,
     /// The purpose, escaped.
     pub intent: String,
-    /// The gates that were not asked, since they run a program or ask a person: their judgement today is not known.
+    /// The gates that were not called because they run a program or ask a person; their judgement today is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<String>,
     /// The decision then.

@@ -1,4 +1,4 @@
-//! Entries of the ledger, what they rest on, and the erasure of payloads.
+//! Entries of the ledger, their provenance, and the erasure of payloads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub struct LedgerFilter {
     /// Only entries of this session.
     #[serde(default)]
     pub session: Option<SessionId>,
-    /// Only entries that contain this text.
+    /// Only entries whose payload contains this text.
     #[serde(default)]
     pub q: Option<String>,
 }
@@ -46,7 +46,7 @@ pub struct LedgerPage {
 pub struct LedgerEntry {
     /// Its position.
     pub seq: EntrySeq,
-    /// When it was written, as RFC 3339.
+    /// The time at which it was written, as RFC 3339.
     pub at: String,
     /// The kind of fact.
     pub event: String,
@@ -58,13 +58,13 @@ pub struct LedgerEntry {
     pub turn_number: u64,
     /// The trust in its content; none if it has no label.
     pub taint: Option<Value>,
-    /// The entry in one line; `erased` without a payload.
+    /// The entry in one line; `erased` if the payload was erased.
     pub summary: String,
     /// The fact; none if it was erased.
     pub payload: Option<Value>,
-    /// Its leaf in the Merkle tree.
+    /// The hash of its leaf in the ledger's Merkle tree.
     pub leaf: Digest,
-    /// True if commitment, signature and leaf agree.
+    /// True if the commitment fits the payload, and signature and leaf fit the entry.
     pub intact: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct EntryName {
 pub struct EntryProof {
     /// The entry's position.
     pub seq: u64,
-    /// When it was written, in milliseconds since 1970.
+    /// The time at which it was written, in milliseconds since 1970.
     pub at: i64,
     /// Its session; empty if it has none.
     pub session: String,
@@ -96,26 +96,26 @@ pub struct EntryProof {
     pub commitment: String,
     /// The salt of the payload, hexadecimal; none if it was erased.
     pub salt: Option<String>,
-    /// The payload, exactly as it was committed to; none if it was erased.
+    /// The payload, byte for byte as the commitment covers it; none if it was erased.
     pub payload: Option<String>,
     /// The signature over the header, hexadecimal.
     pub signature: String,
-    /// The audit path, lowest sibling first, hexadecimal.
+    /// The hashes of the siblings on the way from the leaf to the tree's root, lowest first, hexadecimal.
     pub path: Vec<String>,
-    /// The signed head that the path leads to.
+    /// The signed head with the root that the path leads to.
     pub checkpoint: String,
 }
 
-/// The entries that an entry or an ask rests on, breadth first.
+/// The entries whose content has influenced an entry or an ask, nearest first (breadth first).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
-    /// The first is what was named; empty if that has no label.
+    /// The entry or ask itself, then its sources; empty if it has no label.
     pub rests_on: Vec<ProvenanceStep>,
     /// True if there are more than 200.
     pub more: bool,
 }
 
-/// An entry or ask with a label.
+/// An entry or ask with its label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProvenanceStep {
     /// The entry; none for an ask.
@@ -126,7 +126,7 @@ pub struct ProvenanceStep {
     pub taint: Taint,
     /// True if it rests on content from outside the sandbox.
     pub outside: bool,
-    /// True if it rests on content that only the owner may be assumed to read.
+    /// True if it rests on content that perhaps only the owner may read.
     pub private: bool,
     /// Its sources, escaped.
     pub sources: Vec<Source>,

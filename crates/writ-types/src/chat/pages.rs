@@ -1,21 +1,22 @@
-//! The number of pages of a PDF file.
+//! An upper bound on the number of pages of a PDF file.
 //!
-//! Every page is an object of the type `Page`, which stands as text in the file or within a compressed stream of objects (ISO
-//! 32000-1, 7.5.7 and 7.7.3). Objects of earlier versions of the file are counted too: the number is a bound.
+//! Every page is an object of the type `Page`, written as plain text in the file or inside a compressed object stream (ISO
+//! 32000-1, 7.5.7 and 7.7.3). A PDF that was edited still holds the pages of its earlier versions, and these are counted too, so
+//! the result can be too high but not too low.
 
 use std::io::Read as _;
 
 use flate2::read::ZlibDecoder;
 
-/// The most bytes that the streams of one file are unpacked to: a hundred thousand objects.
+/// The most bytes that all object streams of one file may unpack to: room for about a hundred thousand objects.
 const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
 
-/// Returns the number of pages at most, and at least 1; `None` if a stream of objects cannot be read.
+/// Returns the largest number of pages that the file can have, at least 1; `None` if an object stream cannot be read.
 pub(super) fn count_pages(bytes: &[u8]) -> Option<u32> {
     let (mut pages, mut room) = (count_objects(bytes), MAX_UNPACKED);
     for packed in object_streams(bytes) {
         let mut unpacked = Vec::new();
-        // A byte more than the room says that there was too little of it.
+        // Reads one byte more than allowed, so that a stream that is too large is noticed.
         ZlibDecoder::new(packed?).take(room.saturating_add(1)).read_to_end(&mut unpacked).ok()?;
         room = room.checked_sub(u64::try_from(unpacked.len()).unwrap_or(u64::MAX))?;
         pages = pages.saturating_add(count_objects(&unpacked));
@@ -36,7 +37,8 @@ fn count_objects(bytes: &[u8]) -> u32 {
     count
 }
 
-/// Returns what follows the opening of each stream of objects; `None` if one is packed otherwise than models' files are.
+/// Returns the bytes after the start of each object stream's data; `None` for a stream whose start is not found where PDF
+/// writers put it.
 fn object_streams(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     after_each(bytes, b"/ObjStm").map(|after| {
         let data = after_each(after, b"stream").next()?;
@@ -44,7 +46,7 @@ fn object_streams(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     })
 }
 
-/// Returns the bytes behind each place of `word`.
+/// Returns, for each occurrence of `word`, the bytes that follow it.
 fn after_each<'a>(bytes: &'a [u8], word: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

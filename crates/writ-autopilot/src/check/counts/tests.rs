@@ -37,11 +37,11 @@ fn cargo_reports_are_summed_and_broken_ones_refused() {
     let failed =
         "running 2 tests\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
     assert_eq!(counts(Cargo, failed), [1, 1, 0, 0]);
-    // A test that aborts its process leaves no result, alone or before another binary.
+    // A test that aborts its process leaves no result, whether its binary is the only one or another follows.
     assert_eq!(error(Cargo, "running 3 tests\ntest a ... ok\n"), ReportError::Truncated);
     assert_eq!(error(Cargo, &format!("running 3 tests\ntest a ... ok\n{unit}")), ReportError::Truncated);
     assert_eq!(error(Cargo, "error[E0425]: cannot find value\n"), ReportError::NoSummary);
-    // A test that prints a result of its own.
+    // A test that prints a forged result line.
     assert!(is_malformed(Cargo, &format!("running 3 tests\n{}{}", result("99 passed; 0 failed"), unit)));
     assert!(is_malformed(Cargo, &format!("{unit}{}", result("99 passed; 0 failed"))));
     assert!(is_malformed(Cargo, "running 3 tests\ntest result: ok\n"));
@@ -121,7 +121,7 @@ fn jest_and_vitest_are_read_from_json_or_text() {
     };
     for format in [Jest, Vitest] {
         assert_eq!(counts(format, &json("")), [2, 0, 2, 0]);
-        // Other programs print before and after it.
+        // Other programs print text before and after the report.
         assert_eq!(
             counts(format, &format!("> app@1.0 test\n{{not json\nPASS a\n{}\nDone in 1s.\n", json(""))),
             [2, 0, 2, 0]
@@ -174,7 +174,7 @@ fn go_tests_are_read_from_events_or_text() {
         package("pass")
     );
     assert_eq!(counts(GoTest, &clean), [2, 0, 1, 0]);
-    // Its end has no event, because it printed without a line break: the package decides.
+    // Go writes no event for the end of a test that printed without a line break: the result of the package decides.
     assert_eq!(counts(GoTest, &format!("{}{}", event("run", "A"), package("pass"))), [1, 0, 0, 0]);
     assert_eq!(counts(GoTest, &format!("{}{}", event("run", "A"), package("fail"))), [0, 1, 0, 0]);
     assert_eq!(error(GoTest, &run(&[("A", "pass")])), ReportError::Truncated, "no end of the package");
@@ -255,7 +255,7 @@ fn a_run_that_shows_less_than_before_is_noticed() {
     }
 }
 
-/// As Node 20 writes them: suites without tests and files without tests are no tests.
+/// Reports as Node 20 writes them: suites and files without tests do not count as tests.
 #[test]
 fn what_nodes_runner_makes_up_is_not_counted() {
     let suite = |indent: &str| format!("{indent}  ---\n{indent}  type: 'suite'\n{indent}  ...\n");
@@ -316,7 +316,7 @@ proptest! {
         }
     }
 
-    /// A whole report that is cut anywhere passes for none that has shown more.
+    /// A report that is cut off anywhere never counts more tests than the whole one.
     #[test]
     fn a_cut_report_never_shows_more(at in 0..400_usize) {
         let reports = [

@@ -49,7 +49,7 @@ pub(super) fn bless_agent(
     if !yes {
         ask_yes(context, &agent.manifest.name)?;
     }
-    // What was read while the person thought is not what is signed, unless it is still there.
+    // The folder may have changed while the person read: it is signed only if it still has the digest that was shown.
     let shown = agent.digest();
     let agent = AgentFolder::read_folder(dir, FolderPlace::Source)?;
     writ_fleet::agents::deployed::check_digest(&agent.manifest.name, shown, agent.digest())?;
@@ -58,22 +58,22 @@ pub(super) fn bless_agent(
         installation: records.verifier.installation,
         epoch: records.verifier.epoch,
         agent: said.agent,
-        // The rules of such an agent are its folder: program, policies and what it may do.
+        // The digest of the folder stands in the place of rules: it covers the program, the policies and the rights.
         policy: agent.digest(),
         expires_at: said.expires,
         grants: said.grants,
     };
-    // After the answer: a person who declines is asked for no passphrase.
+    // Only after the answer, so that a person who declines is not asked for a passphrase.
     let root = open_secrets(context, config)?.signing_key(EngineKey::Root)?;
     let token = keys::mint_base(&claims, &root)?;
-    // The root key is not held while the engine is waited for.
+    // The root key is dropped before the wait for the engine.
     drop(root);
-    // No other command approves the same version meanwhile.
+    // Locked, so that no other command approves the same version at the same time.
     let _place = AgentsPlace::lock_folder(&records.agents)?;
-    // Written before the ledger has it, so that an interruption cannot lose a key that was approved.
+    // The key is written before its entry in the ledger, so that an interruption cannot lose an approved key.
     write_fresh_key(dir, &token)?;
     if let Err(failure) = note_approval(context, &token, &agent.manifest.version) {
-        // Without an answer the ledger may have the key: the next run finds that out.
+        // Without an answer the key may be in the ledger or not; the next run finds out.
         if !is_unanswered(&failure) {
             drop_fresh_key(dir)?;
         }
@@ -92,7 +92,7 @@ fn note_approval(context: &Context, token: &KeyToken, version: &str) -> Result<V
 
 fn ask_yes(context: &Context, name: &str) -> Result<(), Failure> {
     if !context.host.streams.is_interactive() {
-        // Without a person to ask, silence is no yes: a script has to give it in the command.
+        // Without a terminal no person can be asked, so a script must approve with `--yes`.
         let hint = "look at what is printed, then run it again with --yes";
         return Err(Failure::new(Exit::Blocked, "agent.no_terminal", "no person can be asked here", hint));
     }
@@ -103,7 +103,7 @@ fn ask_yes(context: &Context, name: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::Denied, "agent.declined", "it was not approved", hint))
 }
 
-/// Returns the key with which this version of this folder was approved before, and puts it into its place.
+/// Returns the key with which this version of this folder was approved before, and writes it to the key file.
 fn find_approved_key(
     records: &AgentRecords,
     dir: &Path,
@@ -136,7 +136,7 @@ fn find_approved_key(
         );
     };
     let claims = verify_key(dir, name, &token, &records.verifier)?;
-    // Its end was part of what a person approved, so it is not prolonged without being asked for.
+    // Its expiry was part of the approval, so it is not extended without another one.
     if claims.expires_at <= clock::now() {
         return refuse("agent.expired", format!("the key of version {version} of agent {name} has ended"));
     }
@@ -146,11 +146,11 @@ fn find_approved_key(
 /// Finds the approved key in the folder, or where the agent is deployed.
 fn find_token(home: &Path, dir: &Path, approved: &AgentRecord) -> Result<Option<KeyToken>, Failure> {
     let is_it = |token: &KeyToken| Digest::of_bytes(token.as_bytes()) == approved.hash;
-    // A key that cannot be read is none; its file is written anew.
+    // A key file that cannot be read counts as missing, and is overwritten.
     if let Some(token) = read_key(dir).ok().filter(is_it) {
         return Ok(Some(token));
     }
-    // Left by a command that was interrupted after the ledger had it, or still where it was deployed to.
+    // The key may be in the folder, from an interrupted command, or where the agent is deployed.
     let elsewhere = [read_fresh_key(dir), read_key(home)].into_iter().flatten().find(is_it);
     if let Some(token) = &elsewhere {
         write_fresh_key(dir, token)?;

@@ -27,7 +27,7 @@ pub(super) fn list_agents(context: &Context, records: &AgentRecords) -> Result<(
             "expires_at": agent.claims.expires_at.to_string(), "folder": agent.digest,
             "roles": agent.agent.roles, "max_cases": agent.agent.max_cases }));
     }
-    // Those that do not start are listed, too: a damaged one must not look as if it had never been.
+    // Agents that cannot start are listed too, so that a damaged agent does not look as if it had never existed.
     let defects = found.defects.iter().map(|(name, error)| {
         json!({ "name": name, "state": defect_word(error), "why": error.to_string(), "hint": error.report().hint })
     });
@@ -40,7 +40,7 @@ pub(super) fn list_agents(context: &Context, records: &AgentRecords) -> Result<(
 /// Shows one agent.
 pub(super) fn inspect_agent(context: &Context, records: &AgentRecords, name: &str) -> Result<(), Failure> {
     let home = records.agents.join(name);
-    // It is part of a path.
+    // The name becomes part of a path, so it is checked first.
     if !is_agent_name(name) || !home.exists() {
         return Err(AgentError::Unknown(name.chars().take(64).collect()).into());
     }
@@ -61,7 +61,7 @@ pub(super) fn inspect_agent(context: &Context, records: &AgentRecords, name: &st
         }
     };
     let history = records.read_history(Some(name))?;
-    // By its key, since the ledger has the approvals of other versions, too.
+    // Found by its key, since the ledger also has the approvals of other versions.
     let approval = history.approvals(records.key_ring()).find(|entry| entry.record.key == agent.claims.key);
     let state = state_of(records, &agent)?;
     let shown = json!({
@@ -85,14 +85,14 @@ pub(super) fn inspect_agent(context: &Context, records: &AgentRecords, name: &st
     })
 }
 
-/// Shows what the ledger says of agents.
+/// Shows the entries of the ledger about agents, or about one agent.
 pub(super) fn show_history(
     context: &Context,
     records: &AgentRecords,
     name: Option<&str>,
 ) -> Result<(), Failure> {
     let history = records.read_history(name)?;
-    // The ledger decides and not the folder: a retired agent has a history.
+    // The ledger decides, not the folder: a retired agent has a history but no folder.
     if let Some(name) = name.filter(|_| history.0.is_empty()) {
         return Err(AgentError::Unknown(name.chars().take(64).collect()).into());
     }
@@ -126,16 +126,16 @@ fn describe_entry(entry: &AgentEntry) -> String {
     )
 }
 
-/// Returns the state of an agent with a key that fits its folder, in one word.
+/// Returns the state of an agent whose key fits its folder, in one word.
 fn state_of(records: &AgentRecords, agent: &DeployedAgent) -> Result<&'static str, Failure> {
-    // First, since a revocation is a decision, and an end only a date.
+    // A revocation is shown before an expiry, since it is a person's decision.
     if records.is_revoked(agent.claims.key)? {
         return Ok("revoked");
     }
     Ok(if agent.claims.expires_at <= clock::now() { "expired" } else { "ok" })
 }
 
-/// Returns the state of an agent that does not start, in one word.
+/// Returns the state of an agent that cannot start, in one word.
 const fn defect_word(error: &AgentError) -> &'static str {
     match error {
         AgentError::Changed { .. } => "changed",

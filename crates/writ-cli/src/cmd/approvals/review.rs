@@ -1,4 +1,4 @@
-//! `writ approvals review`: what waits, in groups, and a yes to what of one is marked by nothing.
+//! `writ approvals review`: the open asks in groups, and the approval of the unmarked asks of one group.
 
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
@@ -45,7 +45,7 @@ pub(super) fn describe_groups(groups: &[AskGroup]) -> Vec<String> {
     lines
 }
 
-/// How far earlier answers speak for an ask, in words of one width.
+/// Returns the word for how far earlier answers speak for an ask, padded to one width.
 const fn band_word(band: ReviewBand) -> &'static str {
     match band {
         ReviewBand::High => "as always",
@@ -55,12 +55,12 @@ const fn band_word(band: ReviewBand) -> &'static str {
     }
 }
 
-/// Shows the asks of a group that have no mark, asks once, and signs each on its own.
+/// Shows the unmarked asks of a group, asks once, and signs each of them separately.
 ///
 /// # Errors
 ///
-/// If there is no such group or nothing of it can be approved together, the person does not agree, or one of
-/// them is refused or fails: the first error, after all results were printed.
+/// If there is no such group, none of its asks can be approved together, the person does not agree, or an approval is refused or
+/// fails: the first error, after all results were printed.
 pub(super) async fn approve_group(
     context: &Context,
     config: &Config,
@@ -102,21 +102,21 @@ pub(super) async fn approve_group(
     first_failure(ends)
 }
 
-/// The result of a yes to one of several asks.
+/// The result of approving one of several asks.
 #[derive(Debug)]
 enum AnswerEnd {
-    /// It counts; how the action went stands in it.
+    /// The approval was accepted, with the outcome of the action.
     Approved(AnswerResult),
-    /// It does not count.
+    /// The approval was refused.
     Refused(Failure),
-    /// It was sent, and the engine did not report the outcome.
+    /// The approval was sent, but the engine has not reported the outcome.
     Unknown(Failure),
-    /// Nothing was signed after what went wrong before it.
+    /// The approval was not signed, because of an earlier failure.
     NotTried,
 }
 
-/// Approves each on its own. A refused answer is no reason to hold back the others, which the person has
-/// approved, too; where nothing can be signed or the engine does not answer, nothing further is tried.
+/// Approves each ask separately. After a refusal the others are still sent, because the person has approved them, too. If nothing
+/// can be signed or the engine does not answer, the rest is not tried.
 async fn approve_each(
     cards: &[Card],
     mut approve: impl AsyncFnMut(&Card) -> Result<Result<AnswerResult, Failure>, Failure>,

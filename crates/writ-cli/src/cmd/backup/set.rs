@@ -201,7 +201,7 @@ impl BackupSet {
     }
 }
 
-/// Every backup, newest first, and what is wrong with those that are damaged. Folders without a manifest are none.
+/// Returns every backup, newest first, and the defect of each damaged one. A folder without a manifest is not a backup.
 pub(super) fn list_sets(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Failure> {
     let (mut sets, mut damaged) = (Vec::new(), Vec::new());
     if !backups.exists() {

@@ -101,7 +101,7 @@ fn draw_over(lines: &[String], height: usize) -> String {
     if lines.len() > room {
         let _ = writeln!(drawn, "and {} lines more\u{1b}[K", lines.len() - room);
     }
-    // What a longer list has left below is erased.
+    // Erases the rest of an earlier, longer list.
     drawn.push_str("\u{1b}[J");
     drawn
 }

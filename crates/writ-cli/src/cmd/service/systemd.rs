@@ -1,4 +1,4 @@
-//! The unit for systemd: for a user's own manager, or for the system's.
+//! The unit file for systemd, either for a user's service manager or for the system's.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use super::unit::{ServiceUnit, UnitError, plain_path};
 /// The name of the unit's file.
 pub(super) const NAME: &str = "writ.service";
 
-/// Settings of both kinds of units. None of them may close what the sandbox needs: user namespaces, mounts of
-/// its own, a fresh `/proc` (which the kernel gives only if nothing of the outer one is covered up), and
-/// programs that write machine code as they run.
+/// Settings of both kinds of units. None of them may forbid what the sandbox needs: user namespaces, mounts of
+/// its own, a new `/proc` (the kernel allows it only if no part of the outer `/proc` is masked), and
+/// programs that generate machine code at run time.
 const HARDENED: &str = "\
 NoNewPrivileges=yes
 LockPersonality=yes
@@ -30,7 +30,7 @@ ProtectKernelModules=yes
 ProtectClock=yes
 ";
 
-/// A path as one argument: quoted, and with nothing in it that systemd would replace.
+/// Returns a path as one quoted argument, with the characters escaped that systemd would expand.
 pub(super) fn quote_path(path: &Path) -> Result<String, UnitError> {
     let text = plain_path(path)?;
     let mut quoted = String::from("\"");
@@ -47,11 +47,11 @@ pub(super) fn quote_path(path: &Path) -> Result<String, UnitError> {
     Ok(quoted)
 }
 
-/// The text of the unit.
+/// Returns the text of the unit file.
 ///
 /// # Errors
 ///
-/// If a path or the user cannot be named in it.
+/// If a path or the user's name cannot be written in a unit file.
 pub(super) fn unit_text(unit: &ServiceUnit) -> Result<String, UnitError> {
     let (exe, home) = (quote_path(&unit.exe)?, quote_path(&unit.home)?);
     let user = unit.user_name()?.map(|user| format!("User={user}\n")).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) fn unit_text(unit: &ServiceUnit) -> Result<String, UnitError> {
     let target = if unit.system { "multi-user.target" } else { "default.target" };
     Ok(format!(
         "\
-# Written by `writ service install`, which writes it anew each time.
+# Written by `writ service install`, which overwrites this file each time.
 [Unit]
 Description=Writ, the engine of one home
 Documentation=man:writ(1)
@@ -70,14 +70,14 @@ Type=exec
 ExecStart={exe} start --home {home}
 {user}Restart=on-failure
 RestartSec=5
-# 2, 3 and 10: wrong usage, a configuration or a machine that a person must mend first.
+# Exit codes 2, 3 and 10: wrong usage, or a configuration or machine that a person must repair first.
 RestartPreventExitStatus=2 3 10
-# Turns get 20 seconds to end, then 10 to stop.
+# The engine gives turns 20 seconds to finish, then 10 to stop.
 TimeoutStopSec=45
 KillMode=mixed
-# Limits on memory and processes of each command, by control groups.
+# Lets the engine limit the memory and processes of each command by control groups.
 Delegate=memory pids
-# A home with a passphrase gets it as a credential:
+# If the home has a passphrase, hand it over as a credential:
 #LoadCredentialEncrypted=writ-passphrase
 {HARDENED}{more}
 [Install]
@@ -117,7 +117,7 @@ mod tests {
                 "SystemCallFilter",
                 "PrivateUsers",
             ] {
-                assert!(!text.contains(closes), "{closes} would take the sandbox's means away");
+                assert!(!text.contains(closes), "{closes} would forbid what the sandbox needs");
             }
         }
         assert!(!own.contains("User=") && own.ends_with("WantedBy=default.target\n"), "{own}");

@@ -129,8 +129,8 @@ fn a_session_reads_from_thirty_new_hosts_and_asks_about_more() {
     std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
     for round in &rounds {
         super::super::engine::stop_engine_of(&bench.home);
-        let wish: Vec<String> = round.iter().copied().map(url).collect();
-        let done = bench.chat(&format!("read {}", wish.join(" ")), &[]);
+        let urls: Vec<String> = round.iter().copied().map(url).collect();
+        let done = bench.chat(&format!("read {}", urls.join(" ")), &[]);
         let expected = if round.contains(&31) { 5 } else { 0 };
         assert_eq!(code(&done), expected, "{}", text(&done));
     }

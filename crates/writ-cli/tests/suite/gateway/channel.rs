@@ -123,10 +123,7 @@ fn the_server_hands_every_message_over_alike_and_the_engines_gates_judge_it() {
     assert_eq!(web.bench.requests().len(), 3, "no model has read what was blocked");
 }
 
-/// The record of a message has its text, its time, its sender, and is signed. Design 3.12 gives the frame a text and an id: files
-/// come as quoted text, and no message answers another by its id.
-///
-/// Rows: SIL-018 (without attachments and `reply_to`)
+/// The record of a message has its text, its time and its sender, and is signed. A client cannot name another sender.
 #[test]
 fn a_frame_is_one_message_of_a_sender_that_the_connection_proves() {
     let web = Web::new();

@@ -26,9 +26,9 @@ impl Page {
             if request.messages.last().is_some_and(|message| !message.results.is_empty()) {
                 return Reply::text("It waits.");
             }
-            let wish =
+            let add_call =
                 |reply: Reply, n| reply.and_call("memory_store", json!({ "text": format!("item {n}") }));
-            (0..asks).fold(Reply::default(), wish)
+            (0..asks).fold(Reply::default(), add_call)
         });
         let rules = bench.home.root().join("policies/ask.cedar");
         std::fs::write(rules, rule).expect("written");

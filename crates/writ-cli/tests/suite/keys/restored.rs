@@ -19,8 +19,8 @@ fn asking() -> Bench {
         if request.messages.last().is_some_and(|message| !message.results.is_empty()) {
             return Reply::text("It waits.");
         }
-        let wish = |reply: Reply, word: &str| reply.and_call("memory_store", json!({ "text": word }));
-        ["heron", "otter"].into_iter().fold(Reply::default(), wish)
+        let add_call = |reply: Reply, word: &str| reply.and_call("memory_store", json!({ "text": word }));
+        ["heron", "otter"].into_iter().fold(Reply::default(), add_call)
     });
     std::fs::write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER).expect("written");
     bench

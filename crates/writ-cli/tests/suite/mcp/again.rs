@@ -12,9 +12,9 @@ const DECLARED: &str =
 
 impl Desk {
     /// Says something in the session that was used last.
-    fn again(&self, wish: &str) -> std::process::Output {
+    fn again(&self, message: &str) -> std::process::Output {
         let session = self.session();
-        self.bench.home.run(&["chat", "-m", wish, "--session", &session])
+        self.bench.home.run(&["chat", "-m", message, "--session", &session])
     }
 }
 
@@ -22,10 +22,10 @@ impl Desk {
 /// the owner says that a wrong one does much harm, is within the owner's own words.
 #[test]
 fn needs_userns_needs_python_what_cannot_be_undone_asks_however_well_it_is_declared() {
-    let wish = r#"crm__send {"to": "ann@example.org", "text": "hi"}"#;
+    let message = r#"crm__send {"to": "ann@example.org", "text": "hi"}"#;
     let desk = Desk::with(&format!("{DECLARED}risk = \"irreversible\"\n"));
     for _ in 0..2 {
-        let asked = desk.chat(wish);
+        let asked = desk.chat(message);
         assert_eq!(code(&asked), 5, "{}", text(&asked));
     }
     let asks = desk.bench.home.json(&["approvals", "list"])["asks"].as_array().expect("asks").clone();
@@ -42,7 +42,7 @@ fn needs_userns_needs_python_what_cannot_be_undone_asks_however_well_it_is_decla
     }
     assert!(desk.calls().is_empty(), "{:?}", desk.calls());
     let desk = Desk::with(&format!("{DECLARED}risk = \"high\"\n"));
-    assert!(desk.said(wish).contains("sent to ann@example.org"));
+    assert!(desk.said(message).contains("sent to ann@example.org"));
     desk.verify();
 }
 
@@ -50,12 +50,12 @@ fn needs_userns_needs_python_what_cannot_be_undone_asks_however_well_it_is_decla
 /// otherwise, and a yes makes it once. Twin: what the owner says may be repeated is repeated.
 #[test]
 fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_made_again() {
-    let wish = r#"crm__behave {"how": "die"}"#;
+    let message = r#"crm__behave {"how": "die"}"#;
     let desk = Desk::with(DECLARED);
-    let said = desk.said(wish);
+    let said = desk.said(message);
     assert!(said.contains("whether it was done is not known"), "{said}");
     let called = desk.calls().len();
-    let asked = desk.again(wish);
+    let asked = desk.again(message);
     assert_eq!(code(&asked), 5, "{}", text(&asked));
     let shown = desk.bench.home.json(&["approvals", "show", &desk.bench.ask()]);
     assert!(shown["rationale"].as_str().is_some_and(|why| why.contains("outcome is unknown")), "{shown}");
@@ -63,13 +63,13 @@ fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_ma
     let again = desk.bench.home.run(&["approvals", "approve", &desk.bench.ask(), "--yes"]);
     assert_ne!(code(&again), 0, "it dies again: {}", text(&again));
     assert_eq!(desk.calls().len(), called + 1);
-    assert_eq!(code(&desk.again(wish)), 5, "and that is not known either");
+    assert_eq!(code(&desk.again(message)), 5, "and that is not known either");
     assert_eq!(code(&desk.again(r#"crm__behave {"how": "well"}"#)), 0, "another call is none of this");
 
     let desk = Desk::with("[tools.behave]\nsinks = [\"how\"]\nidempotent = true\n");
-    desk.said(wish);
+    desk.said(message);
     let called = desk.calls().len();
-    let again = desk.again(wish);
+    let again = desk.again(message);
     assert_eq!((code(&again), desk.calls().len()), (0, called + 1), "{}", text(&again));
     desk.verify();
 }
@@ -77,12 +77,12 @@ fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_ma
 /// An engine that is killed over a call knows it afterwards, and asks.
 #[test]
 fn needs_userns_needs_python_a_call_that_a_kill_cuts_off_asks_before_it_is_made_again() {
-    let wish = r#"crm__behave {"how": "hang"}"#;
+    let message = r#"crm__behave {"how": "hang"}"#;
     let desk = Desk::with(DECLARED);
     let desk = desk.in_processes();
     let mut engine = Engine::start(&desk.bench.home, &[]).expect("ready");
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| desk.chat(wish));
+        let cut = scope.spawn(|| desk.chat(message));
         while desk.calls().is_empty() && !cut.is_finished() {
             std::thread::yield_now();
         }
@@ -92,7 +92,7 @@ fn needs_userns_needs_python_a_call_that_a_kill_cuts_off_asks_before_it_is_made_
     });
     assert_eq!(desk.calls(), [r#"behave {"how": "hang"}"#]);
     let engine = Engine::start(&desk.bench.home, &[]).expect("ready again");
-    let asked = desk.again(wish);
+    let asked = desk.again(message);
     assert_eq!(code(&asked), 5, "{}", text(&asked));
     assert_eq!(desk.calls().len(), 1);
     let intents = desk.bench.events("intent");

@@ -43,7 +43,7 @@ fn desk_of(
 const ANN: &str = "ann@mail.example.org";
 const ANSWER: &str = "customer 7 is Ann";
 
-fn wish() -> String {
+fn message_text() -> String {
     format!("Look customer 7 up for {ANN}")
 }
 
@@ -63,7 +63,7 @@ fn needs_userns_needs_python_a_model_is_told_what_its_provider_is_cleared_for() 
         ("secret", "secret", true, true),
     ] {
         let desk = desk(readers, &clearance(level));
-        let done = desk.chat(&wish());
+        let done = desk.chat(&message_text());
         assert_eq!(code(&done), 0, "{}", text(&done));
         let name = format!("{readers} answers, a provider cleared for {level}");
         assert_eq!((told(&desk, ANN), told(&desk, ANSWER)), (address, answer), "{name}");
@@ -79,7 +79,7 @@ fn needs_userns_needs_python_a_model_is_told_what_its_provider_is_cleared_for() 
 /// Looks a customer up and remembers the answer where it is told to note; elsewhere, says what it remembers. Of the weather it
 /// remembers what it is told.
 fn remembers(request: &ParsedRequest) -> Reply {
-    let is_told = |wish: &str| request.messages.iter().any(|message| message.text.contains(wish));
+    let is_told = |part: &str| request.messages.iter().any(|message| message.text.contains(part));
     let is_noting = is_told("Note customer 7");
     let results: Vec<_> = request.results().collect();
     if is_told("Note the weather") && results.is_empty() {
@@ -154,7 +154,7 @@ fn needs_userns_needs_python_a_cleared_model_is_asked_instead() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     let asked: Vec<_> = desk.bench.server.recorded_requests().into_iter().map(|one| one.body).collect();
     let models: Vec<_> = asked.iter().map(|body| body["model"].as_str().expect("a name")).collect();
-    assert_eq!(models, ["scripted", "cleared"], "the first is told the wish alone");
+    assert_eq!(models, ["scripted", "cleared"], "the first gets only the message");
     assert!(!asked[0].to_string().contains(ANSWER) && asked[1].to_string().contains(ANSWER));
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
     assert!(exported.contains("models of lower clearance are left out"), "{exported}");
@@ -171,7 +171,7 @@ fn needs_userns_needs_python_a_model_that_judges_is_not_told_what_was_withheld()
         "[[gates]]\nname = \"tone\"\non = \"output\"\nprovider = \"llm\"\nprompt = \"Is it polite?\"\n";
     std::fs::write(&config, format!("{before}\n{gate}")).expect("written");
     desk.say("");
-    let done = desk.chat(&wish());
+    let done = desk.chat(&message_text());
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(text(&done).contains(ANSWER), "the owner reads it: {}", text(&done));
     assert!(!told(&desk, ANSWER), "and no model does");

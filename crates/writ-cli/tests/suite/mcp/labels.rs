@@ -54,7 +54,7 @@ fn send(to: &str) -> (&'static str, Value) {
     ("crm__send", json!({ "to": to, "text": "about customer 7" }))
 }
 
-const WISH: &str = "Look customer 7 up and write to bob@example.org about it";
+const REQUEST: &str = "Look customer 7 up and write to bob@example.org about it";
 
 /// The four rules: tools that were fixed, sinks that nobody composed, content that stays with its readers; and none of it in a
 /// strict home. Twins are beside each.
@@ -87,7 +87,7 @@ fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken()
         let (desk, script) = if is_open { (&open, &open_script) } else { (&desk, &script) };
         let before = desk.calls().len();
         set(script, vec![first, second]);
-        let done = desk.chat(WISH);
+        let done = desk.chat(REQUEST);
         assert_eq!(code(&done), expected, "{name}: {}", text(&done));
         assert_eq!(desk.calls().len() - before, if expected == 0 { 2 } else { 1 }, "{name}");
         // The next case begins without a question that waits.
@@ -107,7 +107,7 @@ fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken()
     std::fs::write(&config, format!("strict = true\n{before}")).expect("written");
     desk.say("");
     set(&script, vec![look(&all), send("bob@example.org")]);
-    let strict = desk.chat(WISH);
+    let strict = desk.chat(REQUEST);
     assert_eq!(code(&strict), 5, "{}", text(&strict));
     desk.verify();
 }
@@ -150,14 +150,14 @@ fn needs_userns_needs_python_those_who_can_read_it_are_told_it() {
 fn needs_userns_needs_python_an_approved_tool_asks_no_second_time() {
     let (desk, script) = desk(WORDS);
     set(&script, vec![look(&[]), send("bob@example.org")]);
-    assert_eq!(code(&desk.chat(WISH)), 5);
+    assert_eq!(code(&desk.chat(REQUEST)), 5);
     let approved = desk.bench.home.run(&["approvals", "approve", &desk.bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     let session = desk.session();
     let again = |to: &str| {
         set(&script, vec![send(to)]);
-        let wish = format!("And once more to carol@example.org, {to}.").replace(", eve@evil.test", "");
-        code(&desk.bench.home.run(&["chat", "-m", &wish, "--session", &session]))
+        let message = format!("And once more to carol@example.org, {to}.").replace(", eve@evil.test", "");
+        code(&desk.bench.home.run(&["chat", "-m", &message, "--session", &session]))
     };
     assert_eq!(again("carol@example.org"), 0);
     assert_eq!(again("eve@evil.test"), 5, "twin");

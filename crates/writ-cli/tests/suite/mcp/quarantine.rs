@@ -40,8 +40,8 @@ fn desk(quarantine: &str) -> (Desk, Script) {
             );
             return Reply::text(&told.answers.remove(0));
         }
-        let is_wish = |role, results: &[_]| role == Role::User && results.is_empty();
-        let user = request.messages.iter().rposition(|message| is_wish(message.role, &message.results));
+        let is_request = |role, results: &[_]| role == Role::User && results.is_empty();
+        let user = request.messages.iter().rposition(|message| is_request(message.role, &message.results));
         let results: Vec<_> =
             request.messages.iter().skip(user.unwrap_or(0)).flat_map(|message| &message.results).collect();
         if results.last().is_some_and(|result| result.text.contains(ORDER)) {
@@ -87,14 +87,14 @@ fn read(desk: &Desk) -> Vec<String> {
     recorded.filter(|one| has_tools(&one.body)).map(|one| one.body.to_string()).collect()
 }
 
-const WISH: &str = "Look customer 7 up and pass it on";
+const REQUEST: &str = "Look customer 7 up and pass it on";
 
 /// The model never reads what is kept: it passes it on by its handle, as it was, and asks about it.
 #[test]
 fn needs_userns_needs_python_what_is_kept_is_passed_on_unread() {
     let (desk, script) = desk("external");
     set(&script, vec![look(&[]), send("$r1.1", "$r1")], &[]);
-    let done = desk.chat(WISH);
+    let done = desk.chat(REQUEST);
     assert_eq!(code(&done), 0, "{}", text(&done));
     let calls = desk.calls();
     let sent = calls.last().expect("a call");
@@ -126,7 +126,7 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
     let (desk, script) = desk("external");
     let all = ["crm__send"];
     set(&script, vec![look(&all), ask("bool", json!({})), send("$r1.1", "yes")], &[r#"{"answer": true}"#]);
-    let done = desk.chat(WISH);
+    let done = desk.chat(REQUEST);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert_eq!(desk.calls().len(), 2, "{:?}", desk.calls());
 
@@ -137,7 +137,7 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
     {
         set(&script, vec![look(&all), ask(kind, more)], &[&orders, &orders]);
         let before = desk.bench.server.recorded_requests().len();
-        let done = desk.chat(WISH);
+        let done = desk.chat(REQUEST);
         assert_eq!(code(&done), 0, "{kind}: {}", text(&done));
         assert_eq!(
             desk.bench.server.recorded_requests().len() - before,
@@ -152,7 +152,7 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
     // What rests on an answer is external: an address that nobody has given asks.
     let steps = vec![look(&all), ask("email", json!({})), send("carol@example.org", "hello")];
     set(&script, steps, &[r#"{"answer": 1}"#]);
-    assert_eq!(code(&desk.chat(WISH)), 5);
+    assert_eq!(code(&desk.chat(REQUEST)), 5);
     desk.verify();
 }
 
@@ -162,7 +162,7 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
 fn needs_userns_needs_python_what_is_not_kept_is_read_and_obeyed() {
     let (desk, script) = desk("never");
     set(&script, vec![look(&[])], &[]);
-    assert_eq!(code(&desk.chat(WISH)), 5, "it asks to be allowed to write to eve");
+    assert_eq!(code(&desk.chat(REQUEST)), 5, "it asks to be allowed to write to eve");
     assert!(read(&desk).iter().any(|body| body.contains(ORDER)));
     assert!(read(&desk).iter().all(|body| !body.contains("result_ask")));
 }
@@ -180,7 +180,7 @@ fn needs_userns_needs_python_what_is_kept_does_not_come_back_another_way() {
         ("crm__behave", json!({ "how": "$r1" })),
     ];
     set(&script, steps, &[]);
-    let done = desk.chat(WISH);
+    let done = desk.chat(REQUEST);
     assert!(matches!(code(&done), 0 | 5), "{}", text(&done));
     assert!(read(&desk).iter().all(|body| !body.contains(ORDER)));
     let last = read(&desk).pop().expect("a request");
@@ -198,7 +198,7 @@ fn needs_userns_needs_python_gates_do_not_see_a_question_by_its_tool() {
     std::fs::write(desk.bench.home.root().join("config.toml"), gate).expect("written");
     let steps = vec![look(&["crm__send"]), ask("bool", json!({})), send("$r1.1", "yes")];
     set(&script, steps, &[r#"{"answer": true}"#]);
-    let done = desk.chat(WISH);
+    let done = desk.chat(REQUEST);
     let blocks = |row: &&Value| row["payload"]["gate"] == "by-name" && row["payload"]["verdict"] == "block";
     assert_eq!(desk.bench.events("gated").iter().filter(blocks).count(), 1, "{}", text(&done));
     assert!(desk.calls().iter().all(|call| call.starts_with("look")), "{:?}", desk.calls());
@@ -223,7 +223,7 @@ fn needs_userns_needs_python_what_a_hook_keeps_has_no_label() {
     let settings = "on = \"before_tool_call\"\ntools = [\"crm__send\"]\npermissions = [\"read\", \"write\"]";
     hook(&desk.bench, "keeper", settings, KEEPER);
     set(&script, vec![look(&[]), send("$r1.1", "$r1"), send("bob@example.org", "hello")], &[]);
-    let done = desk.chat(WISH);
+    let done = desk.chat(REQUEST);
     assert_eq!(code(&done), 0, "{}", text(&done));
     let last = desk.calls().pop().expect("a call");
     assert!(last.contains("bob@example.org") && last.contains(ORDER) && !last.contains("hello"), "{last}");

@@ -23,12 +23,12 @@ fn needs_userns_needs_python_a_resource_is_read_as_a_tool_is_called() {
     let forms = desk.said("crm__resources_templates_list {}");
     assert!(forms.contains("note://{number}"), "{forms}");
 
-    let wish = r#"crm__resources_read {"uri": "note://1"}"#;
-    let asked = desk.chat(wish);
+    let message = r#"crm__resources_read {"uri": "note://1"}"#;
+    let asked = desk.chat(message);
     assert_eq!(code(&asked), 5, "until its owner says otherwise: {}", text(&asked));
     assert!(desk.calls().is_empty(), "{:?}", desk.calls());
     desk.say("[tools.\"resources/read\"]\neffect = false\n");
-    let said = desk.said(wish);
+    let said = desk.said(message);
     assert!(said.contains("[resource note://1]") && said.contains("Ann likes tea."), "{said}");
     let outcomes = desk.bench.events("outcome");
     let of_reading = |row: &&Value| row["payload"]["label"]["sources"][0]["origin"] == "crm__resources_read";
@@ -46,7 +46,7 @@ fn needs_userns_needs_python_a_resource_is_read_as_a_tool_is_called() {
     // A server that has none any more is not asked for one.
     desk.mode("");
     stop_engine_of(&desk.bench.home);
-    let gone = desk.said(wish);
+    let gone = desk.said(message);
     assert!(gone.contains("the tool is not the one that was trusted"), "{gone}");
     assert_eq!(desk.calls().len(), 2);
     desk.verify();
@@ -62,14 +62,14 @@ fn needs_userns_needs_python_a_prompt_is_asked_for_as_a_tool_is_called_and_is_ex
     let added = desk.add(&[]);
     assert_eq!(code(&added), 0, "{}", text(&added));
     assert!(text(&added).contains("tool prompts/get"), "{}", text(&added));
-    let wish = r#"crm__prompts_get {"name": "plan", "arguments": {"day": "Monday"}}"#;
-    let asked = desk.chat(wish);
+    let message = r#"crm__prompts_get {"name": "plan", "arguments": {"day": "Monday"}}"#;
+    let asked = desk.chat(message);
     assert_eq!(code(&asked), 5, "until its owner says otherwise: {}", text(&asked));
     assert!(desk.calls().is_empty(), "{:?}", desk.calls());
     desk.say("[tools.\"prompts/list\"]\neffect = false\n[tools.\"prompts/get\"]\neffect = false\n");
     let listed = desk.said("crm__prompts_list {}");
     assert!(listed.contains("Plans a day.") && listed.contains("\"required\":true"), "{listed}");
-    let said = desk.said(wish);
+    let said = desk.said(message);
     assert!(said.contains("Plan my Monday"), "{said}");
     let outcomes = desk.bench.events("outcome");
     let of_prompt = |row: &&Value| row["payload"]["label"]["sources"][0]["origin"] == "crm__prompts_get";

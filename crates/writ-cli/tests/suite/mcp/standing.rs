@@ -27,16 +27,16 @@ fn pay(to: &str, amount: &str, memo: &str) -> String {
 
 impl Desk {
     /// Asks for a payment, which is asked about, and answers with these flags.
-    fn approve(&self, wish: &str, flags: &[&str]) -> String {
-        assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
+    fn approve(&self, message: &str, flags: &[&str]) -> String {
+        assert_eq!(code(&self.chat(message)), WAITING, "{message}");
         let ask = self.bench.ask();
         let approved = self.bench.home.run(&[&["approvals", "approve", &ask, "--yes"], flags].concat());
         assert_eq!(code(&approved), 0, "{}", text(&approved));
         ask
     }
 
-    fn paid(&self, wish: &str) -> usize {
-        let said = self.said(wish);
+    fn paid(&self, message: &str) -> usize {
+        let said = self.said(message);
         assert!(
             said.contains("It said: ") && said.contains("paid "),
             "{said} {:?}",
@@ -45,8 +45,8 @@ impl Desk {
         1
     }
 
-    fn asked(&self, wish: &str) -> usize {
-        assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
+    fn asked(&self, message: &str) -> usize {
+        assert_eq!(code(&self.chat(message)), WAITING, "{message}");
         let ask = self.bench.ask();
         assert_eq!(code(&self.bench.home.run(&["approvals", "deny", &ask])), 0);
         1

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Output;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ pub(super) struct KillScene {
 }
 
 impl KillScene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (sender, requests) = sync_channel(10_000);
         let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
             sender.send(()).expect("its reader is there");
@@ -84,16 +85,27 @@ impl KillScene {
     }
 
     /// Plans the goal, has the plan approved, and starts the work.
-    fn begin(&self) -> PilotVictim {
+    pub(super) fn begin(&self) -> PilotVictim {
+        let engine = self.begin_plan();
+        let started = self.run_pilot(&["auto", "--detach"]);
+        assert_eq!(code(&started), 0, "{}", text(&started));
+        engine
+    }
+
+    /// Plans the goal, and has the plan approved.
+    pub(super) fn begin_plan(&self) -> PilotVictim {
         let engine = PilotVictim::start(&self.bench.home).until_ready();
-        let project = self.project.to_str().expect("UTF-8");
-        for (arguments, exit) in
-            [(&["plan", GOAL][..], 5), (&["approve", "--yes"], 0), (&["auto", "--detach"], 0)]
-        {
-            let done = self.bench.home.run(&[&["pilot"], arguments, &["--project", project]].concat());
+        for (arguments, exit) in [(&["plan", GOAL][..], 5), (&["approve", "--yes"], 0)] {
+            let done = self.run_pilot(arguments);
             assert_eq!(code(&done), exit, "{arguments:?}: {}", text(&done));
         }
         engine
+    }
+
+    /// Runs a command of the autopilot on the project.
+    pub(super) fn run_pilot(&self, arguments: &[&str]) -> Output {
+        let project = self.project.to_str().expect("UTF-8");
+        self.bench.home.run(&[&["pilot"], arguments, &["--project", project]].concat())
     }
 
     pub(super) fn ask(&self, method: &str, more: Value) -> Value {
@@ -113,7 +125,7 @@ impl KillScene {
     }
 
     /// Waits for some requests. Returns false if none comes any more.
-    fn wait_for(&self, count: u64) -> bool {
+    pub(super) fn wait_for(&self, count: u64) -> bool {
         (0..count).all(|_| self.requests.recv_timeout(QUIET).is_ok())
     }
 
@@ -128,7 +140,7 @@ impl KillScene {
         }
     }
 
-    fn until_complete(&self) {
+    pub(super) fn until_complete(&self) {
         let until = Instant::now() + PATIENCE;
         while !self.is_complete() {
             assert!(Instant::now() < until, "no end: {:#}", self.ask("pilot.status", json!({})));

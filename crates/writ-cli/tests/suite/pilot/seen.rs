@@ -138,7 +138,7 @@ fn check_rest(scene: &KillScene) {
     assert!(running.is_empty(), "{running:#?}");
 }
 
-fn find_files(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn find_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -223,8 +223,9 @@ fn asking(asks: usize) -> (Bench, Engine, Link, Vec<Card>) {
         if again {
             return Reply::text("It waits.");
         }
-        let wish = |reply: Reply, n| reply.and_call("memory_store", json!({ "text": format!("item {n}") }));
-        (0..asks).fold(Reply::default(), wish)
+        let add_call =
+            |reply: Reply, n| reply.and_call("memory_store", json!({ "text": format!("item {n}") }));
+        (0..asks).fold(Reply::default(), add_call)
     });
     write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER);
     let engine = Engine::start(&bench.home, &[]).expect("ready");

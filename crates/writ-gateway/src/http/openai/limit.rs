@@ -52,7 +52,7 @@ impl TextLimit {
                 .collect::<Result<_, _>>()?,
             Some(_) => return Err(invalid_field("stop", "must be a text or a list of texts")),
         };
-        // What is held back is bounded by the longest word to stop at.
+        // As much text is held back as the longest stop sequence, so their length is bounded.
         if stops.len() > MAX_STOPS || stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
             return Err(invalid_field(
                 "stop",

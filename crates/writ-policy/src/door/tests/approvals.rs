@@ -15,8 +15,8 @@ use crate::reasons::LOST_RULE;
 #[test]
 fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     let mut world = World::new(shipped());
-    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
-    let ask = world.ask(wish());
+    let request = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let ask = world.ask(request());
     assert_eq!(ask.reason, "It changes files of your project.");
 
     let mut token = signed(claims(ask.hash));
@@ -24,17 +24,17 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     let first = if token.signature.starts_with('0') { "1" } else { "0" };
     token.signature.replace_range(0..1, first);
     world.approval = Some(verify_approval(&token, &expected, &approvers(), NOW));
-    let denial = expected_denial(&world, wish(), DenyReason::Approval);
+    let denial = expected_denial(&world, request(), DenyReason::Approval);
     assert!(matches!(denial.denial_fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
 
     world.approval = Some(verify_approval(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
     let journal = NonceJournal::default();
     let redeem = |n| {
-        let grant = world.decide(wish()).expect("approved");
+        let grant = world.decide(request()).expect("approved");
         now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW))
     };
     let permit = redeem(1).expect("the first use");
-    assert_eq!(permit.action(), &wish().action);
+    assert_eq!(permit.action(), &request().action);
     // The same token again: the door passes the use on, and the journal refuses it.
     assert_eq!(redeem(2).expect_err("replay"), RedeemError::ApprovalSpent(ask_id()));
     let redeemed = journal.redeemed.lock().expect("not poisoned");
@@ -56,8 +56,8 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
 #[test]
 fn signature_content_time_and_reuse_are_checked_each_for_itself() {
     let mut world = World::new(shipped());
-    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
-    let good = claims(world.ask(wish()).hash);
+    let request = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let good = claims(world.ask(request()).hash);
     let expected = expected(&good);
     let mut forged = signed(good.clone());
     forged.signature = signed(claims(Digest::of_bytes(b"other"))).signature;
@@ -71,13 +71,13 @@ fn signature_content_time_and_reuse_are_checked_each_for_itself() {
         let checked = verify_approval(&token, &expected, &approvers(), NOW);
         assert_eq!(checked, Err(error));
         world.approval = Some(checked);
-        texts.insert(expected_denial(&world, wish(), DenyReason::Approval).text);
+        texts.insert(expected_denial(&world, request(), DenyReason::Approval).text);
     }
     assert_eq!(texts.len(), 3, "{texts:?}");
     world.approval = Some(verify_approval(&signed(good), &expected, &approvers(), NOW));
     let journal = NonceJournal::default();
     let redeem = |n| {
-        let grant = world.decide(wish()).expect("approved");
+        let grant = world.decide(request()).expect("approved");
         now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW)).map(drop)
     };
     assert_eq!([redeem(1), redeem(2)], [Ok(()), Err(RedeemError::ApprovalSpent(ask_id()))]);
@@ -140,16 +140,20 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
     let authority = world.authority();
     let mut asked = 0;
     for sample in free_samples() {
-        let wish = prepared(sample.action);
-        let repeatable = Prepared { idempotent: true, ..wish.clone() };
-        assert!(world.decide_under(repeatable, &authority).is_ok(), "{:?}", wish.action.kind());
-        let own = Prepared { call: None, ..wish.clone() };
-        assert!(world.decide_under(own, &authority).is_ok(), "no model wishes it: {:?}", wish.action.kind());
-        match world.decide_under(wish.clone(), &authority) {
-            Ok(_) => assert!(leaves_nothing(&wish.action), "{:?}", wish.action.kind()),
+        let request = prepared(sample.action);
+        let repeatable = Prepared { idempotent: true, ..request.clone() };
+        assert!(world.decide_under(repeatable, &authority).is_ok(), "{:?}", request.action.kind());
+        let own = Prepared { call: None, ..request.clone() };
+        assert!(
+            world.decide_under(own, &authority).is_ok(),
+            "no model requests it: {:?}",
+            request.action.kind()
+        );
+        match world.decide_under(request.clone(), &authority) {
+            Ok(_) => assert!(leaves_nothing(&request.action), "{:?}", request.action.kind()),
             Err(DoorStop::Ask(ask)) => {
-                assert!(!leaves_nothing(&wish.action), "{:?}", wish.action.kind());
-                assert_eq!(ask.rules, [LOST_RULE.to_owned()].into(), "{:?}", wish.action.kind());
+                assert!(!leaves_nothing(&request.action), "{:?}", request.action.kind());
+                assert_eq!(ask.rules, [LOST_RULE.to_owned()].into(), "{:?}", request.action.kind());
                 assert_eq!((ask.pattern, ask.recurring), (None, Vec::new()), "nothing is like it");
                 asked += 1;
             }
@@ -198,7 +202,8 @@ fn a_standing_approval_covers_what_is_alike_in_any_session_and_counts() {
     };
     let elsewhere = Digest::of_bytes(b"asked in another session");
     world.approval = approve(elsewhere, terms(&plain.pattern, None));
-    let amount = |world: &World, wish| world.decide(wish).expect("covered").approval().expect("used").amount;
+    let amount =
+        |world: &World, request| world.decide(request).expect("covered").approval().expect("used").amount;
     assert_eq!(amount(&world, pay("ann", 5)), None);
     for other in [pay("bob", 5), pay("ann", 6)] {
         expected_denial(&world, other, DenyReason::Approval);
@@ -284,17 +289,17 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
             p.action = Action::Say(Say { to: writ_types::recipient::Recipient::Owner, text: "hi".into() })
         }),
     ];
-    let wish = || prepared(Action::Exec(exec()));
+    let request = || prepared(Action::Exec(exec()));
     let mut world = World::new(ask_all());
     let wide = |grants: Grants| {
         grants.allow_kind(ActionKind::Exec, [(Dimension::Host, "*"), (Dimension::Profile, "*")])
     };
     (world.base.grants, world.task.grants) = (wide(all_grants()), wide(all_grants()));
-    let hash = world.ask(wish()).hash;
+    let hash = world.ask(request()).hash;
     world.approval = Some(Ok(approved(claims(hash))));
-    assert!(world.decide(wish()).is_ok(), "unchanged");
+    assert!(world.decide(request()).is_ok(), "unchanged");
     for (what, change) in changes {
-        let mut changed = wish();
+        let mut changed = request();
         change(&mut changed);
         assert_eq!(world.denial(changed.clone()).reason, DenyReason::Approval, "{what}");
         // The same said by the check of the token itself.
@@ -312,59 +317,59 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
         turn: None,
         call: Some("call-2".into()),
         intent: "again".into(),
-        ..wish()
+        ..request()
     };
     assert!(world.decide(again).is_ok());
 }
 
 #[test]
 fn an_approval_does_not_outlive_the_rules_the_agent_or_the_session() {
-    let wish = || prepared(Action::Exec(exec()));
+    let request = || prepared(Action::Exec(exec()));
     let mut world = World::new(ask_all());
-    let hash = world.ask(wish()).hash;
+    let hash = world.ask(request()).hash;
     world.approval = Some(Ok(approved(claims(hash))));
     let commented = Box::leak(Box::new(rules(&format!(
         "{PERMIT_ALL} @id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource); // more"
     ))));
     let refused = World { rules: commented, approval: world.approval.clone(), ..World::new(ask_all()) };
-    assert_eq!(refused.denial(wish()).reason, DenyReason::Approval);
+    assert_eq!(refused.denial(request()).reason, DenyReason::Approval);
 
     let mut elsewhere = World { approval: world.approval.clone(), ..World::new(ask_all()) };
     elsewhere.task.session = session(2);
-    let moved = Prepared { session: Some(session(2)), ..wish() };
+    let moved = Prepared { session: Some(session(2)), ..request() };
     assert_eq!(elsewhere.denial(moved).reason, DenyReason::Approval);
 
     let mut other = World { approval: world.approval.clone(), ..World::new(ask_all()) };
     other.base.agent = "somebody".into();
-    assert_eq!(other.denial(Prepared { agent: "somebody".into(), ..wish() }).reason, DenyReason::Approval);
+    assert_eq!(other.denial(Prepared { agent: "somebody".into(), ..request() }).reason, DenyReason::Approval);
 
     world.now = later(60_000);
     let short = ApprovalClaims { expires_at: later(60_000), ..claims(hash) };
     world.approval = Some(Ok(approved(short.clone())));
-    let denial = world.denial(wish());
+    let denial = world.denial(request());
     assert_eq!((denial.reason, denial.rule), (DenyReason::Approval, format!("ask {}", short.ask)));
     world.now = later(59_999);
-    assert!(world.decide(wish()).is_ok());
+    assert!(world.decide(request()).is_ok());
 }
 
 #[test]
 fn an_approval_that_is_not_needed_is_not_used_up() {
     let mut world = world();
-    let wish = || prepared(Action::Exec(exec()));
+    let request = || prepared(Action::Exec(exec()));
     for decision in [Decision::Approve, Decision::Deny] {
-        let hash = wish().hash(world.rules.digest()).expect("canonical");
+        let hash = request().hash(world.rules.digest()).expect("canonical");
         world.approval = Some(Ok(approved(ApprovalClaims { decision, ..claims(hash) })));
-        assert_eq!(world.decide(wish()).expect("permitted").approval(), None);
+        assert_eq!(world.decide(request()).expect("permitted").approval(), None);
     }
 }
 
 #[test]
 fn a_person_may_say_no() {
     let mut world = World::new(ask_all());
-    let wish = || prepared(Action::Exec(exec()));
-    let hash = world.ask(wish()).hash;
+    let request = || prepared(Action::Exec(exec()));
+    let hash = world.ask(request()).hash;
     world.approval = Some(Ok(approved(ApprovalClaims { decision: Decision::Deny, ..claims(hash) })));
-    let denial = world.denial(wish());
+    let denial = world.denial(request());
     assert_eq!((denial.reason, denial.rule), (DenyReason::Person, format!("ask {}", ask_id())));
 }
 
@@ -372,15 +377,15 @@ fn a_person_may_say_no() {
 #[test]
 fn a_stranger_cannot_approve() {
     let mut world = World::new(ask_all());
-    let wish = || prepared(Action::Exec(exec()));
-    let hash = world.ask(wish()).hash;
+    let request = || prepared(Action::Exec(exec()));
+    let hash = world.ask(request()).hash;
     let stranger = SigningKey::from_bytes(&[9; 32]);
     let token = ApprovalToken::sign_claims(claims(hash), &stranger).expect("signs");
     world.approval = Some(verify_approval(&token, &expected(&claims(hash)), &approvers(), NOW));
-    assert_eq!(world.denial(wish()).reason, DenyReason::Approval);
+    assert_eq!(world.denial(request()).reason, DenyReason::Approval);
     let token = ApprovalToken::sign_claims(claims(hash), &approver()).expect("signs");
     world.approval = Some(verify_approval(&token, &expected(&claims(hash)), &approvers(), NOW));
-    assert!(world.decide(wish()).is_ok());
+    assert!(world.decide(request()).is_ok());
 }
 
 /// What two people must approve is not done on the word of one, whatever that word covers.
@@ -391,9 +396,9 @@ fn one_persons_yes_is_not_enough_where_two_are_wanted() {
     );
     let rules = Box::leak(Box::new(rules(&text)));
     let mut world = anywhere_below_home(rules);
-    let wish = || prepared(Action::WriteFile(project_write(&["a"])));
-    let ask = world.ask(wish());
+    let request = || prepared(Action::WriteFile(project_write(&["a"])));
+    let ask = world.ask(request());
     assert_eq!((ask.approvers, ask.pattern, ask.recurring), (2, None, Vec::new()));
     world.approval = Some(Ok(approved(claims(ask.hash))));
-    expected_denial(&world, wish(), DenyReason::Approval);
+    expected_denial(&world, request(), DenyReason::Approval);
 }

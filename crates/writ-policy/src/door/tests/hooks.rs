@@ -8,16 +8,16 @@ use crate::fixture::{
     DoorStop, World, all_grants, exec, forbid_all, permit_all, prepared, project_write, shipped,
 };
 
-/// What a hook says, against what rules, keys and approvals say beforehand: deny and halt are final; a yes opens nothing.
+/// Plays every verdict of a hook on an action that rules and keys permit, on one that is approved in advance, on one that needs
+/// an approval, and on one that a rule forbids: `deny` and `halt` are final, and `allow` permits nothing by itself.
 ///
 /// Rows: SF-500
 ///
 /// Rows: SF-501 (in part)
 #[test]
-fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
+fn a_denial_of_a_hook_is_final_and_its_consent_permits_nothing() {
     let write = || Action::WriteFile(project_write(&["b.txt"]));
-    // Permitted by rules, approved beforehand by the key, to be asked about, and forbidden by a rule.
-    let wishes = || {
+    let actions = || {
         [
             ("listed", Action::Exec(exec()), permit_all(), false),
             ("listed", write(), shipped(), true),
@@ -32,7 +32,7 @@ fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
         ("deny", GateVerdict::Block),
         ("halt", GateVerdict::Halt),
     ] {
-        for (standing, action, rules, preapproved) in wishes() {
+        for (standing, action, rules, preapproved) in actions() {
             let mut world = World::new(rules);
             if preapproved {
                 world.task.grants = all_grants().preapprove_kind(ActionKind::WriteFile);

@@ -21,7 +21,7 @@ use writ_inspect::reach::Reach;
 
 /// An action with what the model must know of it, written by hand.
 #[derive(Clone, Debug)]
-struct Wish {
+struct Request {
     action: Action,
     touches: Vec<(Dimension, &'static str)>,
     leaves: bool,
@@ -38,7 +38,7 @@ struct Wish {
 /// How far what names docs.rs would reach.
 const DOCS: [Reach; 3] = [Reach::Unknown, Reach::Granted, Reach::Blocked];
 
-impl Wish {
+impl Request {
     fn new(action: Action, touches: &[(Dimension, &'static str)], leaves: bool, risk: Risk) -> Self {
         let touches = touches.to_vec();
         let (network, memory, model) = (false, None, None);
@@ -47,17 +47,17 @@ impl Wish {
 }
 
 /// What reaches docs.rs, crates.io, which is a registry of packages, or both.
-fn reaching() -> Vec<Wish> {
+fn reaching() -> Vec<Request> {
     let (docs, crates) = ((Dimension::Host, "docs.rs"), (Dimension::Host, "crates.io"));
     let profile = (Dimension::Profile, "task");
     let program = |hosts: &[&str], touches: &[(Dimension, &'static str)], reach| {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let wish = Wish::new(Action::Exec(Exec { hosts, ..exec() }), touches, true, Risk::Medium);
-        Wish { network: true, reach, ..wish }
+        let request = Request::new(Action::Exec(Exec { hosts, ..exec() }), touches, true, Risk::Medium);
+        Request { network: true, reach, ..request }
     };
-    let page = |fetch: Fetch, touches: &[(Dimension, &'static str)], reach| Wish {
+    let page = |fetch: Fetch, touches: &[(Dimension, &'static str)], reach| Request {
         reach,
-        ..Wish::new(Action::Fetch(fetch), touches, true, Risk::Medium)
+        ..Request::new(Action::Fetch(fetch), touches, true, Risk::Medium)
     };
     let (post, saved) = (String::from("POST"), Some(String::from("a.txt")));
     let both = [Reach::Unknown, Reach::Known, Reach::Blocked];
@@ -76,78 +76,78 @@ fn reaching() -> Vec<Wish> {
     ]
 }
 
-fn wishes() -> &'static [Wish] {
-    static WISHES: OnceLock<Vec<Wish>> = OnceLock::new();
-    WISHES.get_or_init(|| {
-        let plain = Wish::new;
+fn requests() -> &'static [Request] {
+    static REQUESTS: OnceLock<Vec<Request>> = OnceLock::new();
+    REQUESTS.get_or_init(|| {
+        let plain = Request::new;
         // A plan is decided step by step, which its own tests look at.
-        let mut wishes: Vec<Wish> = samples()
+        let mut requests: Vec<Request> = samples()
             .into_iter()
             .filter(|sample| sample.action.kind() != ActionKind::Plan)
             .map(|sample| plain(sample.action, &sample.touches, sample.leaves, sample.risk))
             .collect();
-        for wish in &mut wishes {
-            if wish.action.kind() == ActionKind::Remember {
-                wish.memory = Some((MemoryTrust::Working, Taint::External));
+        for request in &mut requests {
+            if request.action.kind() == ActionKind::Remember {
+                request.memory = Some((MemoryTrust::Working, Taint::External));
             }
-            if wish.action.kind() == ActionKind::ModelCall {
-                wish.model = Some(Some(10));
+            if request.action.kind() == ActionKind::ModelCall {
+                request.model = Some(Some(10));
             }
-            if [ActionKind::Fetch, ActionKind::Browse, ActionKind::Connect].contains(&wish.action.kind()) {
-                wish.reach = DOCS;
+            if [ActionKind::Fetch, ActionKind::Browse, ActionKind::Connect].contains(&request.action.kind()) {
+                request.reach = DOCS;
             }
-            if wish.action.kind() == ActionKind::Search {
+            if request.action.kind() == ActionKind::Search {
                 // Whoever searches is the owner's word.
-                wish.reach = [Reach::Granted; 3];
+                request.reach = [Reach::Granted; 3];
             }
         }
-        wishes.extend(reaching());
+        requests.extend(reaching());
         let touches = [
             (Dimension::Place, "project"),
             (Dimension::Path, "/home/me/p/a"),
             (Dimension::Path, "/home/me/q"),
         ];
-        wishes.push(plain(Action::WriteFile(project_write(&["a", "../q"])), &touches, true, Risk::Medium));
+        requests.push(plain(Action::WriteFile(project_write(&["a", "../q"])), &touches, true, Risk::Medium));
         let inside = WriteFile { place: Place::Overlay, root: "/work".into(), ..project_write(&["x/y"]) };
         let touches = [(Dimension::Place, "overlay"), (Dimension::Path, "/work/x/y")];
-        wishes.push(plain(Action::WriteFile(inside), &touches, false, Risk::Low));
+        requests.push(plain(Action::WriteFile(inside), &touches, false, Risk::Low));
         for (trust, noted) in [
             (MemoryTrust::Verified, Taint::Owner),
             (MemoryTrust::Working, Taint::Owner),
             (MemoryTrust::Verified, Taint::External),
         ] {
             let touches = [(Dimension::Memory, "session")];
-            let wish = plain(Action::Remember(remember(trust, noted)), &touches, false, Risk::Low);
-            wishes.push(Wish { memory: Some((trust, noted)), ..wish });
+            let request = plain(Action::Remember(remember(trust, noted)), &touches, false, Risk::Low);
+            requests.push(Request { memory: Some((trust, noted)), ..request });
         }
         let touches = [(Dimension::Name, "crm/look")];
-        wishes.push(plain(
+        requests.push(plain(
             Action::CallTool(CallTool { effect: false, sends: false, ..call_tool() }),
             &touches,
             true,
             Risk::Medium,
         ));
         let harmful = CallTool { risk: Risk::Irreversible, declared: true, ..call_tool() };
-        wishes.push(plain(Action::CallTool(harmful), &touches, true, Risk::Irreversible));
-        wishes.push(plain(
+        requests.push(plain(Action::CallTool(harmful), &touches, true, Risk::Irreversible));
+        requests.push(plain(
             Action::CallTool(CallTool { sends: false, ..call_tool() }),
             &touches,
             true,
             Risk::Medium,
         ));
         let by_name = CallTool { sends: false, named: vec!["to".into()], ..call_tool() };
-        wishes.push(plain(Action::CallTool(by_name), &touches, true, Risk::Medium));
+        requests.push(plain(Action::CallTool(by_name), &touches, true, Risk::Medium));
         let harmful = CallTool { sends: false, declared: true, risk: Risk::High, ..call_tool() };
-        wishes.push(plain(Action::CallTool(harmful), &touches, true, Risk::High));
+        requests.push(plain(Action::CallTool(harmful), &touches, true, Risk::High));
         let touches = [(Dimension::Provider, "local")];
-        let unpriced = Wish::new(
+        let unpriced = Request::new(
             Action::ModelCall(ModelCall { ceiling: None, ..model_call() }),
             &touches,
             false,
             Risk::Low,
         );
-        wishes.push(Wish { model: Some(None), ..unpriced });
-        wishes
+        requests.push(Request { model: Some(None), ..unpriced });
+        requests
     })
 }
 
@@ -160,7 +160,7 @@ enum RuleSays {
 
 /// What rules may look at, for the model.
 struct Seen<'a> {
-    wish: &'a Wish,
+    request: &'a Request,
     external: bool,
     preapproved: bool,
     reach: Reach,
@@ -205,8 +205,8 @@ fn rule_sets() -> &'static [Rules] {
                      @id(\"n\") forbid (principal, action, resource) when {{ context.network }};"
                 ),
                 |seen| {
-                    let secret = seen.wish.touches.contains(&(Dimension::Path, "/home/me/q"));
-                    if secret || seen.wish.network { RuleSays::Forbid } else { RuleSays::Ask }
+                    let secret = seen.request.touches.contains(&(Dimension::Path, "/home/me/q"));
+                    if secret || seen.request.network { RuleSays::Forbid } else { RuleSays::Ask }
                 },
             ),
             (
@@ -214,7 +214,7 @@ fn rule_sets() -> &'static [Rules] {
                     .to_owned(),
                 |seen| {
                     let some = [ActionKind::Exec, ActionKind::WriteFile, ActionKind::Remember];
-                    if some.contains(&seen.wish.action.kind()) { RuleSays::Permit } else { RuleSays::Forbid }
+                    if some.contains(&seen.request.action.kind()) { RuleSays::Permit } else { RuleSays::Forbid }
                 },
             ),
         ];
@@ -243,10 +243,10 @@ fn shipped_rules(seen: &Seen<'_>) -> RuleSays {
     if seen.reach == Reach::Blocked {
         return RuleSays::Forbid;
     }
-    let action = &seen.wish.action;
+    let action = &seen.request.action;
     let is_of = |kinds: &[ActionKind]| kinds.contains(&action.kind());
     if is_of(&[ActionKind::Exec]) {
-        return unless(!seen.wish.network || is_listed);
+        return unless(!seen.request.network || is_listed);
     }
     if is_of(&[ActionKind::Fetch, ActionKind::Search]) {
         return unless(seen.owned || is_listed);
@@ -373,7 +373,7 @@ struct Case {
     planned: bool,
     plan: Option<InPlan>,
     operations: Operations,
-    wish: usize,
+    request: usize,
     taint: Taint,
     flaws: [Flaw; 2],
     binding: [bool; 3],
@@ -466,9 +466,9 @@ fn cases() -> impl Strategy<Value = Case> {
         let [used, outside, private, readers, confided, told] = drawn;
         Values { sink, used, outside, private, readers, confided, told, strict }
     });
-    let wish = prop_oneof![3 => 0..wishes().len(), 1 => of_values()];
+    let request = prop_oneof![3 => 0..requests().len(), 1 => of_values()];
     let beyond = (0..3_usize, seldom(3), seldom(6), plan(), operations());
-    (wish, taint, keys, rest, values, beyond).prop_map(|(wish, taint, keys, rest, values, beyond)| {
+    (request, taint, keys, rest, values, beyond).prop_map(|(request, taint, keys, rest, values, beyond)| {
         let (listed, planned, lost, plan, operations) = beyond;
         let (flaws, binding, revoked, now, ends, preapproved) = keys;
         let (gates, rules, by_model, calls, tokens, costs, answer) = rest;
@@ -479,7 +479,7 @@ fn cases() -> impl Strategy<Value = Case> {
             planned,
             plan,
             operations,
-            wish,
+            request,
             taint,
             flaws,
             binding,
@@ -510,24 +510,24 @@ enum Outcome {
 
 /// Whether the keys grant it, here and now.
 fn is_granted(case: &Case) -> bool {
-    let wish = &wishes()[case.wish];
+    let request = &requests()[case.request];
     let covered = case.flaws.iter().all(|flaw| match flaw {
         Flaw::None | Flaw::Wide => true,
         Flaw::Kind => false,
-        Flaw::Place(n) => *n >= wish.touches.len(),
+        Flaw::Place(n) => *n >= request.touches.len(),
     });
     let own = case.binding == [false, false, false];
     let unrevoked = case.revoked > 1;
     let in_time = case.now >= 0 && case.now < case.ends[0] && case.now < case.ends[1];
     let Operations { another_case, most } = case.operations;
     let refunds = !another_case && most.iter().all(|most| most.is_none_or(|most| 100 <= most));
-    let in_limits = wish.action.kind() != ActionKind::Operate || refunds;
+    let in_limits = request.action.kind() != ActionKind::Operate || refunds;
     covered && own && unrevoked && in_time && in_limits
 }
 
 /// Whether what was spent and what it may cost leave room for it.
 fn is_affordable(case: &Case) -> bool {
-    let Some(price) = wishes()[case.wish].model else { return !case.by_model || case.calls < 20 };
+    let Some(price) = requests()[case.request].model else { return !case.by_model || case.calls < 20 };
     let limits = case.costs.iter().zip(SPENT);
     let mut money = limits.map(|(limit, spent)| match (limit, price) {
         (None, _) => true,
@@ -538,8 +538,8 @@ fn is_affordable(case: &Case) -> bool {
 }
 
 /// Whether a memory would be noted as better than what it rests on.
-fn is_laundered(wish: &Wish, taint: Taint) -> bool {
-    let Some((trust, noted)) = wish.memory else { return false };
+fn is_laundered(request: &Request, taint: Taint) -> bool {
+    let Some((trust, noted)) = request.memory else { return false };
     let cleaner = match (noted, taint) {
         (Taint::Owner, Taint::Auth | Taint::External) | (Taint::Auth, Taint::External) => true,
         (Taint::Owner | Taint::Auth | Taint::External, _) => false,
@@ -549,35 +549,35 @@ fn is_laundered(wish: &Wish, taint: Taint) -> bool {
 
 /// The model: everything that must hold, in plain words.
 fn model(case: &Case) -> Outcome {
-    let wish = &wishes()[case.wish];
-    let (external, reach) = (case.taint == Taint::External, wish.reach[case.listed]);
+    let request = &requests()[case.request];
+    let (external, reach) = (case.taint == Taint::External, request.reach[case.listed]);
     let stopped = [GateVerdict::Block, GateVerdict::Halt].iter().any(|no| case.gates.contains(no));
     if !is_granted(case) || stopped {
         return Outcome::Deny;
     }
     let preapproved = case.preapproved[1];
-    let owned = reads(&wish.action) && case.values.sink != Of::Nobody;
+    let owned = reads(&request.action) && case.values.sink != Of::Nobody;
     let rules = &rule_sets()[case.rules];
-    let (by_rules, (raised, people)) = match (rules.says)(&Seen { wish, external, preapproved, reach, owned })
-    {
-        RuleSays::Forbid => return Outcome::Deny,
-        RuleSays::Ask => (true, rules.asks),
-        RuleSays::Permit => (false, (Risk::Low, 1)),
-    };
-    if is_laundered(wish, case.taint) || !is_affordable(case) {
+    let (by_rules, (raised, people)) =
+        match (rules.says)(&Seen { request, external, preapproved, reach, owned }) {
+            RuleSays::Forbid => return Outcome::Deny,
+            RuleSays::Ask => (true, rules.asks),
+            RuleSays::Permit => (false, (Risk::Low, 1)),
+        };
+    if is_laundered(request, case.taint) || !is_affordable(case) {
         return Outcome::Deny;
     }
-    let foreign = external && wish.leaves && !excused(wish, case.values, reach);
-    let by_labels = foreign || (!external && is_ordered(wish, case.values));
-    let by_labels = by_labels && wish.memory.is_none() && !preapproved;
+    let foreign = external && request.leaves && !excused(request, case.values, reach);
+    let by_labels = foreign || (!external && is_ordered(request, case.values));
+    let by_labels = by_labels && request.memory.is_none() && !preapproved;
     let by_gate = case.gates.contains(&GateVerdict::RequireApproval);
-    let by_doubt = case.lost && case.by_model && leaves_something(&wish.action);
+    let by_doubt = case.lost && case.by_model && leaves_something(&request.action);
     let asked = Asked {
         asks: by_rules || by_labels || by_gate || by_doubt,
         this_once: by_gate || by_doubt,
-        risk: wish.risk.max(raised),
+        risk: request.risk.max(raised),
         people,
-        unplanned: case.planned && case.by_model && is_to_be_planned(&wish.action),
+        unplanned: case.planned && case.by_model && is_to_be_planned(&request.action),
     };
     if !asked.asks && !asked.unplanned {
         return Outcome::Grant { with_approval: false };
@@ -607,7 +607,7 @@ fn is_in_plan(plan: InPlan, now: i64, asked: &Asked) -> bool {
 
 /// What comes of a question, or of what no plan covers.
 fn answer_to(case: &Case, asked: &Asked) -> Outcome {
-    let (wish, now) = (&wishes()[case.wish], case.now);
+    let (request, now) = (&requests()[case.request], case.now);
     let in_some_plan = case.plan.is_some_and(|plan| plan.means && plan.left);
     // What no plan means is not asked about either.
     let is_shown = asked.asks && (!asked.unplanned || in_some_plan);
@@ -620,9 +620,9 @@ fn answer_to(case: &Case, asked: &Asked) -> Outcome {
         Answer::Given { deny, other, two, ends } => {
             !deny && !other && (two || asked.people == 1) && now < ends
         }
-        Answer::Task { alike, low, ends } => alike && covers(low) && has_likes(&wish.action) && now < ends,
+        Answer::Task { alike, low, ends } => alike && covers(low) && has_likes(&request.action) && now < ends,
         Answer::Standing { alike, low, total, ends } => {
-            alike && covers(low) && recurs(&wish.action, case.taint) && !total && now < ends
+            alike && covers(low) && recurs(&request.action, case.taint) && !total && now < ends
         }
     };
     if granted { Outcome::Grant { with_approval: true } } else { Outcome::Deny }
@@ -660,26 +660,26 @@ fn reads(action: &Action) -> bool {
 
 /// The actions whose values matter, drawn more often than others.
 fn of_values() -> impl Strategy<Value = usize> {
-    let matters = |wish: &Wish| {
+    let matters = |request: &Request| {
         matches!(
-            wish.action,
+            request.action,
             Action::CallTool(_) | Action::Fetch(_) | Action::Search(_) | Action::Exec(_) | Action::Operate(_)
         )
     };
-    let chosen: Vec<usize> = (0..wishes().len()).filter(|n| matters(&wishes()[*n])).collect();
+    let chosen: Vec<usize> = (0..requests().len()).filter(|n| matters(&requests()[*n])).collect();
     proptest::sample::select(chosen)
 }
 
 /// Whether where its values come from excuses an action that rests on external content.
-fn excused(wish: &Wish, values: Values, reach: Reach) -> bool {
+fn excused(request: &Request, values: Values, reach: Reach) -> bool {
     let known = values.sink != Of::Nobody;
-    if matches!(wish.action, Action::Exec(_)) {
+    if matches!(request.action, Action::Exec(_)) {
         return matches!(reach, Reach::Granted | Reach::Known);
     }
     if values.strict {
         return false;
     }
-    if let Action::CallTool(call) = &wish.action {
+    if let Action::CallTool(call) = &request.action {
         let another_tool = call.effect && values.outside && !values.used;
         let of_result = values.sink != Of::Owner;
         let knows = values.readers && !values.confided;
@@ -689,15 +689,15 @@ fn excused(wish: &Wish, values: Values, reach: Reach) -> bool {
         let unnamed = !call.named.is_empty() && values.sink == Of::Beside;
         return known && !another_tool && !to_strangers && !harmful && !chosen && !unnamed;
     }
-    if let Action::Fetch(fetch) = &wish.action {
+    if let Action::Fetch(fetch) = &request.action {
         return fetch.method == "GET" && fetch.body.is_none() && known;
     }
-    known && matches!(wish.action, Action::Search(_))
+    known && matches!(request.action, Action::Search(_))
 }
 
 /// Whether a call may do what another server's words about its tools order.
-fn is_ordered(wish: &Wish, values: Values) -> bool {
-    let Action::CallTool(call) = &wish.action else { return false };
+fn is_ordered(request: &Request, values: Values) -> bool {
+    let Action::CallTool(call) = &request.action else { return false };
     let composed = call.effect && values.sink == Of::Nobody;
     let strictly = values.strict && (call.effect || values.sink != Of::Owner);
     values.told && (composed || strictly)
@@ -722,8 +722,8 @@ fn recurs(action: &Action, taint: Taint) -> bool {
 }
 
 fn granted(case: &Case, flaw: Flaw, most: Option<i64>) -> Grants {
-    let wish = &wishes()[case.wish];
-    let kind = wish.action.kind();
+    let request = &requests()[case.request];
+    let kind = request.action.kind();
     let mut grants = Grants::default().allow_kind(ActionKind::Recall, [(Dimension::Memory, "session")]);
     if let Some(max) = most.filter(|_| kind == ActionKind::Operate) {
         let amounts = [("amount".to_owned(), AmountLimit { min: 1, max, daily: None })].into();
@@ -731,7 +731,7 @@ fn granted(case: &Case, flaw: Flaw, most: Option<i64>) -> Grants {
     }
     if !matches!(flaw, Flaw::Kind) {
         let mut scopes: Vec<(Dimension, String)> =
-            wish.touches.iter().map(|(dimension, value)| (*dimension, (*value).to_owned())).collect();
+            request.touches.iter().map(|(dimension, value)| (*dimension, (*value).to_owned())).collect();
         match flaw {
             Flaw::Place(n) if n < scopes.len() => {
                 // Another scope of the same value in another dimension, or nearly the same, must not help.
@@ -817,13 +817,13 @@ fn approved_by_two(claims: ApprovalClaims) -> Approval {
 }
 
 /// The hash of an approved plan, and the plan as it is in force.
-fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, ApprovedPlan) {
-    let sinks = wished.sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect();
+fn in_force(world: &World, plan: InPlan, requested: &Prepared) -> (Digest, ApprovedPlan) {
+    let sinks = requested.sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect();
     let step = PlanStep {
-        tool: if plan.means { wished.tool.clone() } else { "another_tool".to_owned() },
-        action: wished.action.clone(),
+        tool: if plan.means { requested.tool.clone() } else { "another_tool".to_owned() },
+        action: requested.action.clone(),
         sinks,
-        bindings: wished.bindings.clone(),
+        bindings: requested.bindings.clone(),
         times: 2,
         free: Free::Nothing,
         external: BTreeSet::new(),
@@ -845,10 +845,10 @@ fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, Approved
 }
 
 fn door(case: &Case) -> Outcome {
-    let wish = &wishes()[case.wish];
+    let request = &requests()[case.request];
     let rules = &rule_sets()[case.rules].set;
     let mut world = World::new(rules);
-    let kind = wish.action.kind();
+    let kind = request.action.kind();
     world.base.grants = granted(case, case.flaws[0], case.operations.most[0]);
     world.task.grants = granted(case, case.flaws[1], case.operations.most[1]);
     if case.operations.another_case {
@@ -890,7 +890,7 @@ fn door(case: &Case) -> Outcome {
     ] = money;
     [_, spent.turn_cost, spent.session_cost, spent.day_cost] = SPENT.map(MicroUsd::new);
 
-    let mut prepared = tainted(wish.action.clone(), case.taint);
+    let mut prepared = tainted(request.action.clone(), case.taint);
     (world.origins, world.strict) = (origins(case.values), case.values.strict);
     let value = match case.values.sink {
         Of::Owner => "ann@example.org",

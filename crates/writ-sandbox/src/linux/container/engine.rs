@@ -295,7 +295,7 @@ async fn read_text(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         let mut first = stream.take(ANSWER_MAX);
-        // What has come before an error is an answer that cannot be read.
+        // After an error the bytes so far are taken as the answer, which is then refused as malformed.
         let _read = first.read_to_end(&mut bytes).await;
         let _rest = tokio::io::copy(&mut first.into_inner(), &mut tokio::io::sink()).await;
     }

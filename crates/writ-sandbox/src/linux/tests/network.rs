@@ -104,11 +104,11 @@ fn scope(name: &str, server: SocketAddr) -> EgressScope {
 impl Fixture {
     /// A shell script with a way out that whoever holds the receiver serves.
     async fn with_network(&self, script: &str, network: mpsc::Sender<Listener>) -> ExecResult {
-        let mut wish = exec(&["sh", "-c", script]);
-        wish.hosts = vec!["pages.test".into()];
-        wish.timeout_ms = 120_000;
+        let mut action = exec(&["sh", "-c", script]);
+        action.hosts = vec!["pages.test".into()];
+        action.timeout_ms = 120_000;
         let options = ExecOptions { network: Some(network), ..ExecOptions::default() };
-        self.workspace.run_exec(wish, options).await.unwrap()
+        self.workspace.run_exec(action, options).await.unwrap()
     }
 
     /// A shell script behind the proxy. Returns what it did and what was recorded.
@@ -233,10 +233,10 @@ async fn a_verification_and_the_second_rung_have_no_network() {
 
     let config = SandboxConfig { forbid_user_namespaces: true, ..SandboxConfig::default() };
     let fixture = Fixture::with(config).await;
-    let mut wish = exec(&["true"]);
-    wish.hosts = vec!["pages.test".into()];
+    let mut action = exec(&["true"]);
+    action.hosts = vec!["pages.test".into()];
     let (sender, mut receiver) = mpsc::channel::<Listener>(1);
-    let refused = fixture.workspace.run_exec(wish, with(sender)).await;
+    let refused = fixture.workspace.run_exec(action, with(sender)).await;
     assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
     assert!(receiver.recv().await.is_none());
 }
@@ -246,19 +246,19 @@ async fn a_verification_and_the_second_rung_have_no_network() {
 async fn a_failure_before_the_listener_is_reported() {
     let fixture = Fixture::new().await;
     let (sender, mut receiver) = mpsc::channel::<Listener>(1);
-    let mut wish = exec(&["no-such-program"]);
-    wish.hosts = vec!["pages.test".into()];
+    let mut action = exec(&["no-such-program"]);
+    action.hosts = vec!["pages.test".into()];
     let options = ExecOptions { network: Some(sender), ..ExecOptions::default() };
-    let result = fixture.workspace.run_exec(wish, options).await.unwrap();
+    let result = fixture.workspace.run_exec(action, options).await.unwrap();
     assert_eq!(result.ending, Ending::NotFound);
     assert!(receiver.recv().await.is_some());
     // The project goes away: the overlay cannot be mounted, and no listener comes.
     let (sender, mut receiver) = mpsc::channel::<Listener>(1);
     fs::remove_dir_all(&fixture.project).unwrap();
-    let mut wish = exec(&["true"]);
-    wish.hosts = vec!["pages.test".into()];
+    let mut action = exec(&["true"]);
+    action.hosts = vec!["pages.test".into()];
     let options = ExecOptions { network: Some(sender), ..ExecOptions::default() };
-    let failed = fixture.workspace.run_exec(wish, options).await;
+    let failed = fixture.workspace.run_exec(action, options).await;
     assert!(matches!(failed, Err(SandboxError::Setup { .. })), "{failed:?}");
     assert!(receiver.recv().await.is_none());
 }

@@ -78,17 +78,17 @@ async fn a_secret_is_in_the_servers_environment_and_in_no_other_process() {
     let fixture = Fixture::new().await;
     let folder = folder_of(&fixture).await;
     let secret = format!("s3cret-{}", std::process::id());
-    let mut wished = server(&["sh", "-c", "echo $TOKEN; read one; read two"]);
-    wished.env.insert("TOKEN".into(), "secret:crm".into());
+    let mut declared = server(&["sh", "-c", "echo $TOKEN; read one; read two"]);
+    declared.env.insert("TOKEN".into(), "secret:crm".into());
     let secrets = [("TOKEN".to_owned(), secret.clone().into()), ("OTHER".to_owned(), "x".into())].into();
     let options = ServeOptions { secrets, ..ServeOptions::default() };
     assert!(!format!("{options:?}").contains(&secret));
-    let mut served = folder.run_server(wished.clone(), options).await.unwrap();
+    let mut served = folder.run_server(declared.clone(), options).await.unwrap();
     assert_eq!(asked(&mut served, "").await, secret);
     let holders = holders(&secret);
     assert!(holders.iter().all(|line| line.starts_with("sh\0-c\0echo $TOKEN")), "{holders:?}");
     assert!(!holders.is_empty(), "or this test sees nothing");
-    assert!(!format!("{wished:?}").contains(&secret));
+    assert!(!format!("{declared:?}").contains(&secret));
 }
 
 /// The command lines of processes with a text in their environment.

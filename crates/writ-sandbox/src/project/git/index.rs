@@ -77,7 +77,7 @@ pub(crate) fn narrow_index(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<
         read_entry(&mut from, &mut to, version, path, hash, &mut name)?;
     }
     read_extensions(&mut from, &mut to)?;
-    // Where `index.skipHash` is set, there are zeros.
+    // With `index.skipHash` the checksum is all zeros.
     if checksum.iter().all(|byte| *byte == 0) {
         to.extend_from_slice(checksum);
     } else {
@@ -285,7 +285,7 @@ mod tests {
             for end in 0..whole.len() - 20 {
                 let mut cut = whole[..end].to_vec();
                 cut.extend_from_slice(&[1; 20]);
-                // What is cut off is refused, whole entries apart: their number is written at the beginning.
+                // An index that was cut off is refused, even between two entries, because its header has their number.
                 assert!(narrow_index(&cut, b"a", Hash::Sha1).is_err(), "{version} {end}");
             }
         }

@@ -100,7 +100,7 @@ pub(crate) fn show_change(
     left: &mut usize,
 ) -> Option<String> {
     let Some(before) = before else {
-        // What goes is known by its name; what comes must be read.
+        // For a deleted file the name is enough; a new file must be shown.
         let goes = change.kind == ChangeKind::Delete;
         return goes.then(|| format!("{}deleted: too large to be shown\n", file_header(change)));
     };
@@ -168,7 +168,7 @@ fn diff_hunks(before: &str, after: &str, left: &mut usize) -> String {
     let same = first.saturating_add(ends.take_while(|(old, new)| old == new).count());
     let (olds, news) = (old.len().saturating_sub(same), new.len().saturating_sub(same));
     let longer = olds.max(news);
-    // Where one of them has no lines, there is nothing to compare.
+    // If one of the two has no lines, there is nothing to compare.
     let is_compared = olds.min(news) > 0 && longer.saturating_mul(longer) <= *left;
     let mut comparing = TextDiff::configure();
     comparing.newline_terminated(true);

@@ -70,8 +70,8 @@ pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Fal
         assert!(steps.len() < MAX_CALLS, "too many calls: {steps:?}");
         let arguments: serde_json::Value = serde_json::from_str(&call.arguments).expect("JSON");
         let id = format!("call_{}", steps.len());
-        let wish = ToolCall { id: id.clone(), name: call.name.clone(), arguments: arguments.clone() };
-        let text = match prepare(&tools, &wish, dir) {
+        let tool_call = ToolCall { id: id.clone(), name: call.name.clone(), arguments: arguments.clone() };
+        let text = match prepare(&tools, &tool_call, dir) {
             Ok(prepared) if leaves(&prepared.action) => DENIED.to_owned(),
             Ok(prepared) => {
                 let rendered = render_result(&prepared, &mut perform(&prepared, dir), &Redactor::default());

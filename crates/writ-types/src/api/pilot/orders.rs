@@ -70,7 +70,7 @@ pub struct PilotReverted {
 pub enum ResolveState {
     /// The files of both sides are in the workspace: the person edits those with markers, and asks again.
     Begun,
-    /// What the person has made is committed, and the merge is tried again.
+    /// The person's resolution is committed, and the merge is tried again.
     Resolved,
 }
 

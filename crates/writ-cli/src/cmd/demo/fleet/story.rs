@@ -309,7 +309,7 @@ impl Story<'_> {
         self.print(format!("  {ADDRESS_AGENT} goes on asking for refunds: {}", caught.record.reason))?;
         self.print(format!("  CAUGHT: its key was revoked and its process ended, entry {}", caught.seq))?;
         self.try_copied_keys(&keys).await?;
-        // What it was granted before counts for nothing here.
+        // Operations granted before the revocation do not matter here.
         let later = self.proxy.granted_operations(ADDRESS_AGENT)?;
         if later.iter().any(|(at, _)| *at > caught.at) {
             return Err(not_so("the hostile agent was served after its key was revoked"));
