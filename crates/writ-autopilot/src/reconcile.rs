@@ -143,15 +143,16 @@ pub struct Reconciliation {
     pub conflicts: Vec<PlanConflict>,
 }
 
-/// Reconciles an edited plan with the store.
+/// Reconciles an edited plan with the store. `taken`: the ids that the project has ever had, also those of archived units.
 pub fn reconcile_plan(
     base: &BTreeMap<UnitId, OutlineFields>,
     file: &[OutlineItem],
     store: &BTreeMap<UnitId, StoredUnit>,
+    taken: &BTreeSet<UnitId>,
 ) -> Reconciliation {
     let mut made = Reconciliation::default();
     let mut seen: BTreeSet<UnitId> = BTreeSet::new();
-    let mut numbers = NextNumbers::new(store.keys().chain(base.keys()).copied());
+    let mut numbers = NextNumbers::new(store.keys().chain(base.keys()).chain(taken).copied());
     // The unit at each level that the next item belongs to.
     let mut above: [Option<UnitId>; 2] = [None; 2];
     for item in file {

@@ -278,6 +278,12 @@ impl OpenProject {
         Ok(plans)
     }
 
+    /// Returns the ids that the project has ever had: those of archived units are never given again.
+    pub(crate) async fn taken_ids(&self) -> Result<BTreeSet<UnitId>, AutopilotError> {
+        let ids = self.hands.store().unit_ids(&self.name).await?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
     /// Reads a unit.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ use crate::standing::{UnitFacts, read_facts};
 
 mod apply;
 
+pub(crate) use apply::end_removed_plans;
+
 /// The plan of a project, for people.
 const PLAN_FILE: &str = ".writ/plan.md";
 /// The plan as it was when it was read or written last: only a difference from it is an edit.
@@ -125,7 +127,7 @@ pub(crate) async fn reload(
         // Without the state before, everything that differs is an edit.
         None => BTreeMap::new(),
     };
-    let made = reconcile_plan(&was, &items, &plan.stored());
+    let made = reconcile_plan(&was, &items, &plan.stored(), &project.taken_ids().await?);
     shown.conflicts = made
         .conflicts
         .iter()

@@ -21,7 +21,7 @@ fn store(begun: &[UnitId]) -> BTreeMap<UnitId, StoredUnit> {
 }
 
 fn reconcile(file: &str, store: &BTreeMap<UnitId, StoredUnit>) -> Reconciliation {
-    reconcile_plan(&base(), &read_outline(file).unwrap(), store)
+    reconcile_plan(&base(), &read_outline(file).unwrap(), store, &BTreeSet::new())
 }
 
 const SERVER: UnitId = UnitId::Slice(1, 2);
@@ -83,6 +83,22 @@ fn numbers_are_not_used_again() {
     let file = BASE.replace("Tokens <!-- task/m1/s2/t1 -->", "Tokens again");
     let made = reconcile(&file, &stored);
     assert!(matches!(made.changes.as_slice(), [PlanChange::Add(UnitId::Task(1, 2, 2), _)]), "{made:?}");
+}
+
+/// The last unit of each level was archived, and neither the file nor the units that are there know of it any more.
+#[test]
+fn numbers_of_archived_units_are_not_used_again() {
+    let taken = BTreeSet::from([UnitId::Milestone(2), UnitId::Slice(1, 3), UnitId::Task(1, 2, 2)]);
+    let file = format!("{BASE}    - [ ] A task\n  - [ ] A slice\n- [ ] A milestone\n  - [ ] Its slice\n");
+    let made = reconcile_plan(&base(), &read_outline(&file).unwrap(), &store(&[]), &taken);
+    let added: Vec<UnitId> = made
+        .changes
+        .iter()
+        .filter_map(|change| if let PlanChange::Add(id, _) = change { Some(*id) } else { None })
+        .collect();
+    let expected =
+        [UnitId::Task(1, 2, 3), UnitId::Slice(1, 4), UnitId::Milestone(3), UnitId::Slice(3, 1)];
+    assert_eq!(added, expected);
 }
 
 fn reason(file: &str, stored: &BTreeMap<UnitId, StoredUnit>) -> (Option<usize>, UnitId, ConflictReason) {
@@ -155,6 +171,6 @@ fn after_a_reload_both_sides_agree() {
     });
     let written = write_outline(&units);
     let base = units.into_iter().collect();
-    let again = reconcile_plan(&base, &read_outline(&written).unwrap(), &stored);
+    let again = reconcile_plan(&base, &read_outline(&written).unwrap(), &stored, &BTreeSet::new());
     assert_eq!(again, Reconciliation::default(), "{written}");
 }

@@ -10,6 +10,7 @@ use writ_autopilot::units::PilotUnit;
 use writ_plan::machine::WorkEvent;
 use writ_runtime::pilot::NewPilotPlan;
 use writ_store::batch::Op;
+use writ_store::reads::UnitReads as _;
 use writ_store::units::{NewUnit, UnitOp, UnitTexts};
 use writ_types::id::{AskId, ItemId};
 use writ_types::work::{WorkBudget, WorkKind};
@@ -19,7 +20,10 @@ use crate::error::AutopilotError;
 use crate::goal::{Workflows, new_unit, read_workflows};
 use crate::planning::{GoalPlan, read_acceptance};
 use crate::project::OpenProject;
-use crate::standing::{UnitFacts, write_facts};
+use crate::standing::{UnitFacts, read_facts, write_facts};
+
+/// The reason for which the plan of a removed milestone ends.
+const REMOVED: &str = "its milestone was removed from the plan";
 
 /// Carries edits out. Returns the cards of the plans that wait for an approval now.
 ///
@@ -51,16 +55,52 @@ pub(super) async fn carry_out(
         return Err(error);
     }
     for milestone in proposed.keys() {
-        let old = plan.rows.get(milestone).and_then(|(_, facts)| facts.plan);
-        let Some(old) = old else { continue };
-        if project.hands.plan_state(old).await?.is_some_and(|state| !state.state.is_over()) {
-            project
-                .hands
-                .move_plan(old, WorkEvent::Cancel, "it was changed, and is asked about anew")
-                .await?;
+        end_old_plan(project, plan, (*milestone, "it was changed, and is asked about anew")).await?;
+    }
+    // An approval of it would have nothing to work on.
+    for change in changes {
+        if let PlanChange::Archive(id @ UnitId::Milestone(_)) = change {
+            end_old_plan(project, plan, (*id, REMOVED)).await?;
         }
     }
     Ok(proposed.into_values().map(|(_, ask)| ask).collect())
+}
+
+/// Ends the plan that a milestone had before.
+async fn end_old_plan(
+    project: &OpenProject,
+    plan: &StoredPlan,
+    (milestone, why): (UnitId, &str),
+) -> Result<(), AutopilotError> {
+    match plan.rows.get(&milestone).and_then(|(_, facts)| facts.plan) {
+        Some(old) => end_open_plan(project, old, why).await,
+        None => Ok(()),
+    }
+}
+
+async fn end_open_plan(project: &OpenProject, plan: ItemId, why: &str) -> Result<(), AutopilotError> {
+    if project.hands.plan_state(plan).await?.is_some_and(|state| !state.state.is_over()) {
+        project.hands.move_plan(plan, WorkEvent::Cancel, why).await?;
+    }
+    Ok(())
+}
+
+/// Ends the plans of milestones that were removed, where a crash has come between the removal and the end of the plan.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn end_removed_plans(project: &OpenProject) -> Result<(), AutopilotError> {
+    let there: BTreeSet<UnitId> = project.plans().await?.into_keys().collect();
+    let is_gone = |id: &UnitId| matches!(id, UnitId::Milestone(_)) && !there.contains(id);
+    let gone = project.taken_ids().await?.into_iter().filter(is_gone);
+    for id in gone {
+        let Some(row) = project.hands.store().unit(project.key_of(id)).await? else { continue };
+        if let (Some(plan), Some(_)) = (read_facts(&row)?.plan, row.archived_at) {
+            end_open_plan(project, plan, REMOVED).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives units that name no workflow that of what they are a part of.
