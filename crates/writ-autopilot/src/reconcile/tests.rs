@@ -96,8 +96,7 @@ fn numbers_of_archived_units_are_not_used_again() {
         .iter()
         .filter_map(|change| if let PlanChange::Add(id, _) = change { Some(*id) } else { None })
         .collect();
-    let expected =
-        [UnitId::Task(1, 2, 3), UnitId::Slice(1, 4), UnitId::Milestone(3), UnitId::Slice(3, 1)];
+    let expected = [UnitId::Task(1, 2, 3), UnitId::Slice(1, 4), UnitId::Milestone(3), UnitId::Slice(3, 1)];
     assert_eq!(added, expected);
 }
 

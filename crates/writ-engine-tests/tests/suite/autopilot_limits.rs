@@ -25,7 +25,7 @@ const ONE_TASK: &str = "\
 ";
 
 /// The plan of two slices with one task each.
-const TWO_SLICES: &str = "\
+pub(crate) const TWO_SLICES: &str = "\
 - [ ] A library of sums <!-- milestone/m1 -->
   - [ ] Sums <!-- slice/m1/s1 -->
     Acceptance:
@@ -40,16 +40,17 @@ const TWO_SLICES: &str = "\
 ";
 
 /// A workflow with the fewest phases, and one with a plan, too.
-const SHORT: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\n";
+pub(crate) const SHORT: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\n";
 const PLANNED: &str = "phases = [\"plan\", \"execute\", \"verify\", \"merge\", \"complete\"]\n";
 
 /// A gate that wants a right sum.
-const GATE: &str = "\n[[gate]]\nname = \"sum\"\nrun = [\"grep\", \"-q\", \"a + b\", \"add.mjs\"]\n";
+pub(crate) const GATE: &str =
+    "\n[[gate]]\nname = \"sum\"\nrun = [\"grep\", \"-q\", \"a + b\", \"add.mjs\"]\n";
 
-const TASK: &str = "task/m1/s1/t1";
+pub(crate) const TASK: &str = "task/m1/s1/t1";
 
 /// A repository whose settings begin with those of `[pilot]`, with a workflow.
-fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
+pub(crate) fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
     let dir = repository(&format!(
         "[pilot]\ndefault_workflow = \"own\"\nmax_retry_backoff = \"1s\"\n{pilot}\n{rest}"
     ));
@@ -59,15 +60,15 @@ fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
 }
 
 /// A request to one of the team.
-struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// `Plan` for the goal, otherwise the first word of the prompt's heading: `Work`, `Decision`, `Goal`.
-    part: &'static str,
+    pub(crate) part: &'static str,
     /// The unit.
-    unit: String,
+    pub(crate) unit: String,
     /// The name of the task.
-    name: String,
+    pub(crate) name: String,
     /// Set if it answers results of tools.
-    has_results: bool,
+    pub(crate) has_results: bool,
     request: &'a ParsedRequest,
 }
 
@@ -93,17 +94,17 @@ fn read(request: &ParsedRequest) -> Asked<'_> {
 }
 
 /// The coder's call that writes a function.
-fn writes(name: &str, body: &str) -> Reply {
+pub(crate) fn writes(name: &str, body: &str) -> Reply {
     let content = format!("export const {name} = (a, b) => {body};\n");
     Reply::call("file_write", json!({ "path": format!("{name}.mjs"), "content": content }))
 }
 
-fn done() -> Reply {
+pub(crate) fn done() -> Reply {
     Reply::text(&format!("Written.\n{DONE}"))
 }
 
 /// A team whose coder answers by the number of its try.
-fn coder(
+pub(crate) fn coder(
     outline: &'static str,
     mut code: impl FnMut(usize, &Asked<'_>) -> Reply + Send + 'static,
 ) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
@@ -123,12 +124,12 @@ fn coder(
     }
 }
 
-fn scene(dir: &Path, engine: TestEngine) -> Scene {
+pub(crate) fn scene(dir: &Path, engine: TestEngine) -> Scene {
     Scene::of_engine(engine, std::fs::canonicalize(dir).expect("is there"))
 }
 
 /// Plans, approves and runs until the loop ends.
-async fn first_run(scene: &Scene) -> PilotStatus {
+pub(crate) async fn first_run(scene: &Scene) -> PilotStatus {
     let planned = scene.plan("a library of sums").await;
     scene.approve(&planned.ask).await;
     scene.run().await
