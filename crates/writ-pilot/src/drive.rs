@@ -43,6 +43,8 @@ mod diff;
 
 mod ending;
 
+mod ends;
+
 mod faults;
 
 mod gates;
@@ -64,7 +66,8 @@ mod supervise;
 pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
-pub(crate) use ending::{end_unit, make_up_ends};
+pub(crate) use ending::make_up_ends;
+pub(crate) use ends::{OpenEnds, finish_ends};
 use faults::{fault, fault_result};
 pub(crate) use gates::judge_end;
 pub(crate) use merging::MergeGates;
@@ -155,6 +158,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     let now = project.hands.now();
     let store = project.hands.store();
     project.settings.refresh();
+    ends::try_ends(project).await;
     // First, so that what another process has left is among what is ready.
     project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
     let ready = store.ready_units(&project.name, now).await?;
@@ -187,6 +191,10 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     // An attempt that runs is waited for also while the loop is stopped: its result is paid for.
     if !project.running().is_empty() {
         return Ok(Tick::Wait(TICK));
+    }
+    // A folder that is being removed is a part of the work, too.
+    if project.ends().is_busy() {
+        return Ok(Tick::Wait(IDLE_TICK));
     }
     if is_paused {
         return Ok(Tick::Ended("paused"));
@@ -244,10 +252,16 @@ async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Aut
         at: now,
     };
     let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
-    project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await?;
+    project.ends().announce(&[id]);
+    let ended = project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await;
+    if let Err(error) = ended {
+        project.ends().remove(&[id]);
+        return Err(error.into());
+    }
     tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
         .await;
-    ending::end_unit(project, id).await
+    ends::try_ends(project).await;
+    Ok(())
 }
 
 /// Claims a unit and starts its worker.
@@ -298,11 +312,17 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
     // First: the claim changes the fence of a slice that is its own.
     let bound = project.bind_branch(id).await?;
     let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
-    project.hands.commit(ops.map(Op::Units).collect()).await?;
     let stop = project.hands.draining().child_token();
     let course = Arc::new(WorkCourse::with_money(money));
     let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };
+    // Before the claim: a cancellation right after it finds whom to stop.
     project.live().insert(id, live);
+    if let Err(error) = project.hands.commit(ops.map(Op::Units).collect()).await {
+        project.live().remove(&id);
+        // One that was cancelled meanwhile has left its folder to this worker.
+        ends::try_ends(project).await;
+        return Err(error.into());
+    }
     // The state that the machine goes on from is the one that was just written.
     let unit = UnitRecord { stand: made.stand, ..unit };
     let work = WorkClaim { unit, fence, run, course };
@@ -314,6 +334,10 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
             ending::end_if_over(&own, work.unit.id).await;
         }
         own.live().remove(&work.unit.id);
+        // What was cancelled around it has left its folder until now.
+        if !own.hands.draining().is_cancelled() {
+            ends::try_ends(&own).await;
+        }
         if let Some(upstream) = work.course.lost().filter(|_| !own.hands.draining().is_cancelled()) {
             ending::inform_again(&own, upstream).await;
         }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use writ_autopilot::machine::{MachineError, UnitEvent, apply_event};
+use writ_autopilot::schedule::workspace_of;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::units::{PilotUnit, list_dependants};
 use writ_plan::machine::WorkEvent;
 use writ_store::reads::UnitReads as _;
-use writ_store::units::MAX_UNITS;
+use writ_store::units::{MAX_UNITS, UnitLine};
+use writ_types::api::work::WorkState;
 
 use super::{commit_move, milestone_of, plan_of};
 use crate::error::AutopilotError;
@@ -29,10 +31,13 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
         // Its work is on the branch of its slice, which goes on.
         UnitType::Task if milestone_of(id) != 0 => {}
         UnitType::Task | UnitType::Slice => {
-            let work = project.work_of(id).await?;
-            // What is not proven to be in the target stays below `refs/writ/archive/`.
-            project.git.remove_workspace(&work, &project.target).await?;
-            project.seen.note_branch(work.branch.as_str(), None);
+            // Where slices share a workspace, one that never began has none, and another one may be at work there.
+            if project.workspace_owner(id) == id || has_begun(project, id).await? {
+                let work = project.work_of(id).await?;
+                // What is not proven to be in the target stays below `refs/writ/archive/`.
+                project.git.remove_workspace(&work, &project.target).await?;
+                project.seen.note_branch(work.branch.as_str(), None);
+            }
             archive(project, id).await?;
         }
         UnitType::Milestone => {
@@ -44,15 +49,27 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     Ok(())
 }
 
-/// Does what follows from the end of a unit if it is over; a failure is in the log, and made up for at the next start.
+/// Returns true if a worker has had the unit or a part of it.
+async fn has_begun(project: &OpenProject, id: UnitId) -> Result<bool, AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let is_within = |line: &UnitLine| line.id.parse::<UnitId>().is_ok_and(|unit| unit.is_within(id));
+    Ok(lines.iter().any(|line| line.has_begun && is_within(line)))
+}
+
+/// Does what follows from the end of a unit if it is over. After a failure, which is in the log, the loop tries again, and until then no
+/// other slice has its workspace.
 pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
     let ended = match project.read_unit(id).await {
         Ok(unit) if unit.row.is_over => end_unit(project, id).await,
-        Ok(_) => Ok(()),
+        Ok(_) => return,
         Err(error) => Err(error),
     };
-    if let Err(error) = ended {
-        tracing::error!(unit = %id, %error, "the end of a unit is not complete");
+    match ended {
+        Ok(()) => project.ends().remove(&[id]),
+        Err(error) => {
+            tracing::error!(unit = %id, %error, "the end of a unit is not complete");
+            project.ends().announce(&[id]);
+        }
     }
 }
 
@@ -63,14 +80,41 @@ pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
 /// If git, the files or the store fail.
 pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
-    let over = lines.iter().filter(|line| line.is_over).filter_map(|line| line.id.parse::<UnitId>().ok());
-    for id in over.collect::<Vec<_>>() {
-        // The folder goes to the archive last, so one that is there says that something is left to do.
-        if project.files.has_folder(id)? || id.unit_type() == UnitType::Milestone {
-            end_unit(project, id).await?;
+    let units: Vec<(UnitId, &UnitLine)> =
+        lines.iter().filter_map(|line| Some((line.id.parse().ok()?, line))).collect();
+    for (id, _) in units.iter().filter(|(_, line)| line.is_over) {
+        if id.unit_type() == UnitType::Milestone || has_remains(project, *id, &units)? {
+            end_unit(project, *id).await?;
         }
     }
     Ok(())
+}
+
+/// Returns true if something is left of a unit that is over: a folder of its files or of those of its parts, which goes to the archive
+/// last, or the work tree of one that was cancelled before it had any files.
+fn has_remains(
+    project: &OpenProject,
+    id: UnitId,
+    units: &[(UnitId, &UnitLine)],
+) -> Result<bool, AutopilotError> {
+    for (part, _) in units.iter().filter(|(part, _)| part.is_within(id)) {
+        if project.files.has_folder(*part)? {
+            return Ok(true);
+        }
+    }
+    // A task in a slice has the workspace of that.
+    if id.unit_type() == UnitType::Task && milestone_of(id) != 0 {
+        return Ok(false);
+    }
+    let owner = project.workspace_owner(id);
+    let is_anothers = || {
+        let is_open = |slice: UnitId| units.iter().any(|(unit, line)| *unit == slice && !line.is_over);
+        units
+            .iter()
+            .any(|(unit, line)| line.has_begun && unit.is_within(owner) && is_open(workspace_of(*unit)))
+    };
+    let folder = project.git.workspaces_dir().join(owner.folder_name());
+    Ok(std::fs::symlink_metadata(folder).is_ok() && (owner == id || !is_anothers()))
 }
 
 /// Moves the files of a unit and of its parts to the archive.
@@ -156,8 +200,8 @@ pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) 
 /// Ends the work item of a plan: done if every slice was delivered.
 async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), AutopilotError> {
     let plan = plan_of(project, milestone).await?;
-    let is_over = project.hands.plan_state(plan).await?.is_none_or(|plan| plan.state.is_over());
-    if is_over {
+    let Some(state) = project.hands.plan_state(plan).await?.map(|plan| plan.state) else { return Ok(()) };
+    if state.is_over() {
         return Ok(());
     }
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
@@ -170,10 +214,15 @@ async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), Autopi
             given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
         }
     }
-    let (event, why) = if given_up.is_empty() {
-        (WorkEvent::Finish, format!("every slice of {milestone} is merged"))
-    } else {
-        (WorkEvent::Fail, format!("not delivered: {}", given_up.join(", ")))
+    let is_working = matches!(state, WorkState::Running | WorkState::Consulting);
+    let not_delivered = || format!("not delivered: {}", given_up.join(", "));
+    let (event, why) = match (given_up.is_empty(), is_working) {
+        (true, true) => (WorkEvent::Finish, format!("every slice of {milestone} is merged")),
+        (false, true) => (WorkEvent::Fail, not_delivered()),
+        // It was never approved, or stands still: nothing of it can fail any more.
+        (false, false) => (WorkEvent::Cancel, not_delivered()),
+        // A person has paused it: it ends at the first start after they let it go on.
+        (true, false) => return Ok(()),
     };
     project.hands.move_plan(plan, event, &why).await?;
     Ok(())
