@@ -283,6 +283,16 @@ fn gates_are_read_with_their_moment_and_their_report() {
     assert_eq!(at_slice, ["lint"]);
 }
 
+/// A person may say that what looks like tests runs none; then it shows nothing about tests.
+#[test]
+fn a_gate_without_a_report_counts_as_tests_by_its_words_alone() {
+    let config =
+        read("[[gate]]\nname = \"a\"\nrun = [\"cargo\", \"test\", \"--no-run\"]\nruns_tests = false")
+            .unwrap();
+    assert!(!config.gates[0].runs_tests);
+    assert!(!read("[[gate]]\nname = \"a\"\nrun = [\"cargo\", \"build\"]").unwrap().gates[0].runs_tests);
+}
+
 /// Rows: SF-249 (in part: what the file alone shows)
 #[test]
 fn gates_that_could_not_run_or_never_pass_are_refused() {
@@ -301,6 +311,8 @@ fn gates_that_could_not_run_or_never_pass_are_refused() {
         ("name = \"a\"\nrun = [\"a\"]\nreport = \"gotest\"", "'go_test' is probably meant"),
         ("name = \"a\"\nrun = [\"a\"]\nreport_file = \"x\"", "without `report`"),
         ("name = \"a\"\nrun = [\"a\"]\nruns_tests = true", "runs tests, but has no `report`"),
+        ("name = \"a\"\nrun = [\"cargo\", \"test\"]", "names tests, but has no `report` to count them by"),
+        ("name = \"a\"\nrun = [\"sh\", \"-c\", \"npm test\"]", "names tests, but has no `report`"),
         ("name = \"a\"\nrun = [\"a\"]\nreport = \"tap\"\nreport_file = \"/x\"", "is no path in the project"),
         ("name = \"a\"\nrun = [\"a\"]\ntimeout_secs = 0", "is not from 1 to 86400"),
         ("name = \"a\"\nrun = [\"a\"]\nmax_retries = 21", "is not from 0 to 20"),
