@@ -69,7 +69,7 @@ pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{OpenEnds, finish_ends};
 use faults::{fault, fault_result};
-pub(crate) use gates::judge_end;
+pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
 pub(crate) use money::allow_question;

@@ -211,7 +211,7 @@ impl Pilots {
         let looked = checkup::check_project(&self.hands, (&path, &name), open, order.fix).await;
         // Other projects do not wait for gates.
         drop(projects);
-        Ok(checkup::check_programs(&self.hands, &path, looked).await)
+        Ok(checkup::check_programs(&self.hands, (&path, &self.owner), looked).await)
     }
 
     async fn trials(&self, asked: PilotProject) -> Result<PilotTrials, AutopilotError> {
