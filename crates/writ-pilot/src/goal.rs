@@ -219,6 +219,7 @@ pub(crate) fn new_unit(
 ) -> Result<NewUnit, AutopilotError> {
     let facts = UnitFacts {
         plan: (unit.id.unit_type() == UnitType::Milestone).then_some(item),
+        earlier_plans: Vec::new(),
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
         branch: None,

@@ -90,6 +90,9 @@ pub(crate) enum PilotCommand {
         /// The last lines alone
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         last: usize,
+        /// Pass over the newest lines, to read the ones before them
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        skip: usize,
     },
     /// Show what the branch of a unit changes that is not merged
     Diff(PilotUnitArgs),

@@ -22,6 +22,8 @@ use crate::planning::{GoalPlan, read_acceptance};
 use crate::project::OpenProject;
 use crate::standing::{UnitFacts, first_phase, read_facts, write_facts};
 
+/// The reason for which a plan with other words than those that were signed ends.
+const RENEWED: &str = "it was changed, and is asked about anew";
 /// The reason for which the plan of a removed milestone ends.
 const REMOVED: &str = "its milestone was removed from the plan";
 
@@ -55,7 +57,7 @@ pub(super) async fn carry_out(
         return Err(error);
     }
     for milestone in proposed.keys() {
-        end_old_plan(project, plan, (*milestone, "it was changed, and is asked about anew")).await?;
+        end_old_plan(project, plan, (*milestone, RENEWED)).await?;
     }
     // An approval of it would have nothing to work on.
     for change in changes {
@@ -85,13 +87,20 @@ async fn end_open_plan(project: &OpenProject, plan: ItemId, why: &str) -> Result
     Ok(())
 }
 
-/// Ends the plans of milestones that were removed, where a crash has come between the removal and the end of the plan.
+/// Ends the plans of milestones that were removed, and those in whose place another one came, where a crash has come between that and
+/// the end of the plan.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn end_removed_plans(project: &OpenProject) -> Result<(), AutopilotError> {
-    let there: BTreeSet<UnitId> = project.plans().await?.into_keys().collect();
+    let mut there = BTreeSet::new();
+    for row in project.hands.store().milestones(&project.name).await? {
+        for plan in read_facts(&row)?.earlier_plans {
+            end_open_plan(project, plan, RENEWED).await?;
+        }
+        there.extend(row.key.id.parse::<UnitId>().ok());
+    }
     let is_gone = |id: &UnitId| matches!(id, UnitId::Milestone(_)) && !there.contains(id);
     let gone = project.taken_ids().await?.into_iter().filter(is_gone);
     for id in gone {
@@ -285,12 +294,14 @@ async fn make_ops(
             revised.extend(choose_ops(project, (unit, row), flows, !parts.is_empty()).await?);
         }
         let waits: BTreeSet<UnitId> = parts.into_iter().chain(unit.blocked_by.iter().copied()).collect();
-        let facts = UnitFacts {
-            plan: is_renewed.map(|(item, _)| *item).or(facts.plan),
+        let mut facts = UnitFacts {
             blocked_by: unit.blocked_by.iter().copied().collect(),
             code_depends_on: unit.code_depends_on.iter().copied().collect(),
-            branch: facts.branch.clone(),
+            ..facts.clone()
         };
+        if let Some((item, _)) = is_renewed {
+            facts.renew_plan(*item);
+        }
         revised.push(UnitOp::Revise(Box::new(UnitTexts {
             metadata: write_facts(unit.id, &facts)?,
             key: row.key.clone(),
