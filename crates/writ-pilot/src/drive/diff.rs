@@ -101,7 +101,12 @@ async fn follow_scripts(
     base: &CommitId,
 ) -> Result<PathRules, AutopilotError> {
     let mut rules = rules.clone();
-    let there = list_files(git, base).await.map_err(PilotGitError::from)?;
+    // Most gates run programs that are no files of the project.
+    if rules.of_gates.is_empty() {
+        return Ok(rules);
+    }
+    let files = list_files(git, base).await.map_err(PilotGitError::from)?;
+    let there: BTreeMap<&[u8], &CommitFile> = files.iter().map(|file| (file.path.as_slice(), file)).collect();
     let mut known: BTreeMap<String, &CommitFile> = BTreeMap::new();
     let mut open: Vec<String> =
         rules.of_gates.iter().map(|path| path.trim_start_matches("./").to_owned()).collect();
@@ -109,15 +114,15 @@ async fn follow_scripts(
         let fresh: Vec<(String, &CommitFile)> = std::mem::take(&mut open)
             .into_iter()
             .filter(|path| !known.contains_key(path))
-            .filter_map(|path| Some((path.clone(), there.iter().find(|file| file.path == path.as_bytes())?)))
+            .filter_map(|path| Some((path.clone(), *there.get(path.as_bytes())?)))
             .collect();
         let fresh: BTreeMap<String, &CommitFile> =
             fresh.into_iter().take(MAX_SCRIPTS.saturating_sub(known.len())).collect();
         if fresh.is_empty() {
             break;
         }
-        let files: Vec<&CommitFile> = fresh.values().copied().collect();
-        let texts = read_files(git, &files).await.map_err(PilotGitError::from)?;
+        let scripts: Vec<&CommitFile> = fresh.values().copied().collect();
+        let texts = read_files(git, &scripts).await.map_err(PilotGitError::from)?;
         for (path, text) in fresh.keys().zip(texts) {
             // A program that is no text calls none that could be seen.
             let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) else { continue };

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use writ_autopilot::machine::{MachineError, UnitEvent, apply_event};
+use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::workspace_of;
+use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::units::{PilotUnit, list_dependants};
 use writ_plan::machine::WorkEvent;
+use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
-use writ_store::units::{MAX_UNITS, UnitLine};
+use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransition};
 use writ_types::api::work::WorkState;
+use writ_types::entry::HookEvent;
 
-use super::{commit_move, milestone_of, plan_of};
+use super::{UnitNews, commit_move, ends, milestone_of, plan_of, tell_hooks};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{UnitRecord, read_facts};
+use crate::standing::{UnitRecord, read_facts, status_name};
 
 /// Does what follows from the end of a unit. All of it may be done again after a crash.
 ///
@@ -49,6 +53,41 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     Ok(())
 }
 
+/// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
+///
+/// # Errors
+///
+/// If the store cannot be read or written. What follows from the end is tried again by the loop.
+pub(super) async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+    let unit = project.read_unit(id).await?;
+    if unit.stand.status != PhaseStatus::Pending {
+        return Ok(());
+    }
+    let phase = PilotPhase::Complete.name().to_owned();
+    let now = project.hands.now();
+    let change = UnitTransition {
+        key: unit.row.key.clone(),
+        fence: unit.row.fence,
+        from: phase.clone(),
+        to: phase,
+        status: status_name(PhaseStatus::Succeeded).to_owned(),
+        is_over: true,
+        reason: "its parts are over".to_owned(),
+        at: now,
+    };
+    let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
+    project.ends().announce(&[id]);
+    let ended = project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await;
+    if let Err(error) = ended {
+        project.ends().remove(&[id]);
+        return Err(error.into());
+    }
+    tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
+        .await;
+    ends::try_ends(project).await;
+    Ok(())
+}
+
 /// Returns true if a worker has had the unit or a part of it.
 async fn has_begun(project: &OpenProject, id: UnitId) -> Result<bool, AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
@@ -59,12 +98,12 @@ async fn has_begun(project: &OpenProject, id: UnitId) -> Result<bool, AutopilotE
 /// Does what follows from the end of a unit if it is over. After a failure, which is in the log, the loop tries again, and until then no
 /// other slice has its workspace.
 pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
-    let ended = match project.read_unit(id).await {
-        Ok(unit) if unit.row.is_over => end_unit(project, id).await,
+    match project.read_unit(id).await {
+        Ok(unit) if unit.row.is_over => {}
         Ok(_) => return,
-        Err(error) => Err(error),
-    };
-    match ended {
+        Err(error) => return tracing::error!(unit = %id, %error, "a unit cannot be read at its end"),
+    }
+    match end_unit(project, id).await {
         Ok(()) => project.ends().remove(&[id]),
         Err(error) => {
             tracing::error!(unit = %id, %error, "the end of a unit is not complete");
@@ -82,29 +121,25 @@ pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), Autop
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let units: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| Some((line.id.parse().ok()?, line))).collect();
+    // The folder goes to the archive last, so one that is there says that something is left to do.
+    let mut filed = Vec::new();
+    for (id, _) in &units {
+        filed.extend(project.files.has_folder(*id)?.then_some(*id));
+    }
     for (id, _) in units.iter().filter(|(_, line)| line.is_over) {
-        if id.unit_type() == UnitType::Milestone || has_remains(project, *id, &units)? {
+        let has_files = filed.iter().any(|part| part.is_within(*id));
+        if id.unit_type() == UnitType::Milestone || has_files || has_tree(project, *id, &units) {
             end_unit(project, *id).await?;
         }
     }
     Ok(())
 }
 
-/// Returns true if something is left of a unit that is over: a folder of its files or of those of its parts, which goes to the archive
-/// last, or the work tree of one that was cancelled before it had any files.
-fn has_remains(
-    project: &OpenProject,
-    id: UnitId,
-    units: &[(UnitId, &UnitLine)],
-) -> Result<bool, AutopilotError> {
-    for (part, _) in units.iter().filter(|(part, _)| part.is_within(id)) {
-        if project.files.has_folder(*part)? {
-            return Ok(true);
-        }
-    }
+/// Returns true if the work tree of a unit that is over is left: it was cancelled before it had any files.
+fn has_tree(project: &OpenProject, id: UnitId, units: &[(UnitId, &UnitLine)]) -> bool {
     // A task in a slice has the workspace of that.
     if id.unit_type() == UnitType::Task && milestone_of(id) != 0 {
-        return Ok(false);
+        return false;
     }
     let owner = project.workspace_owner(id);
     let is_anothers = || {
@@ -114,7 +149,7 @@ fn has_remains(
             .any(|(unit, line)| line.has_begun && unit.is_within(owner) && is_open(workspace_of(*unit)))
     };
     let folder = project.git.workspaces_dir().join(owner.folder_name());
-    Ok(std::fs::symlink_metadata(folder).is_ok() && (owner == id || !is_anothers()))
+    std::fs::symlink_metadata(folder).is_ok() && (owner == id || !is_anothers())
 }
 
 /// Moves the files of a unit and of its parts to the archive.
