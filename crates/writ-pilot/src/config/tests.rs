@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use writ_autopilot::ceiling::CeilingScope;
 use writ_autopilot::check::counts::ReportFormat;
+use writ_types::api::pilot::PilotSettingLine;
 use writ_types::unit::MicroUsd;
 
 use super::*;
@@ -401,6 +402,28 @@ fn a_session_takes_over_all_but_what_is_fixed_for_it() {
     assert_eq!(drift, expected);
     assert_eq!(live.list_drift(&new).len(), 3, "as long as the file differs");
     assert!(new.list_drift(&new).is_empty());
+}
+
+/// A setting that is read and changes nothing is named as soon as a file has it; each of these is a setting.
+#[test]
+fn settings_without_an_effect_are_named() {
+    let text =
+        "[pilot]\nmax_attempts = 3\ndoc_sync = false\npoll_interval = \"2s\"\ncontext_compact_at = 0.5";
+    let lines = list_settings(&read(text).unwrap(), &[(CONFIG_FILE, text)]);
+    let found = find_without_effect(&lines);
+    let mut places: Vec<&str> =
+        found.iter().filter_map(|line| line.split(" has no effect: ").next()).collect();
+    places.sort_unstable();
+    let expected = [
+        format!("{CONFIG_FILE}:3: `pilot.doc_sync`"),
+        format!("{CONFIG_FILE}:5: `pilot.context_compact_at`"),
+    ];
+    assert_eq!(places, expected);
+    let all: Vec<PilotSettingLine> = list_settings(&PilotConfig::default(), &[])
+        .into_iter()
+        .map(|line| PilotSettingLine { source: "a:1".to_owned(), ..line })
+        .collect();
+    assert_eq!(find_without_effect(&all).len(), 8);
 }
 
 /// The settings and the workflow that the guide shows are read as they stand there, and say what is the default.
