@@ -40,6 +40,8 @@ pub enum PauseCause {
     ReviewBlocked,
     /// No gate has proven anything.
     NothingChecked,
+    /// Nothing was changed that could be merged: no work is no delivery. Only a person can say that it is over.
+    NothingChanged,
     /// The unit was handed out as often as it may.
     DispatchCap,
     /// The target branch moved at each try of a merge.

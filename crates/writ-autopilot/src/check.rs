@@ -9,6 +9,8 @@ pub mod counts;
 
 pub mod protected;
 
+pub mod scripts;
+
 pub mod text;
 
 pub mod weakened;

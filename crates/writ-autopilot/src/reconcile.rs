@@ -141,17 +141,22 @@ pub struct Reconciliation {
     pub changes: Vec<PlanChange>,
     /// Edits that are not taken over.
     pub conflicts: Vec<PlanConflict>,
+    /// The unit of each item of the file, in its order: also where the item has no id.
+    pub ids: Vec<UnitId>,
 }
 
-/// Reconciles an edited plan with the store.
+/// Reconciles an edited plan with the store. An item without an id is the unit of its title below the same one above, if no item of the
+/// file names that: a reload that was cut off, or that met another editor, has made the unit and not noted its id. `taken`: the ids that the project has ever had, also those of archived units.
 pub fn reconcile_plan(
     base: &BTreeMap<UnitId, OutlineFields>,
     file: &[OutlineItem],
     store: &BTreeMap<UnitId, StoredUnit>,
+    taken: &BTreeSet<UnitId>,
 ) -> Reconciliation {
     let mut made = Reconciliation::default();
     let mut seen: BTreeSet<UnitId> = BTreeSet::new();
-    let mut numbers = NextNumbers::new(store.keys().chain(base.keys()).copied());
+    let mut unnamed = UnnamedUnits::new(file, store);
+    let mut numbers = NextNumbers::new(store.keys().chain(base.keys()).chain(taken).copied());
     // The unit at each level that the next item belongs to.
     let mut above: [Option<UnitId>; 2] = [None; 2];
     for item in file {
@@ -165,12 +170,23 @@ pub fn reconcile_plan(
                 reconcile_item(&mut made, base, store, item, id, parent, !seen.insert(id));
                 id
             }
-            None => {
-                let id = numbers.take_next(parent);
-                made.changes.push(PlanChange::Add(id, new_fields(&item.fields)));
-                id
-            }
+            None => match unnamed.take(parent, &item.fields.title, store) {
+                Some((id, stored)) => {
+                    seen.insert(id);
+                    // No one has marked a line that had no id yet.
+                    let fields = OutlineFields { is_done: stored.fields.is_done, ..item.fields.clone() };
+                    let item = OutlineItem { fields, ..item.clone() };
+                    reconcile_item(&mut made, base, store, &item, id, parent, false);
+                    id
+                }
+                None => {
+                    let id = numbers.take_next(parent);
+                    made.changes.push(PlanChange::Add(id, new_fields(&item.fields)));
+                    id
+                }
+            },
         };
+        made.ids.push(id);
         match item.unit_type {
             UnitType::Milestone => above = [Some(id), None],
             UnitType::Slice => above[1] = Some(id),
@@ -239,6 +255,30 @@ fn reconcile_item(
 /// A new unit is open, also where its mark was copied from another one.
 fn new_fields(fields: &OutlineFields) -> OutlineFields {
     OutlineFields { is_done: false, ..fields.clone() }
+}
+
+/// Units that no item of the file names, by what they are a part of and by their title, in the order of their numbers.
+struct UnnamedUnits(BTreeMap<(Option<UnitId>, String), Vec<UnitId>>);
+
+impl UnnamedUnits {
+    fn new(file: &[OutlineItem], store: &BTreeMap<UnitId, StoredUnit>) -> Self {
+        let named: BTreeSet<UnitId> = file.iter().filter_map(|item| item.id).collect();
+        let mut units: BTreeMap<(Option<UnitId>, String), Vec<UnitId>> = BTreeMap::new();
+        for (id, stored) in store.iter().rev().filter(|(id, _)| !named.contains(id)) {
+            units.entry((id.parent(), stored.fields.title.clone())).or_default().push(*id);
+        }
+        Self(units)
+    }
+
+    fn take<'a>(
+        &mut self,
+        parent: Option<UnitId>,
+        title: &str,
+        store: &'a BTreeMap<UnitId, StoredUnit>,
+    ) -> Option<(UnitId, &'a StoredUnit)> {
+        let id = self.0.get_mut(&(parent, title.to_owned()))?.pop()?;
+        Some((id, store.get(&id)?))
+    }
 }
 
 /// The numbers of new units: above all that were ever used below their parent, since a number names one unit for ever.

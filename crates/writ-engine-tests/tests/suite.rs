@@ -51,6 +51,9 @@ mod autopilot;
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 
+#[path = "suite/autopilot_plan.rs"]
+mod autopilot_plan;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 

@@ -18,9 +18,9 @@ use writ_types::api::pilot::{FindingVerdict, PilotFinding, PilotFindings};
 use writ_types::error::ToReport as _;
 use writ_types::work::CheckEnd;
 
-use crate::config::{CONFIG_FILE, GateCommand, GateMoment, PilotConfig, load_config};
-use crate::drive::judge_end;
-use crate::project::OpenProject;
+use crate::config::{CONFIG_FILE, GateMoment, PilotConfig, load_config};
+use crate::drive::{argv_of, judge_gate, mark_of};
+use crate::project::{OpenProject, OwnerFiles};
 use crate::prompts::PromptSet;
 use crate::service::UnitWork;
 use crate::workspace::base_ref;
@@ -108,11 +108,11 @@ pub(crate) async fn check_project(
 /// Tries the gates, which may take minutes, and says whether anything is wrong.
 pub(crate) async fn check_programs(
     hands: &PilotHands,
-    folder: &Path,
+    (folder, owner): (&Path, &OwnerFiles),
     (mut found, config): (Findings, Option<PilotConfig>),
 ) -> PilotFindings {
     if let Some(config) = &config {
-        check_gates(&mut found, hands, (folder, config)).await;
+        check_gates(&mut found, hands, (folder, config, owner.hidden_tests.as_deref())).await;
     }
     let healthy = found.0.iter().all(|one| one.verdict != FindingVerdict::Bad);
     PilotFindings { healthy, checks: found.0 }
@@ -214,7 +214,7 @@ async fn check_trees(found: &mut Findings, (git, open): (&GitProject, Option<&Ar
 
 /// Returns true if no attempt of the project runs in this process.
 fn is_idle(open: Option<&Arc<OpenProject>>) -> bool {
-    open.is_none_or(|project| project.live().is_empty())
+    open.is_none_or(|project| project.live().is_empty() && project.ends().list().is_empty())
 }
 
 fn remove_lock(tree: &PilotTree) -> Result<(), String> {
@@ -276,7 +276,8 @@ async fn check_branches(found: &mut Findings, project: &Arc<OpenProject>, fix: b
             continue;
         }
         let unit = ended.get(branch.as_str()).map(ToString::to_string).unwrap_or_else(|| branch.to_string());
-        let mended = if fix {
+        // As with work trees: what is being handed out or ended now may be the branch of a moment ago.
+        let mended = if fix && is_idle(Some(project)) {
             let work = UnitWork { unit, branch: branch.clone() };
             let done = project.git.remove_workspace(&work, &project.target).await;
             Some(done.map(drop).map_err(|error| error.report().inside))
@@ -315,7 +316,11 @@ async fn check_idle_branches(found: &mut Findings, hands: &PilotHands, (git, nam
 }
 
 /// Tries every gate on the project as it lies in its folder.
-async fn check_gates(found: &mut Findings, hands: &PilotHands, (folder, config): (&Path, &PilotConfig)) {
+async fn check_gates(
+    found: &mut Findings,
+    hands: &PilotHands,
+    (folder, config, hidden_tests): (&Path, &PilotConfig, Option<&Path>),
+) {
     for (name, moment) in [("slice", GateMoment::Slice), ("merge", GateMoment::Merge)] {
         let is_there = config
             .gates
@@ -330,10 +335,20 @@ async fn check_gates(found: &mut Findings, hands: &PilotHands, (folder, config):
         }
     }
     for gate in &config.gates {
-        let argv = match &gate.command {
-            GateCommand::Run(argv) => argv.clone(),
-            GateCommand::Script(path) => vec![format!("./{path}")],
-        };
+        let name = format!("gate {}", gate.name);
+        // Its tests are laid over a merged tree, and over nothing that a person or an agent could read.
+        if let Some(tests) = &gate.hidden {
+            let is_there = hidden_tests.is_some_and(|root| root.join(tests).is_dir());
+            if is_there {
+                found.good(&name, format!("is tried at merges alone, with the hidden tests '{tests}'"));
+            } else {
+                let hint = "put them below `hidden-tests` in Writ's own folder";
+                found.bad(&name, format!("there are no hidden tests '{tests}'"), hint);
+            }
+            continue;
+        }
+        let mark = mark_of(hands);
+        let argv = argv_of(gate, &mark);
         let tried = TriedProgram {
             folder: folder.to_owned(),
             name: gate.name.clone(),
@@ -342,11 +357,10 @@ async fn check_gates(found: &mut Findings, hands: &PilotHands, (folder, config):
             stdin: None,
             secs: u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX),
         };
-        let name = format!("gate {}", gate.name);
         // In the sandbox, as at work: a tool that is there on the host alone would be found too late.
         match hands.try_program(tried).await {
             Ok(Ok(ended)) => {
-                let judged = judge_end(&ended, (gate.report, gate.runs_tests));
+                let judged = judge_gate(gate, &ended, &mark);
                 let words = &judged.summary;
                 if judged.verdict == ScriptVerdict::Pass {
                     found.good(&name, format!("passes today, in {} ms", ended.took_ms));

@@ -25,6 +25,7 @@ mod read;
 mod section;
 
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
+pub(crate) use listing::find_without_effect;
 pub use listing::list_settings;
 pub use read::read_config;
 

@@ -15,11 +15,10 @@ use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::UnitId;
-use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{RunStart, UnitDecision, UnitLine, UnitOp, UnitRunEnd, UnitTransition};
+use writ_store::units::{UnitLine, UnitOp, UnitRunEnd};
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 use writ_types::id::{ItemId, UnitRunId};
@@ -27,8 +26,8 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
-use crate::project::{LiveUnit, OpenProject};
-use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name, status_name};
+use crate::project::OpenProject;
+use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
 use crate::unit_files::UnitFile;
 
 mod agent;
@@ -37,11 +36,15 @@ mod baseline;
 
 mod candidates;
 
+mod claiming;
+
 mod course;
 
 mod diff;
 
 mod ending;
+
+mod ends;
 
 mod faults;
 
@@ -64,9 +67,10 @@ mod supervise;
 pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
-pub(crate) use ending::{end_unit, make_up_ends};
+pub(crate) use ending::make_up_ends;
+pub(crate) use ends::{OpenEnds, finish_ends};
 use faults::{fault, fault_result};
-pub(crate) use gates::judge_end;
+pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
 pub(crate) use money::allow_question;
@@ -74,8 +78,6 @@ pub(crate) use news::{UnitNews, tell_hooks};
 
 /// The longest wait between two ticks.
 const TICK: Duration = Duration::from_secs(10);
-/// The longest wait while units are open and none is worked on: the pause after a failure may end.
-const IDLE_TICK: Duration = Duration::from_secs(1);
 /// The wait after a tick that has failed.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 /// The time from one renewal of a claim to the next: three within its time.
@@ -155,6 +157,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     let now = project.hands.now();
     let store = project.hands.store();
     project.settings.refresh();
+    ends::try_ends(project).await;
     // First, so that what another process has left is among what is ready.
     project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
     let ready = store.ready_units(&project.name, now).await?;
@@ -168,7 +171,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     }
     if !is_paused {
         for id in ready.iter().filter(|line| line.phase == PilotPhase::Complete.name()).filter_map(id_of) {
-            complete_unit(project, id).await?;
+            ending::complete_unit(project, id).await?;
         }
     }
     let running = project.running();
@@ -188,13 +191,18 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     if !project.running().is_empty() {
         return Ok(Tick::Wait(TICK));
     }
+    // A folder that is being removed is a part of the work, too.
+    if project.ends().is_busy() {
+        return Ok(Tick::Wait(config.times.poll_interval));
+    }
     if is_paused {
         return Ok(Tick::Ended("paused"));
     }
     // A milestone is over after all its parts: a project of many units is not read whole each second.
     let milestones = store.milestones(&project.name).await?;
     if milestones.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
-        return Ok(Tick::Wait(IDLE_TICK));
+        // The pause after a failure may end meanwhile, which wakes no one.
+        return Ok(Tick::Wait(config.times.poll_interval));
     }
     // A plan that is not answered yet may become work at any moment.
     if plans.values().any(|state| *state == WorkState::Proposed) {
@@ -225,31 +233,6 @@ const fn milestone_of(id: UnitId) -> u32 {
     }
 }
 
-/// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
-async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
-    let unit = project.read_unit(id).await?;
-    if unit.stand.status != PhaseStatus::Pending {
-        return Ok(());
-    }
-    let phase = PilotPhase::Complete.name().to_owned();
-    let now = project.hands.now();
-    let change = UnitTransition {
-        key: unit.row.key.clone(),
-        fence: unit.row.fence,
-        from: phase.clone(),
-        to: phase,
-        status: status_name(PhaseStatus::Succeeded).to_owned(),
-        is_over: true,
-        reason: "its parts are over".to_owned(),
-        at: now,
-    };
-    let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
-    project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await?;
-    tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
-        .await;
-    ending::end_unit(project, id).await
-}
-
 /// Claims a unit and starts its worker.
 async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
@@ -260,7 +243,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
             return Ok(());
         }
     }
-    let (flow, now, limits) = (project.flow_of(&unit).await?, project.hands.now(), project.config().limits);
+    let (flow, limits) = (project.flow_of(&unit).await?, project.config().limits);
     // Before the claim: a ceiling is no try.
     let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
         MoneyAnswer::Most(money) => money,
@@ -275,37 +258,9 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         let reason = "it was handed out as often as it may";
         return commit_move(project, &unit, &made, (None, reason)).await;
     }
-    let run = Ids.unit_run(now);
-    let workspace = project.git.workspaces_dir().join(project.workspace_owner(id).folder_name());
-    let claim = RunStart {
-        key: unit.row.key.clone(),
-        fence: unit.row.fence,
-        holder: holder_name(),
-        until: now.plus_duration(CLAIM_TIME),
-        run,
-        host: "local".to_owned(),
-        workspace: workspace.to_string_lossy().into_owned(),
-        now,
-    };
-    // The claim's own number, which every write of its worker carries.
-    let fence = unit.row.fence.saturating_add(1);
-    let count = UnitOp::SetCounter {
-        key: unit.row.key.clone(),
-        fence,
-        counter: "dispatches".to_owned(),
-        value: u64::from(made.stand.counters.dispatches),
-    };
-    // First: the claim changes the fence of a slice that is its own.
-    let bound = project.bind_branch(id).await?;
-    let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
-    project.hands.commit(ops.map(Op::Units).collect()).await?;
-    let stop = project.hands.draining().child_token();
-    let course = Arc::new(WorkCourse::with_money(money));
-    let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };
-    project.live().insert(id, live);
-    // The state that the machine goes on from is the one that was just written.
+    // The state that the machine goes on from is the one that is written with the claim.
     let unit = UnitRecord { stand: made.stand, ..unit };
-    let work = WorkClaim { unit, fence, run, course };
+    let (work, stop) = claiming::claim_unit(project, unit, money).await?;
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
         tell_hooks(&own, HookEvent::UnitStarted, &UnitNews::of_unit(&work.unit, "running", "")).await;
@@ -314,21 +269,16 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
             ending::end_if_over(&own, work.unit.id).await;
         }
         own.live().remove(&work.unit.id);
+        // What was cancelled around it has left its folder until now.
+        if !own.hands.draining().is_cancelled() {
+            ends::try_ends(&own).await;
+        }
         if let Some(upstream) = work.course.lost().filter(|_| !own.hands.draining().is_cancelled()) {
             ending::inform_again(&own, upstream).await;
         }
         own.wake.notify_one();
     }));
     Ok(())
-}
-
-/// Returns the name of this process as a holder of claims.
-fn holder_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let is_name = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let host: String = host.chars().filter(is_name).take(200).collect();
-    let host = if host.is_empty() { "localhost".to_owned() } else { host };
-    format!("{host}#{}", std::process::id())
 }
 
 /// Works on a unit in its phase, renews the claim meanwhile, and writes the result down.

@@ -12,8 +12,7 @@ use writ_runtime::pilot::{NewPilotPlan, PlannerQuestion};
 use writ_sandbox::git::GitFault;
 use writ_sandbox::git::refs::read_ref;
 use writ_store::batch::Op;
-use writ_store::reads::UnitReads as _;
-use writ_store::units::{MAX_UNITS, NewUnit, UnitOp};
+use writ_store::units::{NewUnit, UnitOp};
 use writ_types::api::pilot::{PilotPlanned, PilotUnitLine};
 use writ_types::error::ToReport as _;
 use writ_types::id::ItemId;
@@ -91,8 +90,7 @@ fn has_parts(plan: &GoalPlan, id: UnitId) -> bool {
 
 /// Asks the planner until its answer can be used, or as often as it may be asked.
 async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, AutopilotError> {
-    let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
-    let first = next_milestone(rows.iter().filter_map(|row| row.key.id.parse().ok()));
+    let first = next_milestone(project.taken_ids().await?);
     let map = draw_map(&read_files(project).await?);
     let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
     let session = project.session.to_string();
@@ -221,6 +219,7 @@ pub(crate) fn new_unit(
 ) -> Result<NewUnit, AutopilotError> {
     let facts = UnitFacts {
         plan: (unit.id.unit_type() == UnitType::Milestone).then_some(item),
+        earlier_plans: Vec::new(),
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
         branch: None,

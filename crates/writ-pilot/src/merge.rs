@@ -72,6 +72,8 @@ pub enum MergeResult {
     },
     /// It was in the target before.
     AlreadyIn,
+    /// Its branch is where it began: nothing was done that could be in the target.
+    Unchanged,
     /// It conflicts with the target, or with a slice before it. The target is as it was.
     Conflict {
         /// The files.
@@ -285,7 +287,12 @@ impl PilotGit {
                 continue;
             }
             let missing = || PilotGitError::BranchMissing { branch: request.branch.clone() };
-            let (_, tip) = self.read_branch(&request.branch).await?.ok_or_else(missing)?;
+            let (began, tip) = self.read_branch(&request.branch).await?.ok_or_else(missing)?;
+            // An ancestor of the target as well, and yet no merge: what it was to bring is nowhere.
+            if tip == began {
+                chain.results.insert(request.unit.clone(), MergeResult::Unchanged);
+                continue;
+            }
             // Merged before, by us or by hand.
             if is_ancestor(&self.project, &tip, &chain.tip).await? {
                 chain.results.insert(request.unit.clone(), MergeResult::AlreadyIn);

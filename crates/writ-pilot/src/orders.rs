@@ -1,12 +1,17 @@
 //! A person's orders about units: accepted, rejected, resumed, cleared, cancelled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
 use writ_autopilot::blocker::{Blocker, BlockerKind, BlockerResolver, PauseCause};
 use writ_autopilot::machine::{UnitEvent, apply_event};
+use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::unit_id::UnitId;
 use writ_store::batch::Op;
-use writ_store::units::UnitOp;
+use writ_store::error::StoreError;
+use writ_store::reads::UnitReads as _;
+use writ_store::units::{MAX_UNITS, UnitOp};
 use writ_types::api::pilot::{PilotOrder, PilotUnitOrder};
 use writ_types::entry::HookEvent;
 
@@ -15,6 +20,9 @@ use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
+
+/// Further tries of a cancellation whose parts have changed meanwhile.
+const MAX_TRIES: u32 = 8;
 
 /// Carries out a person's order about a unit.
 ///
@@ -51,11 +59,15 @@ pub(crate) async fn carry_out(
     }
     // A person has looked: the branches as they are now are right.
     project.seen.accept_branches();
-    commit_move(project, &unit, &made, (None, &reason)).await?;
-    if made.stand.is_terminal() {
-        drive::end_unit(project, id).await?;
+    if !made.stand.is_terminal() {
+        return commit_move(project, &unit, &made, (None, &reason)).await;
     }
-    Ok(())
+    project.ends().announce(&[id]);
+    if let Err(error) = commit_move(project, &unit, &made, (None, &reason)).await {
+        project.ends().remove(&[id]);
+        return Err(error);
+    }
+    drive::finish_ends(project).await
 }
 
 /// The event of an order: of the blocker that it is about.
@@ -81,22 +93,79 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
     }
 }
 
-/// Ends a unit where it stands; an attempt that runs is ended first.
+/// Ends a unit with all of its open parts where they stand; attempts that run in them are ended, and the folder goes after them.
 async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
-    // Refuses one that is over; the store ends the claim, too.
-    apply_event(&project.flow_of(unit).await?, &project.config().limits, &unit.stand, &UnitEvent::Cancel)?;
-    let stop = project.live().get(&unit.id).map(|live| live.stop.clone());
-    let op = UnitOp::Cancel { key: unit.row.key.clone(), at: project.hands.now() };
-    // First, so that its worker writes nothing more.
-    project.hands.commit(vec![Op::Units(op)]).await?;
-    drive::tell_hooks(project, HookEvent::UnitDone, &drive::UnitNews::of_unit(unit, "canceled", "cancelled"))
+    // Refuses one that is over; the store ends the claims, too. What waits for its parts alone stands in its last phase, and is open.
+    if unit.row.is_over || unit.stand.phase != PilotPhase::Complete {
+        apply_event(
+            &project.flow_of(unit).await?,
+            &project.config().limits,
+            &unit.stand,
+            &UnitEvent::Cancel,
+        )?;
+    }
+    // First, so that their workers write nothing more.
+    let cancelled = write_cancels(project, unit).await?;
+    let stops: Vec<CancellationToken> = {
+        let live = project.live();
+        cancelled.iter().filter_map(|id| live.get(id)).map(|live| live.stop.clone()).collect()
+    };
+    stops.iter().for_each(CancellationToken::cancel);
+    for id in &cancelled {
+        let part = project.read_unit(*id).await?;
+        drive::tell_hooks(
+            project,
+            HookEvent::UnitDone,
+            &drive::UnitNews::of_unit(&part, "canceled", "cancelled"),
+        )
         .await;
-    match stop {
-        // Its worker does what follows, once nothing works in the folder any more.
-        Some(stop) => {
-            stop.cancel();
-            Ok(())
+    }
+    // Where something works still, its worker does what follows, once nothing is in the folder any more.
+    drive::finish_ends(project).await
+}
+
+/// Writes the ends of a unit and of all of its open parts down at once, with those of what holds them up. Returns them.
+async fn write_cancels(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<Vec<UnitId>, AutopilotError> {
+    let (store, at) = (project.hands.store(), project.hands.now());
+    let mut tries = 0;
+    loop {
+        let lines = store.unit_lines(&project.name, MAX_UNITS).await?;
+        let open: Vec<UnitId> = lines
+            .iter()
+            .filter(|line| !line.is_over)
+            .filter_map(|line| line.id.parse::<UnitId>().ok())
+            .filter(|id| id.is_within(unit.id))
+            .collect();
+        let mut ops: Vec<UnitOp> =
+            open.iter().map(|id| UnitOp::Cancel { key: project.key_of(*id), at }).collect();
+        let held: BTreeSet<(String, String)> = store
+            .open_blockers(project.session)
+            .await?
+            .into_iter()
+            .filter(|blocker| blocker.unit.parse().is_ok_and(|id| open.contains(&id)))
+            .map(|blocker| (blocker.event, blocker.unit))
+            .collect();
+        // Nothing waits for an answer about what is over: it would hold up the others.
+        ops.extend(held.into_iter().map(|(event, unit)| UnitOp::Resolve {
+            session: project.session,
+            event,
+            unit,
+            by: PilotOrder::Cancel.name().to_owned(),
+            at,
+        }));
+        // Before the commit: from then on another slice could have the folder.
+        project.ends().announce(&open);
+        match project.hands.commit(ops.into_iter().map(Op::Units).collect()).await {
+            Ok(_) => return Ok(open),
+            // A part of it has ended meanwhile.
+            Err(StoreError::Conflict(_)) if tries < MAX_TRIES => {
+                project.ends().remove(&open);
+                tries += 1;
+            }
+            Err(error) => {
+                project.ends().remove(&open);
+                return Err(error.into());
+            }
         }
-        None => drive::end_unit(project, unit.id).await,
     }
 }

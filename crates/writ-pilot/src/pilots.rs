@@ -106,6 +106,7 @@ impl Pilots {
             Arc::new(OpenProject::open(self.hands.clone(), (&path, &self.owner), name.clone()).await?);
         // Before anything runs: a half-ended unit would be looked at as if it were whole.
         drive::make_up_ends(&project).await?;
+        reload::end_removed_plans(&project).await?;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -210,7 +211,7 @@ impl Pilots {
         let looked = checkup::check_project(&self.hands, (&path, &name), open, order.fix).await;
         // Other projects do not wait for gates.
         drop(projects);
-        Ok(checkup::check_programs(&self.hands, &path, looked).await)
+        Ok(checkup::check_programs(&self.hands, (&path, &self.owner), looked).await)
     }
 
     async fn trials(&self, asked: PilotProject) -> Result<PilotTrials, AutopilotError> {

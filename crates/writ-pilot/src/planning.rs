@@ -280,7 +280,7 @@ impl GoalPlan {
         Ok(Self { units: units.collect(), acceptance: acceptance.collect() })
     }
 
-    /// Makes the document that a person approves: the tasks as steps, each with the acceptance checks that it has to meet.
+    /// Makes the document that a person approves: the tasks, and the slices that are worked on themselves, as steps, each with the acceptance checks that it has to meet.
     pub fn make_document(&self, goal: &str, kind: WorkKind, budget: WorkBudget) -> PlanDocument {
         // The first unit is a milestone, as the reader has checked.
         let first = self.units.first();
@@ -288,8 +288,13 @@ impl GoalPlan {
         // A title of another script has no letters for it; the number alone is enough.
         let name = slug_of(title);
         let number = first.map_or(1, |unit| next_milestone([unit.id]) - 1);
-        let tasks: Vec<&PilotUnit> =
-            self.units.iter().filter(|unit| unit.id.unit_type() == UnitType::Task).collect();
+        let has_parts = |id: UnitId| self.units.iter().any(|unit| unit.id.parent() == Some(id));
+        let is_step = |unit: &&PilotUnit| match unit.id.unit_type() {
+            UnitType::Task => true,
+            UnitType::Slice => !has_parts(unit.id),
+            UnitType::Milestone => false,
+        };
+        let tasks: Vec<&PilotUnit> = self.units.iter().filter(is_step).collect();
         let mut instructions =
             String::from("Each slice is merged as a whole, after its gates have passed.\n");
         for slice in self.units.iter().filter(|unit| unit.id.unit_type() == UnitType::Slice) {
@@ -328,7 +333,9 @@ impl GoalPlan {
         }
         // Tasks of one slice run one after another, and a dependency on a unit is one on each of its tasks.
         let waits = |other: &&&PilotUnit| {
-            let is_before = other.id.parent() == task.id.parent() && other.id < task.id;
+            let is_before = task.id.unit_type() == UnitType::Task
+                && other.id.parent() == task.id.parent()
+                && other.id < task.id;
             let lines = [Some(task.id), task.id.parent(), task.id.parent().and_then(UnitId::parent)];
             let owns = self.units.iter().filter(|unit| lines.contains(&Some(unit.id)));
             is_before || owns.flat_map(|unit| &unit.blocked_by).any(|upstream| other.id.is_within(*upstream))
@@ -371,7 +378,7 @@ pub fn write_plan<'a>(units: impl IntoIterator<Item = (&'a PilotUnit, bool)>) ->
 
 fn step_name(id: UnitId) -> String {
     let text = id.to_string();
-    text.trim_start_matches("task/").replace('/', "-")
+    text.split_once('/').map_or("", |(_, place)| place).replace('/', "-")
 }
 
 fn show_title(title: &str) -> String {

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use writ_autopilot::check::counts::ReportFormat;
+use writ_autopilot::check::scripts::names_tests;
 
 use crate::config::{CONFIG_FILE, report_name};
 use crate::files::ProjectFiles;
@@ -129,8 +130,20 @@ pub(crate) fn has_text(files: &ProjectFiles, path: &str, word: &str) -> bool {
 pub struct TriedGate {
     /// The proposal.
     pub gate: ProposedGate,
-    /// The reason why it did not pass; none: it passed.
+    /// The reason why it did not pass, or can prove nothing; none: it passed.
     pub problem: Option<String>,
+}
+
+impl TriedGate {
+    /// Makes the result of a trial. A gate of tests that cannot be counted has not shown that one ran, however its trial ended.
+    pub fn new(gate: ProposedGate, problem: Option<String>) -> Self {
+        let is_uncounted = gate.report.is_none() && names_tests(&gate.run);
+        let uncounted = || {
+            "its tests cannot be counted: add the format of its report as `report`, or `runs_tests = false`"
+                .to_owned()
+        };
+        Self { problem: problem.or_else(|| is_uncounted.then(uncounted)), gate }
+    }
 }
 
 /// Writes the text of `.writ/pilot.toml`. A gate that did not pass stands there as a comment, with the reason.
@@ -157,7 +170,7 @@ pub fn write_config(target_branch: Option<&str>, gates: &[TriedGate]) -> String 
         if let Some(problem) = &tried.problem {
             let problem: String =
                 problem.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-            let _ = writeln!(text, "# It did not pass when it was tried, so it is switched off: {problem}");
+            let _ = writeln!(text, "# It is switched off: {problem}");
         }
         let mark = if tried.problem.is_some() { "# " } else { "" };
         for line in lines {

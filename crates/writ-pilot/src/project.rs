@@ -22,7 +22,7 @@ use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
-use crate::drive::{Baselines, SeenState, WorkCourse};
+use crate::drive::{Baselines, OpenEnds, SeenState, WorkCourse};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::prompts::PromptSet;
@@ -53,6 +53,13 @@ pub(crate) struct LiveUnit {
     pub(crate) course: Arc<WorkCourse>,
 }
 
+/// The units that workers of this process have, and those whose end is not done.
+#[derive(Debug, Default)]
+struct UnitsAtWork {
+    live: Mutex<BTreeMap<UnitId, LiveUnit>>,
+    ends: OpenEnds,
+}
+
 /// A project that is open in this process.
 #[derive(Debug)]
 pub(crate) struct OpenProject {
@@ -72,7 +79,7 @@ pub(crate) struct OpenProject {
     pub(crate) target: BranchName,
     /// Wakes the loop.
     pub(crate) wake: Notify,
-    live: Mutex<BTreeMap<UnitId, LiveUnit>>,
+    work: UnitsAtWork,
     /// Branches and models, as this process has seen them last.
     pub(crate) seen: SeenState,
     /// The loop, while it runs.
@@ -149,7 +156,7 @@ impl OpenProject {
             hidden_tests: owner.hidden_tests.clone(),
             target,
             wake: Notify::new(),
-            live: Mutex::default(),
+            work: UnitsAtWork::default(),
             seen: SeenState::default(),
             looping: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -169,7 +176,7 @@ impl OpenProject {
             if read_facts(row)?.branch.is_some() {
                 bound.insert(id);
             }
-            if row.fence > 0 {
+            if row.workspace.is_some() {
                 begun.insert(workspace_of(id));
             }
         }
@@ -278,6 +285,12 @@ impl OpenProject {
         Ok(plans)
     }
 
+    /// Returns the ids that the project has ever had: those of archived units are never given again.
+    pub(crate) async fn taken_ids(&self) -> Result<BTreeSet<UnitId>, AutopilotError> {
+        let ids = self.hands.store().unit_ids(&self.name).await?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
     /// Reads a unit.
     ///
     /// # Errors
@@ -358,7 +371,12 @@ impl OpenProject {
 
     pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<UnitId, LiveUnit>> {
         // A panic elsewhere cannot leave it half-written.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the units that are over and have their workspaces still.
+    pub(crate) const fn ends(&self) -> &OpenEnds {
+        &self.work.ends
     }
 
     pub(crate) fn running(&self) -> Vec<RunningUnit> {

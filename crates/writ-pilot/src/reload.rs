@@ -26,6 +26,8 @@ use crate::standing::{UnitFacts, read_facts};
 
 mod apply;
 
+pub(crate) use apply::end_removed_plans;
+
 /// The plan of a project, for people.
 const PLAN_FILE: &str = ".writ/plan.md";
 /// The plan as it was when it was read or written last: only a difference from it is an edit.
@@ -75,10 +77,11 @@ impl StoredPlan {
         self.rows.keys().filter_map(stored).collect()
     }
 
-    /// Writes the plan as people read it: each unit before its parts.
-    fn write(&self) -> String {
+    /// Writes units as people read them: each before its parts.
+    fn write(&self, shown: &BTreeSet<UnitId>) -> String {
+        let rows = self.rows.keys().filter(|id| shown.contains(id));
         let mut units: Vec<(UnitId, OutlineFields)> =
-            self.rows.keys().filter_map(|id| Some((*id, self.fields_of(*id)?))).collect();
+            rows.filter_map(|id| Some((*id, self.fields_of(*id)?))).collect();
         units.sort_by_key(|(id, _)| match *id {
             UnitId::Milestone(milestone) => (milestone, 0, 0),
             UnitId::Slice(milestone, slice) => (milestone, slice, 0),
@@ -110,7 +113,7 @@ pub(crate) async fn reload(
         asks: Vec::new(),
     };
     let Some(text) = read_text(&file)? else {
-        let text = plan.write();
+        let text = plan.write(&plan.rows.keys().copied().collect());
         replace_file(&base, &text)?;
         create_file(&file, &text)?;
         return Ok(PilotReloaded { written: true, digest: digest_of(&text), ..shown });
@@ -125,7 +128,7 @@ pub(crate) async fn reload(
         // Without the state before, everything that differs is an edit.
         None => BTreeMap::new(),
     };
-    let made = reconcile_plan(&was, &items, &plan.stored());
+    let made = reconcile_plan(&was, &items, &plan.stored(), &project.taken_ids().await?);
     shown.conflicts = made
         .conflicts
         .iter()
@@ -137,21 +140,27 @@ pub(crate) async fn reload(
         })
         .collect();
     shown.edits = made.changes.iter().map(|change| edit_of(&plan, change)).collect();
-    if !shown.conflicts.is_empty() || !order.apply {
+    // Ids that a reload before has not noted are noted also without an order: they change nothing.
+    let is_rest = made.changes.is_empty() && items.iter().any(|item| item.id.is_none());
+    if !shown.conflicts.is_empty() || !(order.apply || is_rest) {
         return Ok(shown);
     }
-    check_result(&plan, &made.changes)?;
-    shown.asks = apply::carry_out(project, &plan, &made.changes).await?;
+    if !made.changes.is_empty() {
+        check_result(&plan, &made.changes)?;
+        shown.asks = apply::carry_out(project, &plan, &made.changes).await?;
+    }
     // The person's own text stays, down to its remarks: only ids and marks are added.
     let after = StoredPlan::read(project).await?;
-    let added = made.changes.iter().filter_map(|change| match change {
-        PlanChange::Add(id, _) => Some(*id),
-        PlanChange::Edit(..) | PlanChange::Archive(_) => None,
-    });
-    let text = note_ids(&text, &items, added.collect(), &after);
-    replace_file(&base, &after.write())?;
-    replace_file(&file, &text)?;
-    Ok(PilotReloaded { applied: true, digest: digest_of(&text), ..shown })
+    let noted = note_ids(&text, &items, &made.ids, &after);
+    // The file first: where the other one is behind, its edits are made already, and nothing is made twice.
+    let digest = if replace_same(&file, &text, &noted)? {
+        replace_file(&base, &after.write(&made.ids.iter().copied().collect()))?;
+        digest_of(&noted)
+    } else {
+        // What was saved meanwhile is the person's; the next reload finds the new units by their titles.
+        shown.digest
+    };
+    Ok(PilotReloaded { applied: order.apply, digest, ..shown })
 }
 
 fn digest_of(text: &str) -> String {
@@ -271,25 +280,18 @@ fn check_result(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), Autopil
     }
 }
 
-/// Adds the ids of new units and the marks of ended ones to a person's text.
-fn note_ids(text: &str, items: &[OutlineItem], added: Vec<UnitId>, after: &StoredPlan) -> String {
+/// Adds the ids of new units and the marks of ended ones to a person's text. `ids`: the unit of each item.
+fn note_ids(text: &str, items: &[OutlineItem], ids: &[UnitId], after: &StoredPlan) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // New items are numbered in the order of the file.
-    let mut added = added.into_iter();
-    for item in items {
+    for (item, id) in items.iter().zip(ids) {
         let Some(line) = lines.get_mut(item.line.saturating_sub(1)) else { continue };
-        let id = match item.id {
-            Some(id) => id,
-            None => {
-                let Some(id) = added.next() else { continue };
-                *line = match line.trim_end().strip_suffix("-->") {
-                    Some(head) => format!("{}{id} -->", head.trim_end().to_owned() + " "),
-                    None => format!("{} <!-- {id} -->", line.trim_end()),
-                };
-                id
-            }
-        };
-        let is_over = after.rows.get(&id).is_some_and(|(row, _)| row.is_over);
+        if item.id.is_none() {
+            *line = match line.trim_end().strip_suffix("-->") {
+                Some(head) => format!("{} {id} -->", head.trim_end()),
+                None => format!("{} <!-- {id} -->", line.trim_end()),
+            };
+        }
+        let is_over = after.rows.get(id).is_some_and(|(row, _)| row.is_over);
         let (open, done) = ("- [ ]", "- [x]");
         *line = if is_over { line.replacen(open, done, 1) } else { line.replacen(done, open, 1) };
     }
@@ -328,10 +330,30 @@ fn create_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
 
 /// Replaces a file as a whole.
 fn replace_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
+    let fresh = write_beside(path, text)?;
+    fs::rename(&fresh, path).map_err(|error| failed(path, &error))
+}
+
+/// Replaces a file that has still the text that was read. Returns false if it has another one: an editor has saved it meanwhile.
+fn replace_same(path: &Path, was: &str, text: &str) -> Result<bool, AutopilotError> {
+    // Written before the look, so that the time between look and rename is the shortest.
+    let fresh = write_beside(path, text)?;
+    let is_same = read_text(path).map(|now| now.as_deref() == Some(was));
+    match is_same {
+        Ok(true) => fs::rename(&fresh, path).map(|()| true).map_err(|error| failed(path, &error)),
+        Ok(false) | Err(_) => {
+            let _ = fs::remove_file(&fresh);
+            is_same
+        }
+    }
+}
+
+/// Writes the text of a file to one beside it.
+fn write_beside(path: &Path, text: &str) -> Result<PathBuf, AutopilotError> {
     let fresh: PathBuf = path.with_extension("new");
     let _ = fs::remove_file(&fresh);
     create_file(&fresh, text)?;
-    fs::rename(&fresh, path).map_err(|error| failed(path, &error))
+    Ok(fresh)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use writ_types::api::pilot::{
 };
 use writ_types::unit::MicroUsd;
 
+use crate::config::find_without_effect;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -62,7 +63,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
 fn warnings_of(settings: &SettingsView) -> Vec<String> {
     let drift = settings.drift.iter().map(|line| format!("config drift detected, restart to apply: {line}"));
     let fault = settings.fault.iter().map(|fault| format!("the settings are not in force: {fault}"));
-    drift.chain(fault).collect()
+    drift.chain(fault).chain(find_without_effect(&settings.lines)).collect()
 }
 
 /// The place of a unit in a list: before its parts.

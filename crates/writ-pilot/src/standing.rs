@@ -23,12 +23,18 @@ const GATE: &str = "gate:";
 /// The counter that says that a unit was given up.
 const ABANDONED: &str = "abandoned";
 
+/// The most earlier plans of a milestone that stay known.
+const MAX_EARLIER_PLANS: usize = 64;
+
 /// The facts about a unit that the store holds as its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitFacts {
     /// The work item of the plan that a person has approved.
     pub plan: Option<ItemId>,
+    /// The plans that it had before its words were edited, the oldest first: their attempts are a part of its history.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_plans: Vec<ItemId>,
     /// Units that must be over before it begins, as the plan names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<UnitId>,
@@ -38,6 +44,15 @@ pub struct UnitFacts {
     /// The branch of its work, from the first time that it was handed out: another title later is no other branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+}
+
+impl UnitFacts {
+    /// Puts another plan in the place of the one before, which stays known.
+    pub fn renew_plan(&mut self, plan: ItemId) {
+        self.earlier_plans.extend(self.plan.replace(plan));
+        let more = self.earlier_plans.len().saturating_sub(MAX_EARLIER_PLANS);
+        self.earlier_plans.drain(..more);
+    }
 }
 
 /// A unit as it stands, with the row that says so.

@@ -12,18 +12,20 @@ use writ_store::units::RunRow;
 use writ_types::action::{Action, ReadMode};
 use writ_types::api::pilot::{PilotLog, PilotLogLine, PilotLogQuery};
 use writ_types::entry::{Entry, Fact};
-use writ_types::id::AttemptId;
+use writ_types::id::{AttemptId, SessionId};
 use writ_types::unit::Timestamp;
 
 use crate::account::{first_line, millis_between};
-use crate::drive::plan_of;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
+use crate::standing::read_facts;
 
 /// The most lines of a log.
 const MAX_LOG_LINES: usize = 5_000;
-/// The most attempts of a unit that are read.
-const MAX_ATTEMPTS: usize = 1_000;
+/// The most lines that are passed over; what is before them is read attempt by attempt.
+const MAX_SKIPPED: usize = 100_000;
+/// The most attempts of a unit under one plan that are looked for.
+const MAX_ATTEMPTS: usize = 10_000;
 /// The longest text of a line, in characters.
 const MAX_TEXT_CHARS: usize = 400;
 
@@ -52,27 +54,58 @@ pub(crate) async fn read_log(
         let text = format!("{}, try {}: {verdict}: {}", gate.gate, gate.attempt, first_line(&gate.output));
         lines.push(PilotLogLine { took_ms: Some(gate.duration_ms), ..line(&runs, gate.at, "gate", &text) });
     }
-    let plan = plan_of(project, id).await?;
-    for (_, session, began) in store.started_by(plan, &id.to_string(), MAX_ATTEMPTS).await? {
+    let most = if query.last == 0 { MAX_LOG_LINES } else { query.last.min(MAX_LOG_LINES) };
+    let skip = query.skip.min(MAX_SKIPPED);
+    let wanted = most.saturating_add(skip);
+    let (mut read, mut unread) = (0_usize, 0_usize);
+    // The newest first: what is older than the lines that are wanted is not read.
+    for (session, began) in attempts_of(project, id).await? {
         let attempt = attempt_at(&runs, began);
         if query.attempt != 0 && attempt != query.attempt {
+            continue;
+        }
+        if read >= wanted {
+            unread += 1;
             continue;
         }
         let asked = LedgerQuery { session: Some(session), limit: MAX_LOG_LINES, ..LedgerQuery::default() };
         let mut rows = store.ledger_search(&asked).await?;
         rows.reverse();
         let entries: Vec<Entry> = rows.iter().filter_map(writ_store::ledger::row::LedgerRow::entry).collect();
+        let before = lines.len();
         lines.extend(lines_of(&entries).into_iter().map(|one| PilotLogLine { attempt, ..one }));
+        read = read.saturating_add(lines.len().saturating_sub(before));
     }
     if query.attempt != 0 {
         lines.retain(|one| one.attempt == query.attempt);
     }
     // Stable: what the ledger has in one millisecond stays in its order.
     lines.sort_by_key(|one| one.at);
-    let most = if query.last == 0 { MAX_LOG_LINES } else { query.last.min(MAX_LOG_LINES) };
-    let left_out = lines.len().saturating_sub(most);
-    lines.drain(..left_out);
-    Ok(PilotLog { unit: id.to_string(), lines, left_out })
+    lines.truncate(lines.len().saturating_sub(skip));
+    let older = lines.len().saturating_sub(most);
+    lines.drain(..older);
+    Ok(PilotLog { unit: id.to_string(), lines, left_out: older.saturating_add(unread) })
+}
+
+/// Returns the sessions of a unit's attempts under all plans that it ever had, with their begins, the newest first.
+async fn attempts_of(
+    project: &OpenProject,
+    id: UnitId,
+) -> Result<Vec<(SessionId, Timestamp)>, AutopilotError> {
+    let (UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _)) = id;
+    let store = project.hands.store();
+    // A task without a plan around it has no row above it.
+    let Some(row) = store.unit(project.key_of(UnitId::Milestone(milestone))).await? else {
+        return Ok(Vec::new());
+    };
+    let facts = read_facts(&row)?;
+    let mut attempts = Vec::new();
+    for plan in facts.earlier_plans.into_iter().chain(facts.plan) {
+        let started = store.started_by(plan, &id.to_string(), MAX_ATTEMPTS).await?;
+        attempts.extend(started.into_iter().map(|(_, session, began)| (session, began)));
+    }
+    attempts.sort_by_key(|(_, began)| std::cmp::Reverse(*began));
+    Ok(attempts)
 }
 
 fn cut(text: &str) -> String {

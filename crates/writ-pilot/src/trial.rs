@@ -42,7 +42,7 @@ pub struct BegunGate {
 }
 
 /// Finds the test, lint and build commands of a project, and writes its settings if it has none. A gate that did not pass in its trial
-/// is written switched off, with the reason; without a trial every gate is switched on.
+/// is written switched off, with the reason, as is one of tests that cannot be counted; without a trial every other gate is switched on.
 ///
 /// # Errors
 ///
@@ -53,8 +53,13 @@ pub async fn begin_project(folder: &Path, trials: &[PilotTrial]) -> Result<Begun
     let problem_of = |gate: &ProposedGate| {
         trials.iter().find(|tried| tried.name == gate.name).and_then(|tried| tried.problem.clone())
     };
-    let tried: Vec<TriedGate> =
-        gates.into_iter().map(|gate| TriedGate { problem: problem_of(&gate), gate }).collect();
+    let tried: Vec<TriedGate> = gates
+        .into_iter()
+        .map(|gate| {
+            let problem = problem_of(&gate);
+            TriedGate::new(gate, problem)
+        })
+        .collect();
     let path = git.top_dir().join(CONFIG_FILE);
     let failed = |error: std::io::Error| AutopilotError::File { path: path.clone(), why: error.to_string() };
     let created = save_config(git.top_dir(), &write_config(Some(&branch), &tried)).map_err(failed)?;

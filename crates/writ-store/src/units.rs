@@ -17,7 +17,7 @@ use crate::error::StoreError;
 
 pub(crate) use stored::{
     costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
-    transitions, unit, unit_lines, waits_for, whole_units,
+    transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
 };
 
 pub use texts::UnitTexts;
@@ -159,6 +159,8 @@ pub struct UnitLine {
     pub is_over: bool,
     /// Set while a worker has it.
     pub is_claimed: bool,
+    /// Set once a worker has had it: the fence of a unit that was only cancelled has grown, too.
+    pub has_begun: bool,
     /// When it was planned.
     pub created_at: Timestamp,
 }

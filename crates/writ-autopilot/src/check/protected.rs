@@ -1,8 +1,9 @@
 //! Paths that decide how work is checked: the harness's own files, those of CI, the configuration of test runners, and what gates
 //! run. A change there is a finding, unless the plan that a person has approved names the path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::scripts::called_scripts;
 use super::weakened::is_test_path;
 
 /// The largest manifest that is read, in bytes.
@@ -43,6 +44,8 @@ pub struct PathRules {
     pub kept: Vec<String>,
     /// Files that gates run.
     pub of_gates: Vec<String>,
+    /// The commands of gates, and the texts of the scripts that they run: what they call in a package is protected, too.
+    pub commands: Vec<String>,
     /// Paths that the plan gives to the agent.
     pub allowed: Vec<String>,
 }
@@ -274,14 +277,25 @@ pub fn is_manifest(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("package.json" | "pyproject.toml" | "Cargo.toml" | "setup.cfg"))
 }
 
-/// Returns the part of a manifest that configures a test runner and differs; `None`: there is no such difference. A manifest that
-/// cannot be read differs.
-pub fn changed_part(path: &str, before: Option<&str>, after: Option<&str>) -> Option<String> {
+/// Returns the part of a manifest that configures a test runner, or that `commands` of gates run, and differs; `None`: there is no such
+/// difference. A manifest that cannot be read differs.
+pub fn changed_part(
+    path: &str,
+    (before, after): (Option<&str>, Option<&str>),
+    commands: &[String],
+) -> Option<String> {
     let name = path.rsplit('/').next().unwrap_or(path);
+    // Those of both sides: a script that comes to be called, or a hook before it, decides as well.
+    let mut called = BTreeSet::new();
+    if name == "package.json" {
+        let texts = [before, after].into_iter().flatten().filter(|text| text.len() <= MAX_MANIFEST_BYTES);
+        let sides: Vec<BTreeMap<String, String>> = texts.filter_map(scripts_of).collect();
+        sides.iter().for_each(|scripts| called.extend(called_scripts(commands, scripts)));
+    }
     let read = |text: Option<&str>| match text {
         None => Some(BTreeMap::new()),
         Some(text) if text.len() > MAX_MANIFEST_BYTES => None,
-        Some(text) => runner_parts(name, text),
+        Some(text) => runner_parts(name, text, &called),
     };
     let (Some(mut old), Some(new)) = (read(before), read(after)) else {
         return Some("it cannot be read".to_owned());
@@ -297,8 +311,15 @@ pub fn changed_part(path: &str, before: Option<&str>, after: Option<&str>) -> Op
     old.keys().chain(new.keys()).find(|key| old.get(*key) != new.get(*key)).cloned()
 }
 
-/// Reads the parts of a manifest that are about tests, as text by their keys.
-fn runner_parts(name: &str, text: &str) -> Option<BTreeMap<String, String>> {
+/// Reads the scripts of a package.
+fn scripts_of(text: &str) -> Option<BTreeMap<String, String>> {
+    let all: serde_json::Value = serde_json::from_str(text).ok()?;
+    let scripts = all.get("scripts").and_then(serde_json::Value::as_object).into_iter().flatten();
+    Some(scripts.map(|(name, text)| (name.clone(), text.as_str().unwrap_or_default().to_owned())).collect())
+}
+
+/// Reads the parts of a manifest that are about tests, and the scripts that are called, as text by their keys.
+fn runner_parts(name: &str, text: &str, called: &BTreeSet<String>) -> Option<BTreeMap<String, String>> {
     let mut parts = BTreeMap::new();
     match name {
         "package.json" => {
@@ -309,7 +330,7 @@ fn runner_parts(name: &str, text: &str) -> Option<BTreeMap<String, String>> {
             for (key, value) in
                 all.get("scripts").and_then(serde_json::Value::as_object).into_iter().flatten()
             {
-                if key.to_ascii_lowercase().contains("test") {
+                if key.to_ascii_lowercase().contains("test") || called.contains(key) {
                     parts.insert(format!("scripts.{key}"), value.to_string());
                 }
             }
@@ -422,6 +443,7 @@ mod tests {
         let rules = PathRules {
             kept: texts(&["tests/test_leap.py", "golden/"]),
             of_gates: texts(&["./run.sh"]),
+            commands: Vec::new(),
             allowed: texts(&[".github/workflows/", "conftest.py", ".writ/pilot.toml", "tests/test_leap.py"]),
         };
         assert_eq!(rules.protection_of("tests/test_leap.py"), Some(Protection::Named), "both: it is kept");
@@ -441,7 +463,8 @@ mod tests {
     #[test]
     fn only_the_parts_of_a_manifest_that_are_about_tests_count() {
         let package = r#"{"scripts": {"test": "node --test", "build": "x"}, "dependencies": {}}"#;
-        let part = |path: &str, before: &str, after: &str| changed_part(path, Some(before), Some(after));
+        let part =
+            |path: &str, before: &str, after: &str| changed_part(path, (Some(before), Some(after)), &[]);
         assert_eq!(part("package.json", package, &package.replace("\"x\"", "\"y\"")), None);
         assert_eq!(
             part("a/package.json", package, &package.replace("node --test", "exit 0")).as_deref(),
@@ -470,8 +493,29 @@ mod tests {
             Some("[tool:pytest]")
         );
         // A new one.
-        assert_eq!(changed_part("package.json", None, Some(package)), None);
-        assert_eq!(changed_part("package.json", None, Some("{\"jest\": {}}")).as_deref(), Some("jest"));
-        assert_eq!(changed_part("package.json", Some(package), None).as_deref(), Some("scripts.test"));
+        assert_eq!(changed_part("package.json", (None, Some(package)), &[]), None);
+        assert_eq!(
+            changed_part("package.json", (None, Some("{\"jest\": {}}")), &[]).as_deref(),
+            Some("jest")
+        );
+        assert_eq!(changed_part("package.json", (Some(package), None), &[]).as_deref(), Some("scripts.test"));
+    }
+    /// A script that no name betrays is protected as soon as a gate runs it, also through others; one that no gate runs is work.
+    #[test]
+    fn the_scripts_that_gates_run_are_protected_in_a_package() {
+        let package = r#"{"scripts": {"check": "npm run lint", "lint": "eslint .", "build": "vite build", "start": "node ."}}"#;
+        let part = |command: &str, from: &str, to: &str| {
+            assert!(package.contains(from));
+            let after = package.replace(from, to);
+            changed_part("web/package.json", (Some(package), Some(&after)), &[command.to_owned()])
+        };
+        let lint = ("\"eslint .\"", "\"true\"");
+        for command in ["npm run lint", "npm run check", "pnpm check", "sh -c cd web && yarn run check"] {
+            assert_eq!(part(command, lint.0, lint.1).as_deref(), Some("scripts.lint"), "{command}");
+        }
+        assert_eq!(part("npm run build", lint.0, lint.1), None);
+        assert_eq!(part("npm run check", "\"node .\"", "\"node x\""), None);
+        let hook = part("npm run check", "\"build\"", "\"prelint\": \"rm -r src\", \"build\"");
+        assert_eq!(hook.as_deref(), Some("scripts.prelint"), "it would run before");
     }
 }

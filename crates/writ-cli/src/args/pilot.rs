@@ -90,6 +90,9 @@ pub(crate) enum PilotCommand {
         /// Only the last lines
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         last: usize,
+        /// Pass over the newest lines, to read the ones before them
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        skip: usize,
     },
     /// Show the changes on a unit's branch that are not merged
     Diff(PilotUnitArgs),

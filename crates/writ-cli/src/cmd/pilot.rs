@@ -83,10 +83,11 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let scope = PilotScope { project, unit: unit.clone().unwrap_or_default() };
                 looks::report(context, &mut client, (&scope, html.as_deref())).await
             }
-            PilotCommand::Logs { unit, attempt, last } => {
+            PilotCommand::Logs { unit, attempt, last, skip } => {
                 let project = project_of(context, &unit.place)?.project;
-                let (unit, attempt, last) = (unit.unit.clone(), *attempt, *last);
-                looks::print_log(context, &mut client, &PilotLogQuery { project, unit, attempt, last }).await
+                let (unit, attempt, last, skip) = (unit.unit.clone(), *attempt, *last, *skip);
+                let query = PilotLogQuery { project, unit, attempt, last, skip };
+                looks::print_log(context, &mut client, &query).await
             }
             PilotCommand::Diff(args) => {
                 looks::print_changes(context, &mut client, &name_of(context, args)?).await

@@ -281,7 +281,11 @@ impl Scene {
     }
 
     /// Calls a method about the project with more parameters.
-    async fn ask<T: serde::de::DeserializeOwned>(&self, method: &str, more: serde_json::Value) -> T {
+    pub(crate) async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        method: &str,
+        more: serde_json::Value,
+    ) -> T {
         let mut params = self.params();
         if let (Some(all), Some(more)) = (params.as_object_mut(), more.as_object()) {
             all.extend(more.clone());
@@ -292,7 +296,7 @@ impl Scene {
     }
 
     /// Reads the edited plan; with `apply` the edits that were shown are carried out.
-    async fn reload(&self, apply: bool) -> PilotReloaded {
+    pub(crate) async fn reload(&self, apply: bool) -> PilotReloaded {
         let shown: PilotReloaded = self.ask("pilot.reload", json!({})).await;
         if !apply {
             return shown;

@@ -25,7 +25,7 @@ const ONE_TASK: &str = "\
 ";
 
 /// The plan of two slices with one task each.
-const TWO_SLICES: &str = "\
+pub(crate) const TWO_SLICES: &str = "\
 - [ ] A library of sums <!-- milestone/m1 -->
   - [ ] Sums <!-- slice/m1/s1 -->
     Acceptance:
@@ -40,16 +40,17 @@ const TWO_SLICES: &str = "\
 ";
 
 /// A workflow with the fewest phases, and one with a plan, too.
-const SHORT: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\n";
+pub(crate) const SHORT: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\n";
 const PLANNED: &str = "phases = [\"plan\", \"execute\", \"verify\", \"merge\", \"complete\"]\n";
 
 /// A gate that wants a right sum.
-const GATE: &str = "\n[[gate]]\nname = \"sum\"\nrun = [\"grep\", \"-q\", \"a + b\", \"add.mjs\"]\n";
+pub(crate) const GATE: &str =
+    "\n[[gate]]\nname = \"sum\"\nrun = [\"grep\", \"-q\", \"a + b\", \"add.mjs\"]\n";
 
-const TASK: &str = "task/m1/s1/t1";
+pub(crate) const TASK: &str = "task/m1/s1/t1";
 
 /// A repository whose settings begin with those of `[pilot]`, with a workflow.
-fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
+pub(crate) fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
     let dir = repository(&format!(
         "[pilot]\ndefault_workflow = \"own\"\nmax_retry_backoff = \"1s\"\n{pilot}\n{rest}"
     ));
@@ -59,15 +60,15 @@ fn project(pilot: &str, rest: &str, workflow: &str) -> tempfile::TempDir {
 }
 
 /// A request to one of the team.
-struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// `Plan` for the goal, otherwise the first word of the prompt's heading: `Work`, `Decision`, `Goal`.
-    part: &'static str,
+    pub(crate) part: &'static str,
     /// The unit.
-    unit: String,
+    pub(crate) unit: String,
     /// The name of the task.
-    name: String,
+    pub(crate) name: String,
     /// Set if it answers results of tools.
-    has_results: bool,
+    pub(crate) has_results: bool,
     request: &'a ParsedRequest,
 }
 
@@ -93,17 +94,17 @@ fn read(request: &ParsedRequest) -> Asked<'_> {
 }
 
 /// The coder's call that writes a function.
-fn writes(name: &str, body: &str) -> Reply {
+pub(crate) fn writes(name: &str, body: &str) -> Reply {
     let content = format!("export const {name} = (a, b) => {body};\n");
     Reply::call("file_write", json!({ "path": format!("{name}.mjs"), "content": content }))
 }
 
-fn done() -> Reply {
+pub(crate) fn done() -> Reply {
     Reply::text(&format!("Written.\n{DONE}"))
 }
 
 /// A team whose coder answers by the number of its try.
-fn coder(
+pub(crate) fn coder(
     outline: &'static str,
     mut code: impl FnMut(usize, &Asked<'_>) -> Reply + Send + 'static,
 ) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
@@ -123,12 +124,12 @@ fn coder(
     }
 }
 
-fn scene(dir: &Path, engine: TestEngine) -> Scene {
+pub(crate) fn scene(dir: &Path, engine: TestEngine) -> Scene {
     Scene::of_engine(engine, std::fs::canonicalize(dir).expect("is there"))
 }
 
 /// Plans, approves and runs until the loop ends.
-async fn first_run(scene: &Scene) -> PilotStatus {
+pub(crate) async fn first_run(scene: &Scene) -> PilotStatus {
     let planned = scene.plan("a library of sums").await;
     scene.approve(&planned.ask).await;
     scene.run().await
@@ -522,5 +523,27 @@ fn needs_userns_needs_git_a_running_dependant_of_an_abandoned_unit_is_planned_an
     });
     git(dir.path(), &["cat-file", "-e", "main:mul.mjs"]);
     never.open();
+    scene.end();
+}
+
+/// Between two looks at units that wait, none of which is worked on, lies the time of the settings: a pause after a failure that is
+/// shorter lasts until the next look.
+#[test]
+fn needs_userns_needs_git_the_loop_looks_as_often_as_the_settings_say() {
+    let dir = project("poll_interval = \"5s\"", GATE, SHORT);
+    let script = coder(ONE_TASK, |n, asked| match (n, asked.has_results) {
+        (1, _) => Reply::text("").with_fault(ReplyFault::Status { status: 400, retry_after: None }),
+        (_, true) => done(),
+        _ => writes("add", "a + b"),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let task = scene.unit(TASK).await;
+        let (failed, again) = (&task.runs[0], &task.runs[1]);
+        let waited = again.started_at.time_since(failed.started_at);
+        assert!(waited.as_secs() >= 4, "a pause of one second, seen by a look of each fifth: {waited:?}");
+    });
     scene.end();
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use writ_autopilot::check::counts::ReportFormat;
+use writ_autopilot::check::scripts::names_tests;
 
 use super::read::is_below_project;
 use super::section::{FoundSetting, Section, cut_word};
@@ -154,6 +155,14 @@ fn read_gate(place: &FoundSetting<'_>, mut section: Section<'_>) -> Result<Pilot
         return Err(place.fault(
             &format!("'{name}' runs tests, but has no `report`"),
             "name the format of its report, such as `report = \"cargo\"`",
+        ));
+    }
+    // Its exit status alone would be a pass also where not one test has run.
+    let names = matches!(&command, GateCommand::Run(argv) if names_tests(argv));
+    if runs_tests.is_none() && report.is_none() && names {
+        return Err(place.fault(
+            &format!("'{name}' names tests, but has no `report` to count them by"),
+            "name the format of its report, or add `runs_tests = false`: then it shows nothing about tests",
         ));
     }
     let at = section.read_choice("at", &GateMoment::NAMES)?.unwrap_or(GateMoment::Slice);

@@ -33,6 +33,29 @@ pub fn list_settings(config: &PilotConfig, files: &[(&str, &str)]) -> Vec<PilotS
     all.into_iter().map(line).collect()
 }
 
+/// Settings that are read and change nothing, each with the reason: a person who has set one has to know.
+const WITHOUT_EFFECT: [(&str, &str); 8] = [
+    ("doc_sync", "documents change where a task of the plan says so"),
+    ("turn_input_required", "an attempt that needs an answer ends with its question"),
+    ("max_turns_per_attempt", "an attempt is one turn"),
+    ("supervisor_interval", "an attempt that runs is looked at every two seconds"),
+    ("tool_abort_grace", "the sandbox ends programs at once"),
+    ("tool_abort_kill", "the sandbox ends programs at once"),
+    ("context_compact_at", "the engine's own settings say when a conversation is compacted"),
+    ("context_hard_limit", "the engine's own settings say how long a conversation may become"),
+];
+
+/// Returns a warning for each setting that a file names and that has no effect.
+pub(crate) fn find_without_effect(lines: &[PilotSettingLine]) -> Vec<String> {
+    let reason = |line: &PilotSettingLine| {
+        let key = line.key.strip_prefix("pilot.")?;
+        WITHOUT_EFFECT.iter().find(|(name, _)| *name == key).map(|(_, reason)| *reason)
+    };
+    let set = lines.iter().filter(|line| line.source != DEFAULT);
+    set.filter_map(|line| Some(format!("{}: `{}` has no effect: {}", line.source, line.key, reason(line)?)))
+        .collect()
+}
+
 /// Notes the place of each key, with its text. Of ceilings the lowest one is in force.
 fn collect(
     text: SettingsText<'_>,

@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use writ_autopilot::ceiling::CeilingScope;
 use writ_autopilot::check::counts::ReportFormat;
+use writ_types::api::pilot::PilotSettingLine;
 use writ_types::unit::MicroUsd;
 
 use super::*;
@@ -283,6 +284,16 @@ fn gates_are_read_with_their_moment_and_their_report() {
     assert_eq!(at_slice, ["lint"]);
 }
 
+/// A person may say that what looks like tests runs none; then it shows nothing about tests.
+#[test]
+fn a_gate_without_a_report_counts_as_tests_by_its_words_alone() {
+    let config =
+        read("[[gate]]\nname = \"a\"\nrun = [\"cargo\", \"test\", \"--no-run\"]\nruns_tests = false")
+            .unwrap();
+    assert!(!config.gates[0].runs_tests);
+    assert!(!read("[[gate]]\nname = \"a\"\nrun = [\"cargo\", \"build\"]").unwrap().gates[0].runs_tests);
+}
+
 /// Rows: SF-249 (in part: what the file alone shows)
 #[test]
 fn gates_that_could_not_run_or_never_pass_are_refused() {
@@ -301,6 +312,8 @@ fn gates_that_could_not_run_or_never_pass_are_refused() {
         ("name = \"a\"\nrun = [\"a\"]\nreport = \"gotest\"", "'go_test' is probably meant"),
         ("name = \"a\"\nrun = [\"a\"]\nreport_file = \"x\"", "without `report`"),
         ("name = \"a\"\nrun = [\"a\"]\nruns_tests = true", "runs tests, but has no `report`"),
+        ("name = \"a\"\nrun = [\"cargo\", \"test\"]", "names tests, but has no `report` to count them by"),
+        ("name = \"a\"\nrun = [\"sh\", \"-c\", \"npm test\"]", "names tests, but has no `report`"),
         ("name = \"a\"\nrun = [\"a\"]\nreport = \"tap\"\nreport_file = \"/x\"", "is no path in the project"),
         ("name = \"a\"\nrun = [\"a\"]\ntimeout_secs = 0", "is not from 1 to 86400"),
         ("name = \"a\"\nrun = [\"a\"]\nmax_retries = 21", "is not from 0 to 20"),
@@ -389,6 +402,28 @@ fn a_session_takes_over_all_but_what_is_fixed_for_it() {
     assert_eq!(drift, expected);
     assert_eq!(live.list_drift(&new).len(), 3, "as long as the file differs");
     assert!(new.list_drift(&new).is_empty());
+}
+
+/// A setting that is read and changes nothing is named as soon as a file has it; each of these is a setting.
+#[test]
+fn settings_without_an_effect_are_named() {
+    let text =
+        "[pilot]\nmax_attempts = 3\ndoc_sync = false\npoll_interval = \"2s\"\ncontext_compact_at = 0.5";
+    let lines = list_settings(&read(text).unwrap(), &[(CONFIG_FILE, text)]);
+    let found = find_without_effect(&lines);
+    let mut places: Vec<&str> =
+        found.iter().filter_map(|line| line.split(" has no effect: ").next()).collect();
+    places.sort_unstable();
+    let expected = [
+        format!("{CONFIG_FILE}:3: `pilot.doc_sync`"),
+        format!("{CONFIG_FILE}:5: `pilot.context_compact_at`"),
+    ];
+    assert_eq!(places, expected);
+    let all: Vec<PilotSettingLine> = list_settings(&PilotConfig::default(), &[])
+        .into_iter()
+        .map(|line| PilotSettingLine { source: "a:1".to_owned(), ..line })
+        .collect();
+    assert_eq!(find_without_effect(&all).len(), 8);
 }
 
 /// The settings and the workflow that the guide shows are read as they stand there, and say what is the default.

@@ -186,8 +186,7 @@ pub(super) async fn run_agent(
     if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
         let calls = project.hands.read_calls(item).await?;
         if let Some(model) = model {
-            let has_answered = calls.models.iter().any(|(asked, answered)| *answered && *asked == model);
-            project.seen.note_model(&model, has_answered);
+            project.seen.note_model(&model, &calls.models);
         }
         work.course.add_calls(calls);
     }

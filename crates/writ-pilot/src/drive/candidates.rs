@@ -57,12 +57,15 @@ pub(super) async fn hold_other_slices(
         let own = slice.to_string();
         lines.iter().any(|line| line.id == own && line.is_over)
     };
-    // A slice has the workspace until its worker has removed it, which is after the unit is over.
+    // A slice has the workspace while a worker of it is there, also after the unit is over.
     let running = project.running();
     let mut current: BTreeMap<u32, UnitId> =
         running.iter().map(|unit| (milestone_of(unit.id), slice_of(unit.id))).collect();
-    // A unit without a claim ever has the fence zero.
-    for id in lines.iter().filter(|line| line.fence > 0).filter_map(id_of) {
+    // One that is being ended has it until its folder is removed.
+    for id in project.ends().list().into_iter().filter(|id| id.unit_type() == UnitType::Slice) {
+        current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
+    }
+    for id in lines.iter().filter(|line| line.has_begun).filter_map(id_of) {
         if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {
             current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
         }

@@ -100,9 +100,15 @@ impl SeenState {
         lock(&self.branches).clear();
     }
 
-    pub(crate) fn note_model(&self, name: &str, has_answered: bool) {
+    /// Notes how a model has answered, from the models that an attempt has asked: one that was not asked has not been silent.
+    pub(crate) fn note_model(&self, name: &str, asked: &[(String, bool)]) {
+        let mut own =
+            asked.iter().filter(|(model, _)| model == name).map(|(_, answered)| *answered).peekable();
+        if own.peek().is_none() {
+            return;
+        }
         let mut silent = lock(&self.silent);
-        if has_answered {
+        if own.any(|answered| answered) {
             silent.remove(name);
         } else {
             silent.insert(name.to_owned());
@@ -117,4 +123,27 @@ impl SeenState {
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere cannot leave it half-written.
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_model_that_was_asked_can_be_silent() {
+        let seen = SeenState::default();
+        let asked = |list: &[(&str, bool)]| -> Vec<(String, bool)> {
+            list.iter().map(|(model, answered)| ((*model).to_owned(), *answered)).collect()
+        };
+        // An attempt that ended before its first request, and one that another model has answered.
+        seen.note_model("a/one", &asked(&[]));
+        seen.note_model("a/one", &asked(&[("b/two", true)]));
+        assert!(!seen.is_silent("a/one"));
+        seen.note_model("a/one", &asked(&[("a/one", false), ("b/two", true)]));
+        assert!(seen.is_silent("a/one"));
+        seen.note_model("a/one", &asked(&[("b/two", true)]));
+        assert!(seen.is_silent("a/one"), "nothing new is known of it");
+        seen.note_model("a/one", &asked(&[("a/one", false), ("a/one", true)]));
+        assert!(!seen.is_silent("a/one"));
+    }
 }

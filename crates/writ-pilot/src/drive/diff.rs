@@ -1,8 +1,11 @@
 //! What a change does to the checks that judge it: protected paths, and tests that it takes away or weakens. Nothing of it is run.
 
+use std::collections::BTreeMap;
+
 use writ_autopilot::check::protected::{
     PathRules, Protection, changed_part, is_manifest, program_files, recipe_files,
 };
+use writ_autopilot::check::scripts::called_files;
 use writ_autopilot::check::weakened::{find_weakened_tests, is_test_path};
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, judge_script};
 use writ_autopilot::schedule::workspace_of;
@@ -24,6 +27,10 @@ pub(super) const TESTS_KEPT: &str = "tests-kept";
 pub(super) const PROTECTED: &str = "protected-paths";
 /// Programs that read the files they name and run none of them: those files can be the work itself.
 const READERS: [&str; 9] = ["[", "cat", "cmp", "diff", "egrep", "fgrep", "grep", "test", "wc"];
+/// The most scripts of gates that are followed, the most steps from one to the next, and the most characters of one.
+const MAX_SCRIPTS: usize = 64;
+const MAX_STEPS: usize = 8;
+const MAX_SCRIPT_CHARS: usize = 64 * 1024;
 /// The most findings that a message lists.
 const MAX_LISTED: usize = 20;
 
@@ -37,6 +44,7 @@ pub(super) async fn rules_of(project: &OpenProject, id: UnitId) -> Result<PathRu
     let mut rules = PathRules {
         kept: project.config().protected_paths.clone(),
         of_gates: files_of_gates(&project.config()),
+        commands: commands_of_gates(&project.config()),
         allowed: Vec::new(),
     };
     for row in project.hands.store().whole_units(&project.name, MAX_UNITS).await? {
@@ -76,6 +84,63 @@ fn files_of_gates(config: &PilotConfig) -> Vec<String> {
     files
 }
 
+/// Returns the commands of gates as texts.
+fn commands_of_gates(config: &PilotConfig) -> Vec<String> {
+    let commands = config.gates.iter().filter_map(|gate| match &gate.command {
+        GateCommand::Run(argv) => Some(argv.join(" ")),
+        // Its text is read with the files of gates.
+        GateCommand::Script(_) => None,
+    });
+    commands.collect()
+}
+
+/// Adds the scripts that the files of gates run, as they are before the change, and the texts of all of them.
+async fn follow_scripts(
+    git: &GitProject,
+    rules: &PathRules,
+    base: &CommitId,
+) -> Result<PathRules, AutopilotError> {
+    let mut rules = rules.clone();
+    // Most gates run programs that are no files of the project.
+    if rules.of_gates.is_empty() {
+        return Ok(rules);
+    }
+    let files = list_files(git, base).await.map_err(PilotGitError::from)?;
+    let there: BTreeMap<&[u8], &CommitFile> = files.iter().map(|file| (file.path.as_slice(), file)).collect();
+    let mut known: BTreeMap<String, &CommitFile> = BTreeMap::new();
+    let mut open: Vec<String> =
+        rules.of_gates.iter().map(|path| path.trim_start_matches("./").to_owned()).collect();
+    for _ in 0..MAX_STEPS {
+        let fresh: Vec<(String, &CommitFile)> = std::mem::take(&mut open)
+            .into_iter()
+            .filter(|path| !known.contains_key(path))
+            .filter_map(|path| Some((path.clone(), *there.get(path.as_bytes())?)))
+            .collect();
+        let fresh: BTreeMap<String, &CommitFile> =
+            fresh.into_iter().take(MAX_SCRIPTS.saturating_sub(known.len())).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        let scripts: Vec<&CommitFile> = fresh.values().copied().collect();
+        let texts = read_files(git, &scripts).await.map_err(PilotGitError::from)?;
+        for (path, text) in fresh.keys().zip(texts) {
+            // A program that is no text calls none that could be seen.
+            let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) else { continue };
+            let text: String = text.chars().take(MAX_SCRIPT_CHARS).collect();
+            let own = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            for file in called_files(&text) {
+                open.push(format!("{own}/{file}").trim_start_matches('/').to_owned());
+                open.push(file);
+            }
+            rules.commands.push(text);
+        }
+        known.extend(fresh);
+    }
+    // A file of tests that a script runs may be added to: its tests are counted.
+    rules.of_gates.extend(known.into_keys().filter(|path| !is_test_path(path)));
+    Ok(rules)
+}
+
 /// Returns true for a word that can be a file: a folder would protect all of the project.
 fn is_file_like(word: &str) -> bool {
     let name = word.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -93,6 +158,7 @@ pub(super) async fn judge_diff(
     (base, tip): (&CommitId, &CommitId),
 ) -> Result<Vec<(String, GateJudgement)>, AutopilotError> {
     let git = project.git.project();
+    let rules = &follow_scripts(git, rules, base).await?;
     let changes = changed_paths(git, base.as_str(), tip.as_str()).await.map_err(PilotGitError::from)?;
     let mut touched = Vec::new();
     let mut manifests = Vec::new();
@@ -104,7 +170,7 @@ pub(super) async fn judge_diff(
             manifests.push(path);
         }
     }
-    touched.extend(judge_manifests(git, manifests, (base, tip)).await?);
+    touched.extend(judge_manifests(git, (manifests, &rules.commands), (base, tip)).await?);
     let mut judged = Vec::new();
     if !touched.is_empty() {
         let listed = touched.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join(", ");
@@ -128,10 +194,10 @@ pub(super) async fn judge_diff(
     Ok(judged)
 }
 
-/// Compares manifests in what they say about tests.
+/// Compares manifests in what they say about tests, and in the scripts that gates run.
 async fn judge_manifests(
     git: &GitProject,
-    paths: Vec<String>,
+    (paths, commands): (Vec<String>, &[String]),
     (base, tip): (&CommitId, &CommitId),
 ) -> Result<Vec<String>, AutopilotError> {
     if paths.is_empty() {
@@ -144,10 +210,10 @@ async fn judge_manifests(
     for path in paths {
         let (old, new) = (read_text(git, &before, &path).await?, read_text(git, &after, &path).await?);
         let part = match (&old, &new) {
-            (Ok(old), Ok(new)) => changed_part(&path, old.as_deref(), new.as_deref()),
+            (Ok(old), Ok(new)) => changed_part(&path, (old.as_deref(), new.as_deref()), commands),
             (Err(()), _) | (_, Err(())) => Some("it cannot be read".to_owned()),
         };
-        touched.extend(part.map(|part| format!("{path} ({part}: the configuration of a test runner)")));
+        touched.extend(part.map(|part| format!("{path} ({part}: what decides about a check)")));
     }
     Ok(touched)
 }

@@ -3,16 +3,22 @@
 use std::sync::Arc;
 
 use writ_autopilot::machine::{MachineError, UnitEvent, apply_event};
+use writ_autopilot::phase::PilotPhase;
+use writ_autopilot::schedule::workspace_of;
+use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::units::{PilotUnit, list_dependants};
 use writ_plan::machine::WorkEvent;
+use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
-use writ_store::units::MAX_UNITS;
+use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransition};
+use writ_types::api::work::WorkState;
+use writ_types::entry::HookEvent;
 
-use super::{commit_move, milestone_of, plan_of};
+use super::{UnitNews, commit_move, ends, milestone_of, plan_of, tell_hooks};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{UnitRecord, read_facts};
+use crate::standing::{UnitRecord, read_facts, status_name};
 
 /// Does what follows from the end of a unit. All of it may be done again after a crash.
 ///
@@ -29,10 +35,13 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
         // Its work is on the branch of its slice, which goes on.
         UnitType::Task if milestone_of(id) != 0 => {}
         UnitType::Task | UnitType::Slice => {
-            let work = project.work_of(id).await?;
-            // What is not proven to be in the target stays below `refs/writ/archive/`.
-            project.git.remove_workspace(&work, &project.target).await?;
-            project.seen.note_branch(work.branch.as_str(), None);
+            // Where slices share a workspace, one that never began has none, and another one may be at work there.
+            if project.workspace_owner(id) == id || has_begun(project, id).await? {
+                let work = project.work_of(id).await?;
+                // What is not proven to be in the target stays below `refs/writ/archive/`.
+                project.git.remove_workspace(&work, &project.target).await?;
+                project.seen.note_branch(work.branch.as_str(), None);
+            }
             archive(project, id).await?;
         }
         UnitType::Milestone => {
@@ -44,15 +53,62 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     Ok(())
 }
 
-/// Does what follows from the end of a unit if it is over; a failure is in the log, and made up for at the next start.
-pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
-    let ended = match project.read_unit(id).await {
-        Ok(unit) if unit.row.is_over => end_unit(project, id).await,
-        Ok(_) => Ok(()),
-        Err(error) => Err(error),
+/// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
+///
+/// # Errors
+///
+/// If the store cannot be read or written. What follows from the end is tried again by the loop.
+pub(super) async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+    let unit = project.read_unit(id).await?;
+    if unit.stand.status != PhaseStatus::Pending {
+        return Ok(());
+    }
+    let phase = PilotPhase::Complete.name().to_owned();
+    let now = project.hands.now();
+    let change = UnitTransition {
+        key: unit.row.key.clone(),
+        fence: unit.row.fence,
+        from: phase.clone(),
+        to: phase,
+        status: status_name(PhaseStatus::Succeeded).to_owned(),
+        is_over: true,
+        reason: "its parts are over".to_owned(),
+        at: now,
     };
+    let decision = UnitDecision { change, counters: Vec::new(), not_before: now };
+    project.ends().announce(&[id]);
+    let ended = project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await;
     if let Err(error) = ended {
-        tracing::error!(unit = %id, %error, "the end of a unit is not complete");
+        project.ends().remove(&[id]);
+        return Err(error.into());
+    }
+    tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
+        .await;
+    ends::try_ends(project).await;
+    Ok(())
+}
+
+/// Returns true if a worker has had the unit or a part of it.
+async fn has_begun(project: &OpenProject, id: UnitId) -> Result<bool, AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let is_within = |line: &UnitLine| line.id.parse::<UnitId>().is_ok_and(|unit| unit.is_within(id));
+    Ok(lines.iter().any(|line| line.has_begun && is_within(line)))
+}
+
+/// Does what follows from the end of a unit if it is over. After a failure, which is in the log, the loop tries again, and until then no
+/// other slice has its workspace.
+pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
+    match project.read_unit(id).await {
+        Ok(unit) if unit.row.is_over => {}
+        Ok(_) => return,
+        Err(error) => return tracing::error!(unit = %id, %error, "a unit cannot be read at its end"),
+    }
+    match end_unit(project, id).await {
+        Ok(()) => project.ends().remove(&[id]),
+        Err(error) => {
+            tracing::error!(unit = %id, %error, "the end of a unit is not complete");
+            project.ends().announce(&[id]);
+        }
     }
 }
 
@@ -63,14 +119,37 @@ pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
 /// If git, the files or the store fail.
 pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
-    let over = lines.iter().filter(|line| line.is_over).filter_map(|line| line.id.parse::<UnitId>().ok());
-    for id in over.collect::<Vec<_>>() {
-        // The folder goes to the archive last, so one that is there says that something is left to do.
-        if project.files.has_folder(id)? || id.unit_type() == UnitType::Milestone {
-            end_unit(project, id).await?;
+    let units: Vec<(UnitId, &UnitLine)> =
+        lines.iter().filter_map(|line| Some((line.id.parse().ok()?, line))).collect();
+    // The folder goes to the archive last, so one that is there says that something is left to do.
+    let mut filed = Vec::new();
+    for (id, _) in &units {
+        filed.extend(project.files.has_folder(*id)?.then_some(*id));
+    }
+    for (id, _) in units.iter().filter(|(_, line)| line.is_over) {
+        let has_files = filed.iter().any(|part| part.is_within(*id));
+        if id.unit_type() == UnitType::Milestone || has_files || has_tree(project, *id, &units) {
+            end_unit(project, *id).await?;
         }
     }
     Ok(())
+}
+
+/// Returns true if the work tree of a unit that is over is left: it was cancelled before it had any files.
+fn has_tree(project: &OpenProject, id: UnitId, units: &[(UnitId, &UnitLine)]) -> bool {
+    // A task in a slice has the workspace of that.
+    if id.unit_type() == UnitType::Task && milestone_of(id) != 0 {
+        return false;
+    }
+    let owner = project.workspace_owner(id);
+    let is_anothers = || {
+        let is_open = |slice: UnitId| units.iter().any(|(unit, line)| *unit == slice && !line.is_over);
+        units
+            .iter()
+            .any(|(unit, line)| line.has_begun && unit.is_within(owner) && is_open(workspace_of(*unit)))
+    };
+    let folder = project.git.workspaces_dir().join(owner.folder_name());
+    std::fs::symlink_metadata(folder).is_ok() && (owner == id || !is_anothers())
 }
 
 /// Moves the files of a unit and of its parts to the archive.
@@ -156,8 +235,8 @@ pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) 
 /// Ends the work item of a plan: done if every slice was delivered.
 async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), AutopilotError> {
     let plan = plan_of(project, milestone).await?;
-    let is_over = project.hands.plan_state(plan).await?.is_none_or(|plan| plan.state.is_over());
-    if is_over {
+    let Some(state) = project.hands.plan_state(plan).await?.map(|plan| plan.state) else { return Ok(()) };
+    if state.is_over() {
         return Ok(());
     }
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
@@ -170,10 +249,15 @@ async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), Autopi
             given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
         }
     }
-    let (event, why) = if given_up.is_empty() {
-        (WorkEvent::Finish, format!("every slice of {milestone} is merged"))
-    } else {
-        (WorkEvent::Fail, format!("not delivered: {}", given_up.join(", ")))
+    let is_working = matches!(state, WorkState::Running | WorkState::Consulting);
+    let not_delivered = || format!("not delivered: {}", given_up.join(", "));
+    let (event, why) = match (given_up.is_empty(), is_working) {
+        (true, true) => (WorkEvent::Finish, format!("every slice of {milestone} is merged")),
+        (false, true) => (WorkEvent::Fail, not_delivered()),
+        // It was never approved, or stands still: nothing of it can fail any more.
+        (false, false) => (WorkEvent::Cancel, not_delivered()),
+        // A person has paused it: it ends at the first start after they let it go on.
+        (true, false) => return Ok(()),
     };
     project.hands.move_plan(plan, event, &why).await?;
     Ok(())

@@ -10,7 +10,7 @@ use writ_autopilot::check::counts::ReportFormat;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
 use writ_autopilot::machine::UnitEvent;
 use writ_autopilot::unit_id::{UnitId, UnitType};
-use writ_runtime::pilot::{GateEnd, GateProgram, TriedProgram};
+use writ_runtime::pilot::{GateEnd, GateProgram, PilotHands, TriedProgram};
 use writ_store::batch::Op;
 use writ_store::units::{GateRow, UnitOp};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -148,16 +148,8 @@ pub(super) async fn run_gate(
         ("WRIT_GATE".to_owned(), gate.name.clone()),
     ]);
     let stdin = serde_json::json!({ "unit": id.to_string(), "gate": gate.name }).to_string();
-    let argv = match &gate.command {
-        GateCommand::Run(argv) => argv.clone(),
-        // By its own first line, as its author meant it.
-        GateCommand::Script(path) => vec![format!("./{path}")],
-    };
-    let mark = format!("writ-report-{}", project.hands.ids().item(project.hands.now()));
-    let argv = match &gate.report_file {
-        Some(file) => with_report(&argv, file, &mark),
-        None => argv,
-    };
+    let mark = mark_of(&project.hands);
+    let argv = argv_of(gate, &mark);
     let (folder, name, stdin) = (folder.to_owned(), gate.name.clone(), Some(stdin));
     let secs = u32::try_from(gate.timeout.as_secs()).unwrap_or(u32::MAX);
     let ended = match right {
@@ -177,7 +169,25 @@ pub(super) async fn run_gate(
     };
     let has_exited = matches!(ended.end, CheckEnd::Exited { .. });
     let has_exited_well = ended.end == CheckEnd::Exited { code: 0 };
-    Ok(GateRun { judged: judge(gate, &ended, &mark), has_exited, has_exited_well })
+    Ok(GateRun { judged: judge_gate(gate, &ended, &mark), has_exited, has_exited_well })
+}
+
+/// Returns the line that parts the output of a gate's program from its report: the program cannot know it.
+pub(crate) fn mark_of(hands: &PilotHands) -> String {
+    format!("writ-report-{}", hands.ids().item(hands.now()))
+}
+
+/// Returns the program of a gate with its arguments; `mark`: the line before its report, where that is a file.
+pub(crate) fn argv_of(gate: &PilotGate, mark: &str) -> Vec<String> {
+    let argv = match &gate.command {
+        GateCommand::Run(argv) => argv.clone(),
+        // By its own first line, as its author meant it.
+        GateCommand::Script(path) => vec![format!("./{path}")],
+    };
+    match &gate.report_file {
+        Some(file) => with_report(&argv, file, mark),
+        None => argv,
+    }
 }
 
 fn not_run(why: String) -> GateJudgement {
@@ -185,7 +195,8 @@ fn not_run(why: String) -> GateJudgement {
     GateJudgement { summary: why, ..judge_script(&run) }
 }
 
-fn judge(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
+/// Judges the end of a gate's program, which was run with the same `mark`.
+pub(crate) fn judge_gate(gate: &PilotGate, ended: &GateEnd, mark: &str) -> GateJudgement {
     let (stdout, written) = split_report(&ended.stdout, mark);
     // As one text: a script's first line is its head, also where other text follows on the other stream.
     let output = format!("{stdout}{}", ended.stderr);

@@ -199,6 +199,12 @@ fn judge(
             UnitEvent::Merge(UnitMergeResult::Merged),
             format!("everything is in {} already", project.target),
         ),
+        Some(MergeResult::Unchanged) => (
+            UnitEvent::Pause(PauseCause::NothingChanged),
+            format!(
+                "nothing was changed since its branch began, so nothing is merged: `writ pilot cancel {id}` ends it, work on its branch and `writ pilot resume {id}` go on"
+            ),
+        ),
         Some(MergeResult::Conflict { files, with }) => (
             UnitEvent::Merge(UnitMergeResult::Conflict),
             format!("conflicts with {} in {}", with.short_form(), list(files)),

@@ -187,6 +187,14 @@ fn the_card_shows_the_tasks_with_their_checks() {
         document.steps.iter().map(|step| step.after.iter().map(String::as_str).collect()).collect();
     assert_eq!(after, [vec![], vec!["m3-s1-t1"], vec!["m3-s1-t1", "m3-s1-t2"]]);
     assert!(document.instructions.contains("- The callback (slice/m3/s2)\n  - a wrong state is refused"));
+    // A slice without tasks is one unit of work, and a person signs what is to be done there.
+    let mut bare = plan.clone();
+    bare.units.retain(|unit| unit.id.parent() != Some(UnitId::Slice(3, 2)));
+    let document = bare.make_document("x", WorkKind::Task, budget);
+    writ_plan::check::check_plan(&document).unwrap();
+    let last = document.steps.last().unwrap();
+    assert_eq!((last.id.as_str(), last.title.as_str()), ("m3-s2", "The callback"));
+    assert!(last.instructions.contains("a wrong state is refused"), "{}", last.instructions);
     // The largest plan is a document, too.
     let tasks = "    - [ ] t\n".repeat(MAX_GOAL_UNITS - 2);
     let title = "é".repeat(100);

@@ -140,7 +140,15 @@ fn the_written_settings_are_read_and_what_did_not_pass_is_switched_off() {
         [("rust-test", &run(&["cargo", "test"]), true), ("odd", &run(&["a \"b\"\\\n", "é\u{7}"]), false)]
     );
     assert!(config.gates.iter().all(|gate| gate.at == GateMoment::Slice));
-    assert!(text.contains("# It did not pass when it was tried, so it is switched off: exit status 1 [[gate]]\n# [[gate]]\n# name = \"js-test\"\n"));
+    assert!(
+        text.contains("# It is switched off: exit status 1 [[gate]]\n# [[gate]]\n# name = \"js-test\"\n")
+    );
+    // Tests without a format are no proof, also where they pass: the written settings would be refused.
+    let uncounted = TriedGate::new(gate("make-test", &["make", "test"], None), None);
+    let text = write_config(None, &[uncounted, TriedGate::new(gate("make-build", &["make"], None), None)]);
+    let config = read_config(&[(CONFIG_FILE, &text)]).unwrap();
+    assert_eq!(config.gates.iter().map(|gate| gate.name.as_str()).collect::<Vec<_>>(), ["make-build"]);
+    assert!(text.contains("# It is switched off: its tests cannot be counted"), "{text}");
     // Every format has a name that is read again.
     for format in [
         ReportFormat::Cargo,

@@ -10,7 +10,8 @@ use writ_autopilot::units::PilotUnit;
 use writ_plan::machine::WorkEvent;
 use writ_runtime::pilot::NewPilotPlan;
 use writ_store::batch::Op;
-use writ_store::units::{NewUnit, UnitOp, UnitTexts};
+use writ_store::reads::UnitReads as _;
+use writ_store::units::{NewUnit, UnitOp, UnitRow, UnitTexts};
 use writ_types::id::{AskId, ItemId};
 use writ_types::work::{WorkBudget, WorkKind};
 
@@ -19,7 +20,12 @@ use crate::error::AutopilotError;
 use crate::goal::{Workflows, new_unit, read_workflows};
 use crate::planning::{GoalPlan, read_acceptance};
 use crate::project::OpenProject;
-use crate::standing::{UnitFacts, write_facts};
+use crate::standing::{UnitFacts, first_phase, read_facts, write_facts};
+
+/// The reason for which a plan with other words than those that were signed ends.
+const RENEWED: &str = "it was changed, and is asked about anew";
+/// The reason for which the plan of a removed milestone ends.
+const REMOVED: &str = "its milestone was removed from the plan";
 
 /// Carries edits out. Returns the cards of the plans that wait for an approval now.
 ///
@@ -38,7 +44,7 @@ pub(super) async fn carry_out(
     let mut proposed = BTreeMap::new();
     let mut done = propose_all(project, plan, (&after, &renewed), &mut proposed).await;
     if done.is_ok() {
-        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed)) {
+        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed)).await {
             Ok(ops) => project.hands.commit(ops).await.map_err(AutopilotError::from),
             Err(error) => Err(error),
         };
@@ -51,16 +57,59 @@ pub(super) async fn carry_out(
         return Err(error);
     }
     for milestone in proposed.keys() {
-        let old = plan.rows.get(milestone).and_then(|(_, facts)| facts.plan);
-        let Some(old) = old else { continue };
-        if project.hands.plan_state(old).await?.is_some_and(|state| !state.state.is_over()) {
-            project
-                .hands
-                .move_plan(old, WorkEvent::Cancel, "it was changed, and is asked about anew")
-                .await?;
+        end_old_plan(project, plan, (*milestone, RENEWED)).await?;
+    }
+    // An approval of it would have nothing to work on.
+    for change in changes {
+        if let PlanChange::Archive(id @ UnitId::Milestone(_)) = change {
+            end_old_plan(project, plan, (*id, REMOVED)).await?;
         }
     }
     Ok(proposed.into_values().map(|(_, ask)| ask).collect())
+}
+
+/// Ends the plan that a milestone had before.
+async fn end_old_plan(
+    project: &OpenProject,
+    plan: &StoredPlan,
+    (milestone, why): (UnitId, &str),
+) -> Result<(), AutopilotError> {
+    match plan.rows.get(&milestone).and_then(|(_, facts)| facts.plan) {
+        Some(old) => end_open_plan(project, old, why).await,
+        None => Ok(()),
+    }
+}
+
+async fn end_open_plan(project: &OpenProject, plan: ItemId, why: &str) -> Result<(), AutopilotError> {
+    if project.hands.plan_state(plan).await?.is_some_and(|state| !state.state.is_over()) {
+        project.hands.move_plan(plan, WorkEvent::Cancel, why).await?;
+    }
+    Ok(())
+}
+
+/// Ends the plans of milestones that were removed, and those in whose place another one came, where a crash has come between that and
+/// the end of the plan.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn end_removed_plans(project: &OpenProject) -> Result<(), AutopilotError> {
+    let mut there = BTreeSet::new();
+    for row in project.hands.store().milestones(&project.name).await? {
+        for plan in read_facts(&row)?.earlier_plans {
+            end_open_plan(project, plan, RENEWED).await?;
+        }
+        there.extend(row.key.id.parse::<UnitId>().ok());
+    }
+    let is_gone = |id: &UnitId| matches!(id, UnitId::Milestone(_)) && !there.contains(id);
+    let gone = project.taken_ids().await?.into_iter().filter(is_gone);
+    for id in gone {
+        let Some(row) = project.hands.store().unit(project.key_of(id)).await? else { continue };
+        if let (Some(plan), Some(_)) = (read_facts(&row)?.plan, row.archived_at) {
+            end_open_plan(project, plan, REMOVED).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives units that name no workflow that of what they are a part of.
@@ -167,8 +216,44 @@ fn add_ops(
     Ok(added)
 }
 
+/// Returns the operations that choose workflow and first phase of a unit anew, where they differ after the edits. Once it was handed
+/// out, both stay.
+async fn choose_ops(
+    project: &OpenProject,
+    (unit, row): (&PilotUnit, &UnitRow),
+    flows: &Workflows,
+    has_parts: bool,
+) -> Result<Vec<UnitOp>, AutopilotError> {
+    let mut ops = Vec::new();
+    if row.fence > 0 {
+        return Ok(ops);
+    }
+    let pinned;
+    // Also that of a unit which names none, and follows the one above it.
+    let flow = if unit.workflow.as_ref() == Some(&row.workflow) {
+        let record = project.read_unit(unit.id).await?;
+        pinned = project.flow_of(&record).await?;
+        &pinned
+    } else {
+        let missing = || AutopilotError::NoOutline {
+            why: format!("there is no workflow '{}'", unit.workflow.clone().unwrap_or_default()),
+        };
+        let (flow, text) = flows.of_unit(unit).ok_or_else(missing)?;
+        let (name, content) = (flow.name.clone(), text.clone());
+        ops.push(UnitOp::Pin { name, content, at: project.hands.now() });
+        flow
+    };
+    // A slice that has lost its last task is worked on itself, one that has got its first waits for it.
+    let phase = first_phase(flow, unit.id, has_parts).name().to_owned();
+    if !ops.is_empty() || phase != row.phase {
+        let (key, workflow, hash) = (row.key.clone(), flow.name.clone(), flow.digest);
+        ops.push(UnitOp::Choose { key, workflow, hash, phase });
+    }
+    Ok(ops)
+}
+
 /// Makes the operations of all edits, in the order in which the store takes them.
-fn make_ops(
+async fn make_ops(
     project: &OpenProject,
     plan: &StoredPlan,
     (after, changes): (&[PilotUnit], &[PlanChange]),
@@ -177,44 +262,46 @@ fn make_ops(
     let at = project.hands.now();
     let mut ops = Vec::new();
     for change in changes {
-        // Parts before what they belong to, so that nothing waits for a part that was removed.
+        // First, so that nothing waits for a part that was removed.
         if let PlanChange::Archive(id) = change {
             ops.push(UnitOp::Cancel { key: project.key_of(*id), at });
             ops.push(UnitOp::Archive { key: project.key_of(*id), at });
         }
     }
     let added = add_ops(project, plan, after, (flows, proposed), &mut ops)?;
-    let has_new =
-        |id: UnitId| added.iter().any(|new| new.id.parse().is_ok_and(|new: UnitId| new.parent() == Some(id)));
+    // Units with other parts than before.
+    let regrouped: BTreeSet<UnitId> = changes
+        .iter()
+        .filter_map(|change| match change {
+            PlanChange::Add(id, _) | PlanChange::Archive(id) => id.parent(),
+            PlanChange::Edit(..) => None,
+        })
+        .collect();
     let mut revised = Vec::new();
     for unit in after {
         let Some((row, facts)) = plan.rows.get(&unit.id) else { continue };
         let is_edited =
             changes.iter().any(|change| matches!(change, PlanChange::Edit(id, _) if *id == unit.id));
         let is_renewed = proposed.get(&unit.id);
-        // Also that of a unit which names none, and follows the one above it. Once it was handed out, it is pinned.
         let has_other_flow = row.fence == 0 && unit.workflow.as_ref() != Some(&row.workflow);
-        if row.is_over || !(is_edited || has_new(unit.id) || is_renewed.is_some() || has_other_flow) {
+        let is_regrouped = regrouped.contains(&unit.id);
+        if row.is_over || !(is_edited || is_regrouped || is_renewed.is_some() || has_other_flow) {
             continue;
         }
-        if has_other_flow {
-            let (flow, text) = flows.of_unit(unit).ok_or_else(|| AutopilotError::NoOutline {
-                why: format!("there is no workflow '{}'", unit.workflow.clone().unwrap_or_default()),
-            })?;
-            ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
-            let has_parts = after.iter().any(|part| part.id.parent() == Some(unit.id));
-            let phase = crate::standing::first_phase(flow, unit.id, has_parts).name().to_owned();
-            let (key, workflow, hash) = (row.key.clone(), flow.name.clone(), flow.digest);
-            revised.push(UnitOp::Choose { key, workflow, hash, phase });
+        let parts: Vec<UnitId> =
+            after.iter().map(|part| part.id).filter(|part| part.parent() == Some(unit.id)).collect();
+        if has_other_flow || is_regrouped {
+            revised.extend(choose_ops(project, (unit, row), flows, !parts.is_empty()).await?);
         }
-        let parts = after.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);
-        let waits: BTreeSet<UnitId> = parts.chain(unit.blocked_by.iter().copied()).collect();
-        let facts = UnitFacts {
-            plan: is_renewed.map(|(item, _)| *item).or(facts.plan),
+        let waits: BTreeSet<UnitId> = parts.into_iter().chain(unit.blocked_by.iter().copied()).collect();
+        let mut facts = UnitFacts {
             blocked_by: unit.blocked_by.iter().copied().collect(),
             code_depends_on: unit.code_depends_on.iter().copied().collect(),
-            branch: facts.branch.clone(),
+            ..facts.clone()
         };
+        if let Some((item, _)) = is_renewed {
+            facts.renew_plan(*item);
+        }
         revised.push(UnitOp::Revise(Box::new(UnitTexts {
             metadata: write_facts(unit.id, &facts)?,
             key: row.key.clone(),

@@ -6,7 +6,8 @@ fn the_text_of_a_person_stays_as_it_is() {
     let text = "# Ours\n\nA remark.\n\n- [ ] One <!-- milestone/m1 -->\n  - [ ] New\n    About it.\n  - [ ] With a field <!-- priority=2 -->\n";
     let items = read_outline(text).expect("reads");
     let plan = StoredPlan { rows: BTreeMap::new(), workflow: String::new() };
-    let noted = note_ids(text, &items, vec![UnitId::Slice(1, 4), UnitId::Slice(1, 5)], &plan);
+    let noted =
+        note_ids(text, &items, &[UnitId::Milestone(1), UnitId::Slice(1, 4), UnitId::Slice(1, 5)], &plan);
     assert_eq!(
         noted,
         "# Ours\n\nA remark.\n\n- [ ] One <!-- milestone/m1 -->\n  - [ ] New <!-- slice/m1/s4 -->\n    About it.\n  - [ ] With a field <!-- priority=2 slice/m1/s5 -->\n"
@@ -29,4 +30,18 @@ fn a_link_in_the_place_of_the_plan_is_not_read() {
     fs::write(&other, "secret").expect("writes");
     std::os::unix::fs::symlink(&other, &file).expect("links");
     assert!(read_text(&file).is_err());
+}
+
+/// What an editor has saved since the file was read stays, and nothing is left beside it.
+#[test]
+fn a_file_that_was_saved_meanwhile_is_not_overwritten() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("plan.md");
+    create_file(&file, "read").expect("writes");
+    assert!(replace_same(&file, "read", "noted").expect("replaces"));
+    assert!(!replace_same(&file, "read", "lost").expect("looks"));
+    assert_eq!(read_text(&file).expect("reads").as_deref(), Some("noted"));
+    fs::remove_file(&file).expect("removes");
+    assert!(!replace_same(&file, "noted", "lost").expect("looks"), "one that was removed is not made again");
+    assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 0);
 }

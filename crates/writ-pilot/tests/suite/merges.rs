@@ -41,6 +41,20 @@ async fn the_merged_tree_is_checked_and_the_target_moves_to_it() {
     assert_eq!(check.count(), 1);
 }
 
+/// A branch that is where it began is an ancestor of the target, and yet no merge: nothing is checked, and nothing counts as merged.
+#[tokio::test]
+async fn a_branch_without_work_is_not_merged() {
+    let repo = Repo::new().await;
+    let service = repo.open().await;
+    service.ensure_workspace(&slice(1), &main_branch()).await.unwrap();
+    work_on(&service, 2, &[("two", "2\n")]).await;
+    let check = passing();
+    let results = merge(&service, &[request(1, &[]), request(2, &[]), request(3, &["m1/s1"])], &check).await;
+    assert_eq!(kinds(&results)["m1/s1"], "unchanged");
+    assert_eq!((kinds(&results)["m1/s2"], kinds(&results)["m1/s3"]), ("merged", "waits"));
+    assert_eq!(check.seen.lock().unwrap()[0].units, ["m1/s2"]);
+}
+
 /// Only a pass moves the target: not a failure, not a block, and not a check that did not run.
 #[tokio::test]
 async fn nothing_but_a_pass_moves_the_target() {

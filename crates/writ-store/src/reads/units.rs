@@ -37,6 +37,9 @@ reads! {
         /// Returns the units of a project that are not archived, oldest first.
         fn unit_lines(project: &str, limit: usize) -> Vec<UnitLine> = |db| units::unit_lines(&db.conn, &project, limit);
 
+        /// Returns the ids of all units of a project, also of those that are archived: an id names one unit for ever.
+        fn unit_ids(project: &str) -> Vec<String> = |db| units::unit_ids(&db.conn, &project);
+
         /// Returns the units of a project that can be dispatched now: the most urgent first, then the oldest, at most
         /// [`units::MAX_READY`].
         fn ready_units(project: &str, now: Timestamp) -> Vec<UnitLine> = |db| units::ready(&db.conn, &project, now);

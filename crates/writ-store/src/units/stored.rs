@@ -12,7 +12,7 @@ use crate::codec::{self, get_time, get_uint, query, query_one};
 use crate::error::StoreError;
 
 const LINE: &str = "SELECT id, parent, title, phase, phase_status, attempt, fence, priority, is_over,
-                    claim_holder IS NOT NULL AS is_claimed, created_at FROM unit";
+                    claim_holder IS NOT NULL AS is_claimed, workspace IS NOT NULL AS has_begun, created_at FROM unit";
 
 fn decode_session(row: &Row<'_>) -> Result<PilotSession, StoreError> {
     Ok(PilotSession {
@@ -36,6 +36,7 @@ fn decode_line(row: &Row<'_>) -> Result<UnitLine, StoreError> {
         priority: row.get("priority")?,
         is_over: row.get("is_over")?,
         is_claimed: row.get("is_claimed")?,
+        has_begun: row.get("has_begun")?,
         created_at: get_time(row, "created_at")?,
     })
 }
@@ -140,6 +141,13 @@ pub(crate) fn unit_lines(
 ) -> Result<Vec<UnitLine>, StoreError> {
     let sql = format!("{LINE} WHERE project = ?1 AND archived_at IS NULL ORDER BY created_at, id LIMIT ?2");
     query(conn, &sql, params![project, codec::limit(limit)], decode_line)
+}
+
+/// Returns the ids of all units of a project, archived ones as well.
+pub(crate) fn unit_ids(conn: &Connection, project: &str) -> Result<Vec<String>, StoreError> {
+    // By the primary key alone: nothing of the rows is read. As many as may be planned, which is more than one read has elsewhere.
+    let sql = "SELECT id FROM unit WHERE project = ?1 ORDER BY id LIMIT ?2";
+    query(conn, sql, params![project, i64::try_from(MAX_UNITS).unwrap_or(i64::MAX)], |row| Ok(row.get(0)?))
 }
 
 /// Returns the units that can be dispatched now: the most urgent first, then the oldest.

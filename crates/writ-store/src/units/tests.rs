@@ -257,6 +257,12 @@ fn the_ready_set_is_what_can_be_dispatched_now() {
     home.commit(units([UnitOp::Archive { key: key("task/m1/s1/t1"), at: at(9) }]));
     assert_eq!(home.store.blocking().unit_lines(PROJECT, 10).expect("reads").len(), 5);
     assert!(read(&home, "task/m1/s1/t1").archived_at.is_some(), "the row stays");
+    let ids = home.store.blocking().unit_ids(PROJECT).expect("reads");
+    assert!(ids.len() == 6 && ids.contains(&"task/m1/s1/t1".to_owned()), "an id is taken for ever: {ids:?}");
+    home.commit(units([UnitOp::Cancel { key: key("task/m0/s0/t1"), at: at(9) }]));
+    let lines = home.store.blocking().unit_lines(PROJECT, 10).expect("reads");
+    let begun = |id: &str| lines.iter().find(|line| line.id == id).map(|line| (line.fence, line.has_begun));
+    assert_eq!((begun("task/m0/s0/t1"), begun("task/m0/s0/t2")), (Some((1, false)), Some((1, true))));
 }
 
 /// The words of a unit change as long as it is open, what it waits for is counted anew, and a circle is refused.

@@ -28,7 +28,7 @@ pub(super) fn begin_project(context: &Context, place: &PilotPlace, untried: bool
         let mut lines = vec![format!("{} {head}", escape_line(&begun.file))];
         for gate in &begun.gates {
             let end = match (&gate.problem, untried || note.is_some()) {
-                (Some(problem), _) => format!("does not pass today: {}", escape_line(problem)),
+                (Some(problem), _) => format!("switched off: {}", escape_line(problem)),
                 (None, true) => "not tried".to_owned(),
                 (None, false) => "passes".to_owned(),
             };
@@ -36,7 +36,8 @@ pub(super) fn begin_project(context: &Context, place: &PilotPlace, untried: bool
             lines.push(format!("  gate {}: {command}  ({end})", escape_line(&gate.name)));
         }
         if begun.gates.iter().any(|gate| gate.problem.is_some()) {
-            lines.push("a gate that does not pass is written switched off, with the reason".to_owned());
+            lines
+                .push("a gate that proves nothing today is written switched off, with the reason".to_owned());
         }
         lines.extend(note.iter().map(|why| format!("the gates were not tried: {}", escape_line(why))));
         lines.push("look at it, then: `writ pilot plan \"GOAL\"`".to_owned());

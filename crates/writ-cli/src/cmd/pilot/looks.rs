@@ -97,7 +97,9 @@ pub(super) async fn print_log(
 ) -> Result<(), Failure> {
     let log = client.ask::<PilotLogOf>(query).await?;
     if log.left_out > 0 {
-        context.out.print_remark(format!("{} older lines are left out", log.left_out));
+        let more = query.skip.saturating_add(log.lines.len());
+        let text = format!("at least {} older lines are left out: `--skip {more}` shows them", log.left_out);
+        context.out.print_remark(text);
     }
     // One line each, so that a long log can be read by programs as it comes.
     for line in &log.lines {

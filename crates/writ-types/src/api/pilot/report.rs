@@ -155,6 +155,9 @@ pub struct PilotLogQuery {
     /// The most lines, the newest of them; zero: as many as there can be.
     #[serde(default)]
     pub last: usize,
+    /// So many of the newest lines are passed over: for reading page by page. At most 100,000.
+    #[serde(default)]
+    pub skip: usize,
 }
 
 /// Everything that happened to a unit, in its order.
@@ -164,7 +167,7 @@ pub struct PilotLog {
     pub unit: String,
     /// The lines, the oldest first.
     pub lines: Vec<PilotLogLine>,
-    /// The number of older lines that are left out.
+    /// At least so many older lines are left out: those that were read, and one for each attempt that was not.
     pub left_out: usize,
 }
 

@@ -1,0 +1,72 @@
+//! The claim of a unit by a worker of this process.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use writ_autopilot::claim::CLAIM_TIME;
+use writ_runtime::clock::Ids;
+use writ_store::batch::Op;
+use writ_store::units::{RunStart, UnitOp};
+use writ_types::unit::MicroUsd;
+
+use super::{WorkClaim, WorkCourse, ends};
+use crate::error::AutopilotError;
+use crate::project::{LiveUnit, OpenProject};
+use crate::standing::UnitRecord;
+
+/// Claims a unit that is ready, with the money that it may spend. Returns the claim, and the token that ends its attempt.
+///
+/// # Errors
+///
+/// If another has it, or it was changed since it was read; if the store cannot be written.
+pub(super) async fn claim_unit(
+    project: &Arc<OpenProject>,
+    unit: UnitRecord,
+    money: Option<MicroUsd>,
+) -> Result<(WorkClaim, CancellationToken), AutopilotError> {
+    let (id, now) = (unit.id, project.hands.now());
+    let run = Ids.unit_run(now);
+    let workspace = project.git.workspaces_dir().join(project.workspace_owner(id).folder_name());
+    let claim = RunStart {
+        key: unit.row.key.clone(),
+        fence: unit.row.fence,
+        holder: holder_name(),
+        until: now.plus_duration(CLAIM_TIME),
+        run,
+        host: "local".to_owned(),
+        workspace: workspace.to_string_lossy().into_owned(),
+        now,
+    };
+    // The claim's own number, which every write of its worker carries.
+    let fence = unit.row.fence.saturating_add(1);
+    let count = UnitOp::SetCounter {
+        key: unit.row.key.clone(),
+        fence,
+        counter: "dispatches".to_owned(),
+        value: u64::from(unit.stand.counters.dispatches),
+    };
+    // First: the claim changes the fence of a slice that is its own.
+    let bound = project.bind_branch(id).await?;
+    let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
+    let stop = project.hands.draining().child_token();
+    let course = Arc::new(WorkCourse::with_money(money));
+    let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };
+    // Before the claim: a cancellation right after it finds whom to stop.
+    project.live().insert(id, live);
+    if let Err(error) = project.hands.commit(ops.map(Op::Units).collect()).await {
+        project.live().remove(&id);
+        // One that was cancelled meanwhile has left its folder to this worker.
+        ends::try_ends(project).await;
+        return Err(error.into());
+    }
+    Ok((WorkClaim { unit, fence, run, course }, stop))
+}
+
+/// Returns the name of this process as a holder of claims.
+fn holder_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_name = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let host: String = host.chars().filter(is_name).take(200).collect();
+    let host = if host.is_empty() { "localhost".to_owned() } else { host };
+    format!("{host}#{}", std::process::id())
+}
