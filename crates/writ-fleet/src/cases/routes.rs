@@ -68,7 +68,8 @@ impl CaseAnswer {
     pub(super) fn fail_with(error: &CaseError) -> Self {
         let status = match error {
             CaseError::Unknown(_) => 404,
-            CaseError::Fault(_)
+            CaseError::IsOpen(_)
+            | CaseError::Fault(_)
             | CaseError::NoAgent(_)
             | CaseError::Store(StoreError::Conflict(_))
             | CaseError::Engine(EngineError::Store(StoreError::Conflict(_))) => 409,
@@ -78,7 +79,10 @@ impl CaseAnswer {
             CaseError::Proxy(_) | CaseError::Engine(_) | CaseError::Store(_) => 503,
         };
         let report = error.report();
-        let body = json!({ "error": report.outside, "code": report.code, "hint": report.advice() });
+        let mut body = json!({ "error": report.outside, "code": report.code, "hint": report.advice() });
+        if let (CaseError::IsOpen(id), Some(fields)) = (error, body.as_object_mut()) {
+            fields.insert("id".to_owned(), Value::String(id.to_string()));
+        }
         Self { status, body }
     }
 }
@@ -92,7 +96,7 @@ impl CaseRoutes {
     ///
     /// | request | who | answer |
     /// | --- | --- | --- |
-    /// | `POST /cases` | front end | 201 `{"id"}` |
+    /// | `POST /cases` | front end | 201 `{"id"}`; 409 with the `id` of the case of this name that is open |
     /// | `GET /cases` | person | 200 `{"cases"}` |
     /// | `GET /cases/{id}/messages?after=N` | both | 200 `{"messages"}` |
     /// | `POST /cases/{id}/messages` | front end: the guest's; person: an answer | 202 |
