@@ -4,13 +4,14 @@ use rusqlite::{Connection, params};
 use writ_inspect::prepared::{leaves_nothing, request_digest};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
-use writ_types::digest::Digest;
+use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
 use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, int};
 use crate::error::StoreError;
+use crate::operations::REQUEST_NAME;
 use crate::sessions;
 
 /// The most actions of a session with an unknown outcome that are stored one by one. From there on every
@@ -42,9 +43,13 @@ pub(super) fn record_outcome(
     })?;
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
-    let Ok(wish) = request_digest(&action) else { return Ok(()) };
+    let Ok(wish) = lost_digest(&action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
+        // Its twin under another name says nothing of it.
+        if let Action::Operate(_) = action {
+            return Ok(());
+        }
         // Of a session that has too many, some may stand in no row: it is not known again which.
         let sql = "DELETE FROM lost WHERE session = ?1 AND wish = ?2
                    AND (SELECT count(*) FROM lost WHERE session = ?1) < ?3";
@@ -85,7 +90,18 @@ pub(crate) fn unknown_outcome(
     // What has no canonical form is refused by the door.
     let Some(wish) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
     let session = session.to_string();
-    Ok(read_begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
+    let Ok(lost) = lost_digest(action) else { return Ok(None) };
+    Ok(read_begun(conn, &session, lost)?.max(under_way(conn, &session, wish)?))
+}
+
+/// Hashes what must not be performed again after an unknown outcome. Under another name an operation does the same.
+fn lost_digest(action: &Action) -> Result<Digest, NotCanonical> {
+    if let Action::Operate(operate) = action {
+        let mut unnamed = operate.clone();
+        unnamed.parameters.remove(REQUEST_NAME);
+        return request_digest(&Action::Operate(unnamed));
+    }
+    request_digest(action)
 }
 
 pub(crate) fn begun_since(
