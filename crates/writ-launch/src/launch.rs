@@ -27,6 +27,9 @@ use crate::keys::{AgentKeys, KeyFileError};
 use crate::names::{NAMES, PLAIN_PORT, TLS_PORT};
 use crate::refusals::Refusals;
 
+/// The folder beside an agent's program in which `writ agent bless` puts its base key.
+const KEY_FOLDER: &str = ".keys";
+
 /// The order to launch an agent.
 #[derive(Clone, Debug)]
 pub struct LaunchOrder {
@@ -113,7 +116,7 @@ impl ToReport for LaunchError {
             Self::Server { .. } => Report::new(Exit::Blocked, "run.server", text)
                 .with_hint("start it, or name its socket with --proxy-socket or --router-socket"),
             Self::Shown { .. } => Report::new(Exit::Usage, "run.folder", text)
-                .with_hint("give the agent a folder of its own, with nothing but its program and its data"),
+                .with_hint("give the agent a folder with nothing but its program and its data, such as the deployed `agents/NAME/DIGEST` of the home"),
             Self::Report { .. } => {
                 Report::new(Exit::Usage, "run.report", text).with_hint("name a file that you may write")
             }
@@ -200,20 +203,22 @@ const fn end_name(end: AgentEnd) -> &'static str {
     }
 }
 
-/// Checks that the agent's folder holds none of its keys and of the sockets that are not meant for it: an agent without a
-/// user of its own could read the one, and connect to the other.
+/// Checks that the agent's folder holds no key, not even a copy of the one that was given, and none of the sockets that are not
+/// meant for it: an agent without a user of its own could read the one, and connect to the other.
 fn check_folder(order: &LaunchOrder) -> Result<(), LaunchError> {
     // A folder that is not there is an error of the sandbox.
     let Some(folder) = order.folder.as_deref().and_then(|folder| folder.canonicalize().ok()) else {
         return Ok(());
     };
     let apart = [&order.base, &order.task, &order.proxy].into_iter().chain(&order.router);
-    for inside in apart.filter_map(|path| path.canonicalize().ok()) {
-        if inside.starts_with(&folder) {
-            return Err(LaunchError::Shown { folder, inside });
-        }
+    let mut apart = apart.filter_map(|path| path.canonicalize().ok());
+    let keys = folder.join(KEY_FOLDER);
+    let inside = apart.find(|inside| inside.starts_with(&folder));
+    // A link there could lead anywhere, so it counts as the folder that it is named as.
+    match inside.or_else(|| keys.symlink_metadata().is_ok().then_some(keys)) {
+        Some(inside) => Err(LaunchError::Shown { folder, inside }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn find_server(server: &'static str, path: PathBuf) -> Result<LocalServer, LaunchError> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use writ_operations::PersonalKind;
 use writ_operations::Scope;
 use writ_store::batch::{Batch, Op};
-use writ_store::operations::{CaseRow, OperationOp, SealedValue};
+use writ_store::operations::{CaseRow, MAX_CASE_VALUE_BYTES, MAX_CASE_VALUES, OperationOp, SealedValue};
 use writ_store::reads::OperationReads as _;
 use writ_store::store::Store;
 use writ_types::unit::Timestamp;
@@ -184,6 +184,17 @@ impl Cases {
         if let Some(held) = held.filter(|held| !std::ptr::eq(held.as_ref(), case)) {
             held.learn_values(values.clone());
         }
+    }
+
+    /// Returns true if a case has room for more values in a number of the four parts of what it may hold.
+    pub(crate) fn has_room(case: &OpenCase, more: &TokenValues, parts: usize) -> bool {
+        let bytes = more.iter().fold(0_usize, |sum, (token, (_, value))| {
+            sum.saturating_add(token.len()).saturating_add(value.len())
+        });
+        case.with_known(|known| {
+            known.len().saturating_add(more.len()) <= MAX_CASE_VALUES / 4 * parts
+                && known.bytes().saturating_add(bytes) <= MAX_CASE_VALUE_BYTES / 4 * parts
+        })
     }
 
     /// Drops what is held of a case, to be read again.

@@ -64,6 +64,11 @@ impl KnownValues {
         }
     }
 
+    /// Returns the number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
     /// Returns about the memory that the values take.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes

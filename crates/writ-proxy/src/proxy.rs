@@ -257,6 +257,16 @@ impl Proxy {
         }
     }
 
+    /// Refuses a request that asks for no operation. It leaves an entry and counts, like each request.
+    pub async fn refuse_path(&self, request: ProxyRequest, status: u16, error: &str) -> ProxyAnswer {
+        let mut requester = Requester { operation: plain_name(&request.operation), ..Requester::default() };
+        let stop = match self.state.identify_agent(&request, &mut requester).await {
+            Ok(_) => ProxyRefusal::refuse_path(status, error).into(),
+            Err(stop) => stop,
+        };
+        self.state.answer_end(requester, request.peer, stop).await
+    }
+
     /// Reads the operations again. Those in force stay if one is malformed.
     ///
     /// # Errors

@@ -58,6 +58,19 @@ impl ProxyRefusal {
         Self { status: status::MALFORMED, reason: DenyReason::Shape, rule, text: error.clone(), error }
     }
 
+    /// Refuses a path that is not there, or is there for another method.
+    pub(crate) fn refuse_path(status: u16, error: &str) -> Self {
+        let (error, rule) = (error.to_owned(), "path".to_owned());
+        Self { status, reason: DenyReason::Shape, rule, text: error.clone(), error }
+    }
+
+    /// Refuses values that a case has no room for.
+    pub(crate) fn refuse_full() -> Self {
+        let error = "the case has no room for more personal values".to_owned();
+        let rule = "values".to_owned();
+        Self { status: status::CONFLICT, reason: DenyReason::UsedUp, rule, text: error.clone(), error }
+    }
+
     /// Refuses a request that was begun before.
     pub(crate) fn refuse_repeated(error: &str) -> Self {
         let (error, rule) = (error.to_owned(), "name".to_owned());

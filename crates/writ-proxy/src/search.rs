@@ -54,10 +54,11 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
         )
         .ok()?,
         iban: Regex::new(
-            r"(?i)(?:\b|_)[A-Z]{2}\d{2}(?:[ \-]?[A-Z0-9]{4}){2,7}(?:[ \-]?[A-Z0-9]{1,3})?(?:\b|_)",
+            r"(?i)(?:\b|_)[A-Z]{2}\d{2}(?:[\p{Zs}\p{Pd}\p{Cf}]?[A-Z0-9]{4}){2,7}(?:[\p{Zs}\p{Pd}\p{Cf}]?[A-Z0-9]{1,3})?(?:\b|_)",
         )
         .ok()?,
-        digits: Regex::new(r"[+(]?\d(?:[ .()/\-]{0,2}\d)+").ok()?,
+        // Texts of people hold other spaces and dashes than a keyboard's, and signs that are not seen.
+        digits: Regex::new(r"[+(]?[0-9](?:[.()/\p{Zs}\p{Pd}\p{Cf}]{0,2}[0-9])+").ok()?,
     })
 });
 
@@ -108,7 +109,7 @@ fn find_iban(text: &str) -> Option<&str> {
         if is_iban(part) {
             return Some(part);
         }
-        part = part.get(..part.rfind([' ', '-'])?)?;
+        part = part.get(..part.rfind(|letter: char| !letter.is_ascii_alphanumeric())?)?;
     }
 }
 
@@ -147,7 +148,7 @@ fn number_kind(text: &str, depth: Depth) -> Option<PersonalKind> {
 
 /// Returns true for `2026-11-26`, alone or with the hour of a time behind it.
 fn is_date(text: &str) -> bool {
-    let mut parts = text.split(['-', '.', '/', ' ']);
+    let mut parts = text.split(|letter: char| !letter.is_ascii_digit());
     let lengths: Vec<usize> = parts.by_ref().take(3).map(str::len).collect();
     let fits = lengths == [4, 2, 2] || lengths == [2, 2, 4];
     fits && parts.all(|part| part.len() <= 2)
@@ -220,6 +221,26 @@ mod tests {
             ("_AT611904300234573201_", ("AT611904300234573201", PersonalKind::Iban)),
         ] {
             assert_eq!(found(text, Depth::Free), [expected], "{text}");
+        }
+    }
+
+    /// Spaces and dashes of typesetting, and signs that are not seen, part no number.
+    ///
+    /// Rows: SLO-028 (in part: free text)
+    #[test]
+    fn a_number_is_found_with_any_space_or_dash_in_it() {
+        for between in
+            ["\u{a0}", "\u{202f}", "\u{2009}", "\u{2010}", "\u{2011}", "\u{2013}", "\u{200b}", "\u{2060}"]
+        {
+            for (number, kind) in [
+                ("4111 1111 1111 1111", PersonalKind::Card),
+                ("+44 20 7946 0958", PersonalKind::Phone),
+                ("AT61 1904 3002 3457 3201", PersonalKind::Iban),
+            ] {
+                let number = number.replace(' ', between);
+                let text = format!("it is {number}, please");
+                assert_eq!(found(&text, Depth::Free), [(number.as_str(), kind)], "{between:?}");
+            }
         }
     }
 

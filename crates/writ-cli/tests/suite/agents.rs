@@ -438,5 +438,18 @@ fn needs_userns_a_locked_agent_reads_its_policies_and_finds_no_key() {
     assert!(said.contains("Look first whether this order was refunded before"), "{said}");
     assert!(said.contains("agent.py") && !said.contains(".keys "), "{said}");
     assert!(!said.contains(&token_of(&base)), "no key is shown");
+    // The folder that was approved holds the key, also where a copy of it is the one that is named.
+    let source = fleet.source("refunds");
+    let (source, socket) = (source.to_str().expect("text"), path(&socket));
+    let keys = ["run", "--base", &base, "--task", &task, "--proxy-socket", &socket];
+    let refused = fleet
+        .home
+        .run(&[&keys[..], &["--folder", source, "--", "sh", "-c", "cat /work/.keys/base.jwt"]].concat());
+    assert_eq!(code(&refused), 2, "{}", text(&refused));
+    assert!(
+        text(&refused).contains("would show the agent") && text(&refused).contains(".keys"),
+        "{}",
+        text(&refused)
+    );
     assert_eq!(fs::read_to_string(work.join("policy.md")).expect("reads"), POLICY);
 }

@@ -41,6 +41,25 @@ def connect(path):
         return type(refused).__name__
 
 
+def reach(host, port):
+    try:
+        socket.create_connection((host, port), 60).close()
+        return "open"
+    except OSError as refused:
+        return type(refused).__name__
+
+
+def fetch(address, host):
+    request = urllib.request.Request(address, headers={"host": host} if host else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+    except urllib.error.URLError as refused:
+        return type(refused.reason).__name__
+
+
 def hear(text):
     word, _, rest = text.partition(" ")
     if word == "refund":
@@ -53,6 +72,12 @@ def hear(text):
         say({"reply": "%s asks %s: %d" % (NAME, rest, ask(rest))})
     elif word == "connect":
         say({"reply": "%s connects to %s: %s" % (NAME, rest, connect(rest))})
+    elif word == "reach":
+        host, _, port = rest.partition(" ")
+        say({"reply": "%s reaches %s: %s" % (NAME, rest, reach(host, int(port)))})
+    elif word == "fetch":
+        address, _, host = rest.partition(" as ")
+        say({"reply": "%s fetches %s: %s" % (NAME, rest, fetch(address, host))})
     elif word == "spell":
         # Letter by letter: what the agent itself has read, whatever is put back on the way to the guest.
         say({"reply": "%s spells: %s" % (NAME, "-".join(rest))})

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -150,6 +152,33 @@ impl Desk {
         entries.filter(|entry| entry["event"] == "keyed" && entry["payload"]["change"] == "minted").count()
     }
 
+    /// The ways out that agents have tried, as the ledger has them: the number of attempts at what their network does not have,
+    /// and the names of others that they asked for.
+    fn ways_out(&self) -> (u64, Vec<String>) {
+        let store = Store::open_read_only(&self.home().database(), [0; 32]).expect("opens");
+        let mut export = Vec::new();
+        store.blocking().export_entries(&mut export).expect("exported");
+        let export = String::from_utf8(export).expect("UTF-8");
+        let entries = export.lines().map(|line| serde_json::from_str::<Value>(line).expect("a row"));
+        let (mut attempts, mut names) = (0, Vec::new());
+        for entry in entries.filter(|entry| entry["payload"]["rule"] == "way_out") {
+            let by = &entry["payload"]["requester"];
+            assert!(
+                by["agent"] == "refund-agent" && by["base"].is_string() && by["task"].is_string(),
+                "{entry}"
+            );
+            let (_, tried) =
+                entry["payload"]["text"].as_str().and_then(|text| text.split_once(": ")).expect("a text");
+            let (counts, named) = tried.split_once("; names: ").unwrap_or((tried, ""));
+            let counts = counts
+                .split(", ")
+                .filter_map(|count| count.strip_suffix(" at what its network does not have"));
+            attempts += counts.map(|count| count.parse::<u64>().expect("a number")).sum::<u64>();
+            names.extend((!named.is_empty()).then(|| named.to_owned()));
+        }
+        (attempts, names)
+    }
+
     /// The claims of a task key, signed again with the key that the proxy signs its ledger with.
     fn sign_as_proxy(&self, (base, task): &(String, String)) -> String {
         let token = |text: &str| KeyToken::try_from(text.trim().to_owned()).expect("a token");
@@ -294,6 +323,16 @@ fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_wo
     assert!(recorded.contains("wants more") && recorded.contains("email_tk_"), "{recorded}");
     let name = desk.call("fleet.messages", json!({ "case": case }));
     assert!(name.to_string().contains(MAIL), "people read the words: {name}");
+    // What the front end knows of its customer is found from the first message on.
+    let mut body = json!({ "customer": CUSTOMER, "case": "known", "capability": "refund", "message": "spell I am Hesper Voss",
+                           "known": { "nonsense": ["Hesper Voss"] } });
+    assert_eq!(desk.ask("POST", "/cases", &body).0, 422);
+    body["known"] = json!({ "name": ["Hesper Voss"] });
+    let (status, opened) = desk.ask("POST", "/cases", &body);
+    assert_eq!(status, 201, "{opened}");
+    let named = opened["id"].as_str().expect("an id");
+    desk.until_said(named, "refund-agent spells: I- -a-m- -n-a-m-e-_-t-k-_");
+    desk.until_said(named, "spell I am Hesper Voss");
     // Without the proxy no word reaches an agent unsearched, and none is stored.
     proxy.end(Signal::SIGKILL);
     let (status, refused) =
@@ -303,7 +342,7 @@ fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_wo
     let home = desk.home();
     let mut stored = fs::read(home.database()).expect("reads");
     stored.extend(fs::read(home.database().with_extension("db-wal")).unwrap_or_default());
-    for word in [MAIL, CUSTOMER, "spell Ozwin"] {
+    for word in [MAIL, CUSTOMER, "spell Ozwin", "Hesper", "Voss"] {
         assert!(!recorded.contains(word), "{word} in the ledger");
         assert!(!stored.windows(word.len()).any(|part| part == word.as_bytes()), "{word} in the database");
     }
@@ -343,6 +382,61 @@ fn needs_userns_the_router_alone_makes_keys_one_for_each_assignment() {
     desk.until_said(&case, "senior has");
     assert_eq!(desk.minted() - before, 2, "the next holder has one of its own");
     assert_eq!(desk.refunded(), 2);
+    assert_eq!(engine.stop().code, Some(0));
+    proxy.end(Signal::SIGTERM);
+}
+
+/// Requests to a server, a database and servers of mail: each is refused, and is in the ledger before the next one. All of
+/// them are there for a program that is no agent.
+///
+/// Rows: SLO-039
+#[test]
+fn needs_userns_each_way_past_the_proxies_is_refused_and_logged() {
+    let mut desk = Desk::new("");
+    let proxy = RunningProxy::start(desk.home());
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    // An address of this machine that no other run of this test has.
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high.saturating_add(39), middle, low);
+    // With points it would look like a number of a telephone, and agents would read a token.
+    let host = format!("{:#x}", u32::from(address));
+    let mut servers = Vec::new();
+    for port in [0, 5_432, 25, 587] {
+        match TcpListener::bind((address, port)) {
+            Ok(server) => servers.push(server),
+            // Ports of mail are root's alone on most machines.
+            Err(error) => assert_eq!((error.kind(), port < 1_024), (ErrorKind::PermissionDenied, true)),
+        }
+    }
+    let port_of = |server: &TcpListener| server.local_addr().expect("an address").port();
+    for server in &servers {
+        TcpStream::connect((address, port_of(server))).expect("twin: others reach it");
+        server.accept().expect("it is reached");
+        server.set_nonblocking(true).expect("asked whether more has come");
+    }
+    let case = desk.open("101", "hello");
+    desk.until_said(&case, "refund-agent says: hello");
+    let web = format!("http://{host}:{}/", port_of(&servers[0]));
+    let tries = [
+        (format!("fetch {web}"), format!("fetches {web}: ConnectionRefusedError")),
+        (format!("reach {host} 5432"), format!("reaches {host} 5432: ConnectionRefusedError")),
+        (format!("reach {host} 25"), format!("reaches {host} 25: ConnectionRefusedError")),
+        (format!("reach {host} 587"), format!("reaches {host} 587: ConnectionRefusedError")),
+    ];
+    for (tried, (order, refused)) in (1..).zip(&tries) {
+        desk.say(&case, order);
+        desk.until_said(&case, &format!("refund-agent {refused}"));
+        wait_for(|| desk.ways_out().0 >= tried, || format!("{order} is not logged: {:?}", desk.ways_out()));
+        assert_eq!(desk.ways_out(), (tried, Vec::new()), "{order}");
+    }
+    // A request for another server on the way to one of the two.
+    desk.say(&case, "fetch http://llm-router.silo.internal/ as other.example");
+    desk.until_said(&case, "as other.example: 421");
+    wait_for(|| !desk.ways_out().1.is_empty(), || format!("it is not logged: {:?}", desk.ways_out()));
+    assert_eq!(desk.ways_out(), (4, vec!["other.example".to_owned()]));
+    for server in servers {
+        assert_eq!(server.accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+    }
     assert_eq!(engine.stop().code, Some(0));
     proxy.end(Signal::SIGTERM);
 }

@@ -35,6 +35,15 @@ impl CaseRouterState {
         Ok(())
     }
 
+    /// Returns why a case was not opened. Where one of its name is open, that is the reason, and it stays as it is.
+    pub(crate) async fn refuse_opening(&self, token: String, error: CaseError) -> CaseError {
+        if let Ok(Some(open)) = self.keys.store().open_case_of(&token).await {
+            return CaseError::IsOpen(open.id);
+        }
+        self.close_unopened(token).await;
+        error
+    }
+
     /// Closes a case at the security proxy that could not be opened here, now or with a later [`Self::close_ended`].
     pub(crate) async fn close_unopened(&self, token: String) {
         if let Err(error) = self.close_token(&token).await {

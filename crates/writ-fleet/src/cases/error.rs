@@ -3,6 +3,7 @@
 use writ_runtime::error::EngineError;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::SessionId;
 
 use super::machine::CaseFault;
 use super::ports::PortFault;
@@ -13,6 +14,9 @@ pub enum CaseError {
     /// There is no such open case.
     #[error("there is no open case {0}")]
     Unknown(String),
+    /// A case of this name is open. A front end that has missed the answer to its request finds the id here.
+    #[error("a case of this name is open already: {0}")]
+    IsOpen(SessionId),
     /// The state or the holder does not allow it.
     #[error(transparent)]
     Fault(#[from] CaseFault),
@@ -55,6 +59,8 @@ impl ToReport for CaseError {
         match self {
             Self::Unknown(_) => Report::new(Exit::Usage, "case.unknown", text)
                 .with_hint("`writ fleet status` lists the open cases"),
+            Self::IsOpen(_) => Report::new(Exit::Blocked, "case.is_open", text)
+                .with_hint("go on with the case of this id, or close it first"),
             Self::Fault(CaseFault::Target { .. }) => Report::new(Exit::Denied, "case.target", text)
                 .with_hint("the base key lists the targets under escalate_to"),
             Self::Fault(CaseFault::State { .. } | CaseFault::Reason | CaseFault::TooMany) => {

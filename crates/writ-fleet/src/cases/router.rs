@@ -232,8 +232,7 @@ impl CaseRouter {
         let committed = state.keys.commit(ops).await;
         drop(opening);
         if let Err(error) = committed {
-            state.close_unopened(token).await;
-            return Err(error.into());
+            return Err(state.refuse_opening(token, error.into()).await);
         }
         // The first message is owed an answer from the beginning.
         live.owes_since = Some(now);

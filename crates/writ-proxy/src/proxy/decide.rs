@@ -14,6 +14,7 @@ use writ_policy::keys::Authority;
 use writ_policy::keys::limits::{self, CASE, CUSTOMER};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
+use writ_store::operations::REQUEST_NAME;
 use writ_store::reads::RevocationReads as _;
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
@@ -22,7 +23,7 @@ use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
 use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
-use crate::cases::{OpenCase, TokenValues};
+use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
 use crate::mask::{Masker, PutBackError, put_back};
@@ -30,8 +31,9 @@ use crate::once::{Earlier, find_earlier, is_name, once_name};
 use crate::refusal::{ProxyRefusal, UNDER_WAY};
 use crate::search::Depth;
 
-/// The place of a request's name among the recorded parameters.
-const IDEMPOTENCY: &str = "idempotency_key";
+/// The quarters of a case's room for values that may be taken when an agent writes more of them. The rest is for what operations
+/// read, and for guests: no agent can make a case deaf.
+const ROOM_OF_PARAMETERS: usize = 2;
 
 impl ProxyState {
     /// Verifies who asks, and takes a place among the requests of that agent.
@@ -94,6 +96,7 @@ impl ProxyState {
         let mut body = read_body(&request.body)?;
         let case = self.find_case(&authority, &mut body).await?;
         let given = check_given(operation, &body, &case)?;
+        check_amounts(operation, &authority, &given.shown)?;
         let once = self.name_request(request, &case, &given.shown)?;
         if let Some(once) = &once {
             match find_earlier(&self.store, &self.secret, once).await? {
@@ -104,6 +107,9 @@ impl ProxyState {
         }
         let (recorded, fresh) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
+        if !fresh.is_empty() && !Cases::has_room(&case, &fresh, ROOM_OF_PARAMETERS) {
+            return Err(ProxyRefusal::refuse_full().into());
+        }
         let action = Operate { operation: name.to_owned(), parameters: recorded };
         let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
@@ -197,7 +203,7 @@ impl ProxyState {
         recorded.insert(CASE.to_owned(), case.token.clone());
         // With its name a request is another one than its twin.
         if let Some(once) = once {
-            recorded.entry(IDEMPOTENCY.to_owned()).or_insert_with(|| once.name.clone());
+            recorded.entry(REQUEST_NAME.to_owned()).or_insert_with(|| once.name.clone());
         }
         (recorded, masker.fresh)
     }
@@ -267,6 +273,25 @@ fn check_given(
         (name.clone(), text.to_owned())
     };
     Ok(GivenParameters { shown: values.iter().map(shown).collect(), values })
+}
+
+/// Refuses an amount that the keys do not bound where they bound another one of the same operation: it would lead around that.
+fn check_amounts(
+    operation: &Operation,
+    authority: &Authority,
+    given: &BTreeMap<String, String>,
+) -> Result<(), ProxyRefusal> {
+    let grants = [&authority.base().grants, &authority.task().grants];
+    let limits: Vec<_> = grants.iter().filter_map(|grants| grants.limits.get(operation.name())).collect();
+    let is_bounded = |name: &&str| {
+        limits.iter().any(|limits| limits.amounts.contains_key(*name) || limits.totals.contains_key(*name))
+    };
+    let (bounded, open): (Vec<&str>, Vec<&str>) = operation.amount_parameters().partition(is_bounded);
+    if !bounded.is_empty() && open.iter().any(|name| given.contains_key(*name)) {
+        let error = "a value is outside the limits of the key";
+        return Err(ProxyRefusal::refuse_forbidden(DenyReason::Limit, "unbounded", error));
+    }
+    Ok(())
 }
 
 /// Reads the parameters of a request.

@@ -8,7 +8,8 @@ use writ_operations::{OperationResult, OperationSet, PerformError};
 use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
-use writ_store::operations::{MAX_SEALED_BYTES, OperationOp};
+use writ_store::error::StoreError;
+use writ_store::operations::{MAX_CASE_VALUES, MAX_SEALED_BYTES, OperationOp};
 use writ_store::reads::LedgerReads as _;
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
@@ -18,7 +19,7 @@ use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use super::{BusyPlace, ProxyAnswer, ProxyState};
-use crate::cases::{OpenCase, TokenValues};
+use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
 use crate::mask::Masker;
@@ -27,6 +28,8 @@ use crate::refusal::status;
 
 /// The most tokens that an outcome names; their number is always there.
 const MAX_NAMED_TOKENS: usize = 64;
+/// The quarters of a case's room for values that answers may take: the last one is for guests.
+const ROOM_OF_ANSWERS: usize = 3;
 /// Room that sealing adds to an answer, in bytes.
 const SEAL_BYTES: usize = 64;
 
@@ -124,9 +127,18 @@ impl ProxyState {
         let rows = masker.mask_result(result);
         let summary = summarise_result(rows.len(), result, &masker);
         let body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
-        let Err(error) = self.write_success(begun, case, &masker.fresh, (&body, summary), named).await else {
-            return ProxyAnswer { status: 200, body };
+        // What was found is known to the case by now.
+        let has_room =
+            masker.fresh.is_empty() || Cases::has_room(case, &TokenValues::default(), ROOM_OF_ANSWERS);
+        let written = match has_room {
+            true => self.write_success(begun, case, &masker.fresh, (&body, summary), named).await,
+            false => {
+                self.cases.forget_case(&case.token);
+                Err(StoreError::TooLarge { what: "number of values of a case", limit: MAX_CASE_VALUES }
+                    .into())
+            }
         };
+        let Err(error) = written else { return ProxyAnswer { status: 200, body } };
         tracing::error!(%error, "the outcome of an operation could not be recorded with its values");
         // Where a case has no room for the values, the ledger still says what was performed, and its rows stay here.
         let body = json!({ "rows": [], "changed": result.changed, "truncated": true });

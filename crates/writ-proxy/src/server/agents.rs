@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde_json::json;
 
 use crate::proxy::{Peer, Proxy, ProxyAnswer, ProxyRequest};
 
@@ -28,15 +28,24 @@ pub(super) fn build_routes(proxy: Proxy) -> Router {
     Router::new()
         .route("/v1/operations", get(list_granted))
         .route("/v1/operations/{name}", post(run_operation))
-        .fallback(|| async { refuse_with(StatusCode::NOT_FOUND, "there is no such path") })
-        .method_not_allowed_fallback(|| async {
-            refuse_with(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
-        })
+        .fallback(refuse_unknown)
+        .method_not_allowed_fallback(refuse_method)
         .with_state(proxy)
 }
 
-fn refuse_with(status: StatusCode, error: &str) -> Response {
-    (status, Json(json!({ "error": error }))).into_response()
+async fn refuse_unknown(State(proxy): State<Proxy>, request: Request) -> Response {
+    refuse_path(&proxy, request, StatusCode::NOT_FOUND, "there is no such path").await
+}
+
+async fn refuse_method(State(proxy): State<Proxy>, request: Request) -> Response {
+    refuse_path(&proxy, request, StatusCode::METHOD_NOT_ALLOWED, "this path has another method").await
+}
+
+async fn refuse_path(proxy: &Proxy, request: Request, status: StatusCode, error: &str) -> Response {
+    let (head, _) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let request = read_head(&head.headers, head.extensions.get().copied(), path, Ok(Vec::new()));
+    send_answer(proxy.refuse_path(request, status.as_u16(), error).await)
 }
 
 async fn list_granted(State(proxy): State<Proxy>, request: Request) -> Response {
@@ -45,7 +54,13 @@ async fn list_granted(State(proxy): State<Proxy>, request: Request) -> Response 
     send_answer(proxy.list_operations(request).await)
 }
 
-async fn run_operation(State(proxy): State<Proxy>, Path(name): Path<String>, request: Request) -> Response {
+async fn run_operation(
+    State(proxy): State<Proxy>,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Response {
+    // What is no text names no operation.
+    let name = name.map_or_else(|_| "?".to_owned(), |Path(name)| name);
     let (head, body) = request.into_parts();
     let body = read_body(body).await;
     let request = read_head(&head.headers, head.extensions.get().copied(), name, body);

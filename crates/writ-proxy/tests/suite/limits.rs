@@ -26,6 +26,35 @@ async fn the_bound_of_one_use_is_inclusive() {
     assert_eq!(bed.facts("intent").len(), 2, "what was refused has no intent");
 }
 
+/// A second amount without a bound is no way around the bound of the first; twins: one with its own, and a key that bounds none.
+#[tokio::test]
+async fn every_amount_of_a_bounded_operation_is_bounded() {
+    let bed = Bed::new().await;
+    let file = bed.folder.path().join("operations/transfer.toml");
+    let declared =
+        std::fs::read_to_string(bed.folder.path().join("operations/refund.toml")).expect("is there");
+    let declared = declared
+        .replace("name = \"refund\"", "name = \"transfer\"")
+        .replace("[target.sql]", "[parameters.fee]\nrole = \"amount\"\n[target.sql]")
+        .replace("refunded + :amount", "refunded + :amount + :fee");
+    std::fs::write(file, declared).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+    for (grant, fee, status) in [
+        (json!({ "max_amount": 500 }), 9_000, 403),
+        (json!({ "max_amount": 500 }), 1, 403),
+        (json!({ "max_amount": 500, "max_fee": 10 }), 10, 200),
+        (json!({ "max_amount": 500, "max_fee": 10 }), 11, 403),
+        (json!({}), 9_000, 200),
+    ] {
+        let mut document = refund_agent();
+        document["capabilities"]["transfer"] = grant.clone();
+        let pair = bed.keys(document, &bed.ann);
+        let body = json!({ "order": "A-1", "amount": 5, "fee": fee });
+        let answer = bed.ask(&pair, "transfer", body).await;
+        assert_eq!(answer.status, status, "{grant} {fee}: {answer:?}");
+    }
+}
+
 /// Of free text there is nothing to choose: a listed template passes, and nothing else does.
 ///
 /// Rows: SLO-007

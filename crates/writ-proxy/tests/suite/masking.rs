@@ -226,3 +226,27 @@ async fn a_text_for_agents_has_tokens_and_its_guest_reads_the_words() {
         closed.expect_err("there is no such case");
     }
 }
+
+/// An agent that makes personal data up fills its own share of the case, and is then refused; its guest is heard all the same.
+#[tokio::test]
+async fn an_agent_cannot_fill_its_case_with_values() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let mut refused = 0;
+    for n in 0..250 {
+        let text: Vec<String> = (0..40).map(|m| format!("a{n}.{m}@b.example")).collect();
+        let body = json!({ "order": text.join(" "), "template": "apology" });
+        match bed.ask(&pair, "send_email", body).await.status {
+            200 => assert_eq!(refused, 0),
+            409 => refused += 1,
+            status => panic!("{status}"),
+        }
+    }
+    assert!((100..200).contains(&refused), "{refused}");
+    let masked = bed.proxy.mask_text(&bed.ann.1, "write to new@guest.example").await.expect("is masked");
+    assert!(masked.starts_with("write to email_tk_"), "{masked}");
+    // What it knows already it may say again, and what it reads has tokens.
+    let again = json!({ "order": "a0.0@b.example", "template": "apology" });
+    assert_eq!(bed.ask(&pair, "send_email", again).await.status, 200);
+    assert_eq!(bed.ask(&pair, "customer", json!({})).await.body["rows"].as_array().map(Vec::len), Some(1));
+}

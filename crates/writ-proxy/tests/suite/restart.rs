@@ -35,6 +35,10 @@ async fn what_was_cut_off_is_unknown_and_not_performed_again() {
         );
         let again = ask(&bed).await;
         assert_eq!((again.status, bed.facts("intent").len()), (409, 1), "{again:?}");
+        // Another name, or none, does not make another request of it.
+        for twin in [bed.ask(&pair, "hold", body()).await, bed.ask_once(&pair, "hold", body(), "r-2").await] {
+            assert_eq!((twin.status, bed.facts("intent").len()), (409, 1), "{twin:?}");
+        }
         assert_eq!(bed.refunded("A-1"), 0);
         let other = bed.ask_once(&pair, "refund", body(), "another").await;
         assert_eq!(other.status, 200, "twin: another request passes: {other:?}");

@@ -162,7 +162,7 @@ async fn the_routers_socket_is_the_routers() {
     assert_eq!(served.routed("DELETE", &path, ROUTER_TOKEN, &json!({})).await.0, 404);
     assert_eq!(refund(&mut stream, &pair).await.0, 403, "its case is closed");
     // Agents have no such paths.
-    assert_eq!(send(&mut stream, "POST", "/v1/cases", &[], "{}").await.0, 404);
+    assert_eq!(send(&mut stream, "POST", "/v1/cases", &[], "{}").await.0, 401);
     served.end().await;
 }
 
@@ -260,6 +260,7 @@ async fn malformed_requests_are_refused() {
         ("POST", "/v1/operations/refund", &keys[..], "null", 422),
         ("POST", "/v1/operations/refund", &keys[..], r#"{"order":["A-1"],"amount":1}"#, 422),
         ("POST", "/v1/operations/re%66und%0d%0a", &keys[..], "{}", 403),
+        ("POST", "/v1/operations/%ff", &keys[..], "{}", 403),
         ("GET", "/v1/operations", &keys[..], "", 200),
     ] {
         let (got, answer) = send(&mut stream, method, path, headers, body).await;
@@ -271,6 +272,7 @@ async fn malformed_requests_are_refused() {
     let bed = served.end().await;
     assert_eq!(bed.refunded("A-1"), 0);
     let operations: Vec<String> = bed.decisions().into_iter().map(|by| by.operation).collect();
+    assert_eq!(operations.len(), 10, "one decision for each request: {operations:?}");
     assert!(operations.contains(&"?".to_owned()), "no line end in the ledger: {operations:?}");
 }
 

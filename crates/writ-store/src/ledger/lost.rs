@@ -4,13 +4,14 @@ use rusqlite::{Connection, params};
 use writ_inspect::prepared::{leaves_nothing, request_digest};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
-use writ_types::digest::Digest;
+use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
 use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, int};
 use crate::error::StoreError;
+use crate::operations::REQUEST_NAME;
 use crate::sessions;
 
 /// The most actions of a session with an unknown outcome that are stored one by one. From there on every
@@ -42,9 +43,13 @@ pub(super) fn record_outcome(
     })?;
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
-    let Ok(request) = request_digest(&action) else { return Ok(()) };
+    let Ok(request) = lost_digest(&action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
+        // The same operation under another name proves nothing about this one.
+        if let Action::Operate(_) = action {
+            return Ok(());
+        }
         // If a session has reached the limit, some of its unknown outcomes have no row; then no row is removed, because all are needed.
         let sql = "DELETE FROM lost WHERE session = ?1 AND wish = ?2
                    AND (SELECT count(*) FROM lost WHERE session = ?1) < ?3";
@@ -87,7 +92,18 @@ pub(crate) fn unknown_outcome(
         return Ok(None);
     };
     let session = session.to_string();
-    Ok(read_begun(conn, &session, request)?.max(under_way(conn, &session, request)?))
+    let Ok(lost) = lost_digest(action) else { return Ok(None) };
+    Ok(read_begun(conn, &session, lost)?.max(under_way(conn, &session, request)?))
+}
+
+/// Hashes what must not be performed again after an unknown outcome. Under another name an operation does the same.
+fn lost_digest(action: &Action) -> Result<Digest, NotCanonical> {
+    if let Action::Operate(operate) = action {
+        let mut unnamed = operate.clone();
+        unnamed.parameters.remove(REQUEST_NAME);
+        return request_digest(&Action::Operate(unnamed));
+    }
+    request_digest(action)
 }
 
 pub(crate) fn begun_since(

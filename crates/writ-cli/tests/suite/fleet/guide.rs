@@ -242,8 +242,15 @@ fn needs_userns_needs_python_the_guide_to_a_fleet_works_as_it_is_written() {
     }
     play_case(&mut guide, &mut person);
     play_people(&mut guide, &mut person);
+    let said = person.play(&guide.next("10. An agent by hand, and in a container"));
+    guide.says(r#"It prints `{"reply": "20 are refunded."}`"#);
+    assert!(said.contains(r#"{"reply": "20 are refunded."}"#), "{said}");
+    assert_eq!(guide.refunded("O2"), 20);
+    let own = "writ run --base $BASE --task task.jwt --folder ~/agents/refund-agent -- python3 agent.py || echo code $?";
+    let refused = person.play(own);
+    guide.says("so `writ run` refuses to show it");
+    assert!(refused.contains("would show the agent") && refused.contains("code 2"), "{refused}");
     // Image and engine may be missing, and the guide says that they are needed.
-    guide.next("10. Agents in containers");
     guide.says("Image and engine have to be there");
     let verifying = guide.verifying();
     assert_eq!(verifying.len(), 3, "{verifying:?}");
