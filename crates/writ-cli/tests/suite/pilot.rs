@@ -2,6 +2,9 @@
 
 use crate::{Home, code, text};
 
+#[path = "pilot/commands.rs"]
+mod commands;
+
 #[path = "pilot/kills.rs"]
 mod kills;
 

@@ -525,25 +525,3 @@ fn needs_userns_needs_git_a_running_dependant_of_an_abandoned_unit_is_planned_an
     never.open();
     scene.end();
 }
-
-/// Between two looks at units that wait, none of which is worked on, lies the time of the settings: a pause after a failure that is
-/// shorter lasts until the next look.
-#[test]
-fn needs_userns_needs_git_the_loop_looks_as_often_as_the_settings_say() {
-    let dir = project("poll_interval = \"5s\"", GATE, SHORT);
-    let script = coder(ONE_TASK, |n, asked| match (n, asked.has_results) {
-        (1, _) => Reply::text("").with_fault(ReplyFault::Status { status: 400, retry_after: None }),
-        (_, true) => done(),
-        _ => writes("add", "a + b"),
-    });
-    let scene = scene(dir.path(), TestEngine::new("", |_| script));
-    scene.engine.runtime.block_on(async {
-        let status = first_run(&scene).await;
-        assert_eq!(status.state, "complete", "{status:#?}");
-        let task = scene.unit(TASK).await;
-        let (failed, again) = (&task.runs[0], &task.runs[1]);
-        let waited = again.started_at.time_since(failed.started_at);
-        assert!(waited.as_secs() >= 4, "a pause of one second, seen by a look of each fifth: {waited:?}");
-    });
-    scene.end();
-}

@@ -83,7 +83,7 @@ fn needs_userns_needs_git_a_removed_milestone_leaves_its_number_and_no_open_card
     scene.end();
 }
 
-/// A slice that has lost its last task is worked on itself; with a new task it waits for that one again.
+/// A slice whose last task was removed is worked on itself; with a new task it waits for that one again.
 #[test]
 fn needs_userns_needs_git_a_slice_without_tasks_is_worked_on_itself() {
     let dir = project("", THERE, SHORT);
@@ -216,9 +216,9 @@ fn needs_userns_needs_git_a_cancelled_slice_takes_its_tasks_with_it() {
         });
         let merged = git(dir.path(), &["ls-tree", "--name-only", "main"]);
         assert!(merged.contains("mul.mjs") && !merged.contains("add.mjs"), "{mode}: {merged}");
-        let kept = git(dir.path(), &["for-each-ref", "--format=%(refname)", "refs/writ/archive"]);
-        let kept = kept.lines().next().expect("an archive").to_owned();
-        git(dir.path(), &["cat-file", "-e", &format!("{kept}:add.mjs")]);
+        let archived = git(dir.path(), &["for-each-ref", "--format=%(refname)", "refs/writ/archive"]);
+        let archived = archived.lines().next().expect("an archive").to_owned();
+        git(dir.path(), &["cat-file", "-e", &format!("{archived}:add.mjs")]);
         assert_eq!(git(dir.path(), &["worktree", "list"]).lines().count(), 1, "{mode}");
         assert_eq!(git(dir.path(), &["branch", "--list", "writ/*"]), "", "{mode}");
         never.open();

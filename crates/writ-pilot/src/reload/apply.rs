@@ -243,7 +243,7 @@ async fn choose_ops(
         ops.push(UnitOp::Pin { name, content, at: project.hands.now() });
         flow
     };
-    // A slice that has lost its last task is worked on itself, one that has got its first waits for it.
+    // A slice whose last task was removed is worked on itself, one that has got its first waits for it.
     let phase = first_phase(flow, unit.id, has_parts).name().to_owned();
     if !ops.is_empty() || phase != row.phase {
         let (key, workflow, hash) = (row.key.clone(), flow.name.clone(), flow.digest);

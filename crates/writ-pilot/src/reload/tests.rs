@@ -39,9 +39,9 @@ fn a_file_that_was_saved_meanwhile_is_not_overwritten() {
     let file = dir.path().join("plan.md");
     create_file(&file, "read").expect("writes");
     assert!(replace_same(&file, "read", "noted").expect("replaces"));
-    assert!(!replace_same(&file, "read", "lost").expect("looks"));
+    assert!(!replace_same(&file, "read", "late").expect("looks"));
     assert_eq!(read_text(&file).expect("reads").as_deref(), Some("noted"));
     fs::remove_file(&file).expect("removes");
-    assert!(!replace_same(&file, "noted", "lost").expect("looks"), "one that was removed is not made again");
+    assert!(!replace_same(&file, "noted", "late").expect("looks"), "one that was removed is not made again");
     assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 0);
 }

@@ -1,0 +1,244 @@
+//! The commands around a run: settings that are found, a conflict, hooks, report, log, diff, an edited plan, and work that is undone.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+
+use crate::hooks::hook;
+use crate::turns::Bench;
+use crate::{code, text};
+
+use super::team::git;
+
+/// A workflow with the fewest phases, and a gate that is content with the repository as it was.
+const SETTINGS: &str = "[pilot]\ntarget_branch = \"main\"\ndefault_workflow = \"own\"\n\n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"base.txt\"]\n";
+const WORKFLOW: &str = "phases = [\"execute\", \"verify\", \"merge\", \"complete\"]\n";
+const OUTLINE: &str = "\
+- [ ] Arithmetic <!-- milestone/m1 -->
+  - [ ] Sums <!-- slice/m1/s1 -->
+    Acceptance:
+    * add adds
+    - [ ] add <!-- task/m1/s1/t1 -->
+      Write add.
+  - [ ] Products <!-- slice/m1/s2 blocked_by=slice/m1/s1 -->
+    Acceptance:
+    * mul multiplies
+    - [ ] mul <!-- task/m1/s2/t1 blocked_by=slice/m1/s1 -->
+      Write mul.
+";
+/// The second slice, and the file of its task.
+const PRODUCTS: &str = "slice/m1/s2";
+const MUL: &str = "mul.sh";
+
+/// A planner and a coder; the user commits another version of the product while the coder writes its own.
+fn answer(request: &ParsedRequest, project: &OnceLock<PathBuf>) -> Reply {
+    let mut lines = request.messages.iter().flat_map(|message| message.text.lines());
+    let heading = lines.find(|line| line.starts_with("# Plan a goal") || line.starts_with("# Work on "));
+    let heading = heading.unwrap_or_default();
+    if heading.starts_with("# Plan a goal") {
+        return Reply::text(OUTLINE);
+    }
+    if request.results().next().is_some() {
+        return Reply::text("Written.\n<turn_status>complete</turn_status>");
+    }
+    let name = if heading.contains("task/m1/s2") { MUL } else { "add.sh" };
+    if name == MUL {
+        let project = project.get().expect("is set");
+        std::fs::write(project.join(MUL), "# mine\n").expect("written");
+        git(project, &["add", MUL]);
+        git(project, &["commit", "-q", "-m", "mine"]);
+    }
+    Reply::call("file_write", json!({ "path": name, "content": "# of the coder\n" }))
+}
+
+struct Desk {
+    bench: Bench,
+    project: PathBuf,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let place = Arc::new(OnceLock::new());
+        let own = Arc::clone(&place);
+        let bench = Bench::new("anthropic", move |request: &ParsedRequest| answer(request, &own));
+        let project = std::fs::canonicalize(bench.project()).expect("is there");
+        place.set(project.clone()).expect("once");
+        write(&project, "base.txt", "base\n");
+        write(
+            &project,
+            "test_base.py",
+            "import unittest\n\n\nclass Base(unittest.TestCase):\n    def test_base(self):\n        self.assertTrue(True)\n",
+        );
+        write(&project, "Makefile", "test:\n\ttrue\n");
+        for arguments in [
+            &["init", "-q", "-b", "main"][..],
+            &["config", "user.name", "t"],
+            &["config", "user.email", "t@example.org"],
+            &["add", "."],
+            &["commit", "-q", "-m", "first"],
+        ] {
+            git(&project, arguments);
+        }
+        Self { bench, project }
+    }
+
+    /// Runs a command of the autopilot, which has to end so. Returns what it says.
+    fn run(&self, arguments: &[&str], exit: i32) -> String {
+        let project = self.project.to_str().expect("UTF-8");
+        let done = self.bench.home.run(&[&["pilot"], arguments, &["--project", project]].concat());
+        assert_eq!(code(&done), exit, "{arguments:?}: {}", text(&done));
+        text(&done)
+    }
+
+    /// Runs a command, and reads each line of its output as JSON.
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let project = self.project.to_str().expect("UTF-8");
+        let done = self.bench.home.run(&[&["pilot"], arguments, &["--json", "--project", project]].concat());
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said}"))).collect()
+    }
+
+    /// The events of units that hooks were notified of, with the unit in what the hook has said.
+    fn hooked(&self, event: &str) -> Vec<String> {
+        let rows = self.bench.events("hooked");
+        let own = rows.iter().rev().filter(|row| row["payload"]["on"] == event);
+        own.map(|row| row["payload"]["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+fn write(folder: &Path, name: &str, content: &str) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    std::fs::write(path, content).expect("written");
+}
+
+/// `init` finds the gates of a project, tries them in the sandbox, and switches off what proves nothing.
+fn begin(desk: &Desk) {
+    let said = desk.run(&["init"], 0);
+    assert!(said.contains("gate python-unittest: python3 -m unittest discover  (passes)"), "{said}");
+    let settings = desk.project.join(".writ/pilot.toml");
+    let written = std::fs::read_to_string(&settings).expect("is there");
+    assert!(
+        written.contains("target_branch = \"main\"") && written.contains("report = \"unittest\""),
+        "{written}"
+    );
+    let again = desk.run(&["init", "--untried"], 0);
+    assert!(again.contains("is there already, and stays as it is"), "{again}");
+    assert_eq!(std::fs::read_to_string(&settings).expect("is there"), written);
+    write(&desk.project, ".writ/pilot.toml", SETTINGS);
+    write(&desk.project, ".writ/workflows/own.toml", WORKFLOW);
+    git(&desk.project, &["add", "."]);
+    git(&desk.project, &["commit", "-q", "-m", "settings"]);
+}
+
+/// A conflict stops the run; its branch is shown, and a person resolves it.
+fn resolve(desk: &Desk) {
+    let said = desk.run(&["auto"], 10);
+    assert!(said.contains("MergeConflict slice/m1/s2 needs you"), "{said}");
+    let diff = desk.run(&["diff", PRODUCTS], 0);
+    assert!(diff.contains("writ/m1-s2-") && diff.contains("+# of the coder"), "{diff}");
+    assert!(desk.run(&["diff", "slice/m1/s1"], 0).contains("nothing waits to be merged"));
+    let begun = desk.run(&["merge-resolve", PRODUCTS], 10);
+    assert!(begun.contains(MUL) && begun.contains("`writ pilot merge-resolve slice/m1/s2`"), "{begun}");
+    let early = desk.run(&["merge-resolve", PRODUCTS], 8);
+    assert!(early.contains("conflict markers are left in mul.sh"), "{early}");
+    write(&desk.project, &format!(".writ/workspaces/slice_m1_s2/{MUL}"), "# of both\n");
+    let done = desk.run(&["merge-resolve", PRODUCTS], 0);
+    assert!(done.contains("slice/m1/s2 is resolved"), "{done}");
+    let said = desk.run(&["auto"], 0);
+    assert!(said.contains("everything is done"), "{said}");
+    assert_eq!(git(&desk.project, &["show", &format!("main:{MUL}")]), "# of both\n");
+}
+
+/// Report and log say what has happened.
+fn look(desk: &Desk) {
+    let report = desk.run(&["report"], 0);
+    for part in ["slice/m1/s1", "gate there", "attempt 1: execute success", "commit "] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    let file = desk.bench.home.dir.path().join("report.html");
+    let said = desk.run(&["report", PRODUCTS, "--html", file.to_str().expect("UTF-8")], 0);
+    let page = std::fs::read_to_string(&file).expect("is written");
+    assert!(said.contains("written: ") && page.contains("Products") && !page.contains("Sums"), "{said}");
+    let log = desk.lines(&["logs", "task/m1/s1/t1"]);
+    let kinds: Vec<&str> = log.iter().filter_map(|line| line["kind"].as_str()).collect();
+    assert!(["begin", "tool", "model", "move", "gate"].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    let page = desk.lines(&["logs", "task/m1/s1/t1", "--last", "2", "--skip", "2"]);
+    assert_eq!(page, log[log.len() - 4..log.len() - 2]);
+    assert!(
+        desk.run(&["logs", "task/m1/s1/t1", "--last", "2"], 0)
+            .contains("older lines are left out: `--skip 2`")
+    );
+    let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
+    assert!(missing.contains("task/m7/s1/t1"), "{missing}");
+    let found = desk.run(&["doctor"], 0);
+    assert!(found.contains("gate there") && found.contains("passes today"), "{found}");
+}
+
+/// Merged work is undone on a person's word alone.
+fn undo(desk: &Desk) {
+    let before = git(&desk.project, &["rev-parse", "main"]);
+    let shown = desk.run(&["revert", "slice/m1/s1"], 10);
+    assert!(
+        shown.contains("slice/m1/s1 in main:") && shown.contains("no person can be asked here"),
+        "{shown}"
+    );
+    assert_eq!(git(&desk.project, &["rev-parse", "main"]), before);
+    let done = desk.run(&["revert", "slice/m1/s1", "--yes"], 0);
+    assert!(done.contains("slice/m1/s1 is undone in main"), "{done}");
+    let left = git(&desk.project, &["ls-tree", "--name-only", "main"]);
+    assert!(left.contains(MUL) && !left.contains("add.sh"), "{left}");
+}
+
+/// The plan is a file: edited, shown, carried out on a person's word, and asked about anew.
+fn change(desk: &Desk) {
+    assert!(desk.run(&["reload"], 0).contains("plan.md is written"));
+    let file = desk.project.join(".writ/plan.md");
+    let text = std::fs::read_to_string(&file).expect("is there");
+    std::fs::write(&file, format!("{text}- [ ] Later\n  - [ ] Differences\n    - [ ] sub\n"))
+        .expect("written");
+    let shown = desk.run(&["reload"], 10);
+    assert!(shown.contains("add task/m2/s1/t1: sub  (to be approved anew)"), "{shown}");
+    let done = desk.run(&["reload", "--yes"], 5);
+    assert!(done.contains("3 edits are carried out"), "{done}");
+    assert!(std::fs::read_to_string(&file).expect("is there").contains("- [ ] sub <!-- task/m2/s1/t1 -->"));
+    assert!(desk.run(&["reload", "--yes"], 0).contains("nothing is to be done"));
+    let cancelled = desk.run(&["cancel", "milestone/m2", "--reason", "not now"], 0);
+    assert!(cancelled.contains("milestone/m2"), "{cancelled}");
+    let status = desk.run(&["status"], 0);
+    assert!(status.contains("task/m2/s1/t1") && status.contains("canceled"), "{status}");
+}
+
+/// Every command around a run of the autopilot, on one engine: each does what it says, ends with its code, and changes nothing
+/// without a person's word. Hooks of the owner are notified of what becomes of units.
+///
+/// Rows: SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
+#[test]
+fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
+    let desk = Desk::new();
+    let notes = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\nprint(json.dumps({'verdict': 'abstain', 'reason': read['unit'] + ' ' + read['phase']}))\n";
+    for event in ["unit_started", "unit_blocked", "unit_merged", "unit_done"] {
+        hook(&desk.bench, event, &format!("on = \"{event}\""), notes);
+    }
+    begin(&desk);
+    desk.run(&["plan", "Sums and products."], 5);
+    desk.run(&["approve", "--yes"], 0);
+    resolve(&desk);
+    assert_eq!(desk.hooked("unit_blocked"), ["slice/m1/s2 merge"]);
+    assert_eq!(desk.hooked("unit_merged"), ["slice/m1/s1 complete", "slice/m1/s2 complete"]);
+    let started = desk.hooked("unit_started");
+    let first = ["task/m1/s1/t1 execute", "task/m1/s1/t1 verify", "slice/m1/s1 verify", "slice/m1/s1 merge"];
+    assert_eq!(started.get(..4), Some(&first.map(str::to_owned)[..]), "{started:?}");
+    let done = desk.hooked("unit_done");
+    for unit in ["task/m1/s1/t1", "slice/m1/s1", "task/m1/s2/t1", PRODUCTS, "milestone/m1"] {
+        let own = done.iter().filter(|line| **line == format!("{unit} complete")).count();
+        assert_eq!(own, 1, "{unit}: {done:?}");
+    }
+    look(&desk);
+    undo(&desk);
+    change(&desk);
+    let verified = desk.bench.home.run(&["audit", "verify"]);
+    assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
