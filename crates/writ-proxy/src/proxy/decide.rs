@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use writ_inspect::egress::EgressScope;
@@ -22,7 +23,7 @@ use writ_types::entry::{DenyReason, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
-use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
+use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
@@ -35,6 +36,9 @@ use crate::search::Depth;
 /// read, and for guests: no agent can make a case deaf.
 const ROOM_OF_PARAMETERS: usize = 2;
 
+/// The time after which keys are looked at again, where the body of their request has not come by then.
+const CHECKED_FOR: Duration = Duration::from_millis(100);
+
 impl ProxyState {
     /// Verifies who asks, and takes a place among the requests of that agent.
     pub(super) async fn identify_agent(
@@ -42,6 +46,19 @@ impl ProxyState {
         request: &ProxyRequest,
         requester: &mut Requester,
     ) -> Result<(Arc<Authority>, BusyPlace), RequestEnd> {
+        let authority = self.check_agent(request, requester).await?;
+        let place = self.take_place(authority.agent()).ok_or_else(|| {
+            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
+        })?;
+        Ok((authority, place))
+    }
+
+    /// Verifies who asks.
+    pub(super) async fn check_agent(
+        &self,
+        request: &ProxyRequest,
+        requester: &mut Requester,
+    ) -> Result<Arc<Authority>, RequestEnd> {
         let shown = ShownKeys { base: request.base.clone(), task: request.task.clone() };
         let now = self.journal.valid_now();
         let authority = self.keys.check_keys(&shown, requester, now).await??;
@@ -60,10 +77,7 @@ impl ProxyState {
                 return Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, "user", error).into());
             }
         }
-        let place = self.take_place(authority.agent()).ok_or_else(|| {
-            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
-        })?;
-        Ok((authority, place))
+        Ok(authority)
     }
 
     fn take_place(self: &Arc<Self>, agent: &str) -> Option<BusyPlace> {
@@ -81,8 +95,13 @@ impl ProxyState {
         self: &Arc<Self>,
         request: &ProxyRequest,
         requester: &mut Requester,
+        admission: Admission,
     ) -> Result<GrantedRequest, RequestEnd> {
-        let (authority, place) = self.identify_agent(request, requester).await?;
+        let Admission { mut authority, place, since, .. } = admission;
+        // A key may have been revoked while the body came.
+        if self.clock.elapsed().saturating_sub(since) >= CHECKED_FOR {
+            authority = self.check_agent(request, requester).await?;
+        }
         let name = request.operation.as_str();
         if !is_granted(&authority, name) {
             let error = "the key does not grant this operation";
