@@ -12,8 +12,8 @@ use writ_types::entry::Fact;
 use crate::bed::{Bed, error_of, refund_agent, request};
 
 /// The operations that the base key of the refund agent grants.
-const OPERATIONS: [&str; 9] =
-    ["credit", "customer", "history", "hold", "notes", "owners", "profile", "refund", "send_email"];
+const OPERATIONS: [&str; 10] =
+    ["credit", "customer", "history", "hold", "notes", "owners", "profile", "refund", "send_email", "ticket"];
 
 /// One key is worth nothing, in either place and for whatever is asked, and each try is in the ledger with its own reason.
 ///
