@@ -27,6 +27,8 @@ mod kind;
 
 mod known;
 
+mod learn;
+
 mod mask;
 
 mod once;

@@ -153,7 +153,7 @@ pub(crate) struct ProxyState {
     rules: Arc<RuleSet>,
     keys: KeyCheck,
     declared: DeclaredOperations,
-    targets: Targets,
+    pub(crate) targets: Targets,
     agents: BTreeMap<String, AgentConfig>,
     /// Requests of each agent that are under way.
     busy: Mutex<BTreeMap<String, usize>>,
@@ -380,7 +380,7 @@ fn refusal_fact(refusal: &ProxyRefusal, requester: Box<Requester>) -> Fact {
 }
 
 impl ProxyState {
-    fn operations(&self) -> Arc<OperationSet> {
+    pub(crate) fn operations(&self) -> Arc<OperationSet> {
         Arc::clone(&self.declared.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 

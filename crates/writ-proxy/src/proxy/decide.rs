@@ -27,6 +27,7 @@ use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, R
 use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
+use crate::learn::learn_customer;
 use crate::mask::{Masker, PutBackError, put_back};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
 use crate::refusal::{ProxyRefusal, UNDER_WAY};
@@ -114,6 +115,7 @@ impl ProxyState {
         };
         let mut body = read_body(&request.body)?;
         let case = self.find_case(&authority, &mut body).await?;
+        let knowledge = learn_customer(self, &case).await;
         let given = check_given(operation, &body, &case)?;
         check_amounts(operation, &authority, &given.shown)?;
         let once = self.name_request(request, &case, &given.shown)?;
@@ -146,6 +148,7 @@ impl ProxyState {
             operations,
             case,
             subject,
+            knowledge,
             values: given.values,
             fresh,
             uses,

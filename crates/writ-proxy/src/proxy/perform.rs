@@ -22,6 +22,7 @@ use super::{BusyPlace, ProxyAnswer, ProxyState};
 use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
+use crate::learn::Knowledge;
 use crate::mask::Masker;
 use crate::once::answer_place;
 use crate::refusal::status;
@@ -43,6 +44,8 @@ pub(super) struct GrantedRequest {
     pub(super) subject: EventSubject,
     /// The parameters as they are performed.
     pub(super) values: BTreeMap<String, String>,
+    /// How far the values of its customer are known.
+    pub(super) knowledge: Knowledge,
     /// Personal values of the parameters, which stand in the ledger as tokens.
     pub(super) fresh: TokenValues,
     /// The amounts that were counted.
@@ -59,6 +62,7 @@ struct FoundResult<'a> {
     missed: Option<&'a str>,
     /// Personal values of the parameters.
     fresh: TokenValues,
+    knowledge: Knowledge,
 }
 
 /// An attempt that has begun.
@@ -86,6 +90,7 @@ impl ProxyState {
             operations,
             case,
             subject,
+            knowledge,
             values,
             fresh,
             uses,
@@ -125,14 +130,14 @@ impl ProxyState {
                 if rows > 0 {
                     self.count_events(&subject, &[(EventMeasure::RecordsRead, rows)]);
                 }
-                let found = FoundResult { result: &result, missed, fresh };
+                let found = FoundResult { result: &result, missed, fresh, knowledge };
                 self.note_success(&begun, &case, found, name.is_some()).await
             }
             // The same answer: it would say that there is such a row of another customer.
             Err(PerformError::Constraint { what }) => {
                 self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
                 let none = OperationResult { rows: Vec::new(), changed: 0, truncated: false };
-                let found = FoundResult { result: &none, missed: Some(&what), fresh };
+                let found = FoundResult { result: &none, missed: Some(&what), fresh, knowledge };
                 self.note_success(&begun, &case, found, name.is_some()).await
             }
             Err(PerformError::NotPerformed { what }) => {
@@ -157,8 +162,9 @@ impl ProxyState {
         named: bool,
     ) -> ProxyAnswer {
         let mut masker = Masker::new(&self.secret, &self.redactor, case);
-        let FoundResult { result, missed, fresh } = found;
+        let FoundResult { result, missed, fresh, knowledge } = found;
         masker.fresh = fresh;
+        masker.hides_text = knowledge != Knowledge::Named;
         let rows = masker.mask_result(result);
         let mut summary = summarise_result(rows.len(), result, &masker);
         let mut body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });

@@ -141,6 +141,8 @@ async fn a_target_that_is_down_uses_up_nothing() {
     let shop = bed.folder.path().join("shop.db");
     let aside = bed.folder.path().join("aside.db");
     std::fs::rename(&shop, &aside).expect("moves");
+    // A connection that is open still reads the file.
+    let bed = bed.restarted().await;
     let body = || json!({ "order": "A-1", "amount": 500 });
     for _ in 0..3 {
         let answer = bed.ask_once(&pair, "refund", body(), "same").await;
