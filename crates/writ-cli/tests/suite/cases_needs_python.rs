@@ -323,6 +323,16 @@ fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_wo
     assert!(recorded.contains("wants more") && recorded.contains("email_tk_"), "{recorded}");
     let name = desk.call("fleet.messages", json!({ "case": case }));
     assert!(name.to_string().contains(MAIL), "people read the words: {name}");
+    // What the front end knows of its customer is found from the first message on.
+    let mut body = json!({ "customer": CUSTOMER, "case": "known", "capability": "refund", "message": "spell I am Hesper Voss",
+                           "known": { "nonsense": ["Hesper Voss"] } });
+    assert_eq!(desk.ask("POST", "/cases", &body).0, 422);
+    body["known"] = json!({ "name": ["Hesper Voss"] });
+    let (status, opened) = desk.ask("POST", "/cases", &body);
+    assert_eq!(status, 201, "{opened}");
+    let named = opened["id"].as_str().expect("an id");
+    desk.until_said(named, "refund-agent spells: I- -a-m- -n-a-m-e-_-t-k-_");
+    desk.until_said(named, "spell I am Hesper Voss");
     // Without the proxy no word reaches an agent unsearched, and none is stored.
     proxy.end(Signal::SIGKILL);
     let (status, refused) =
@@ -332,7 +342,7 @@ fn needs_userns_agents_read_tokens_in_what_a_guest_writes_and_the_guest_reads_wo
     let home = desk.home();
     let mut stored = fs::read(home.database()).expect("reads");
     stored.extend(fs::read(home.database().with_extension("db-wal")).unwrap_or_default());
-    for word in [MAIL, CUSTOMER, "spell Ozwin"] {
+    for word in [MAIL, CUSTOMER, "spell Ozwin", "Hesper", "Voss"] {
         assert!(!recorded.contains(word), "{word} in the ledger");
         assert!(!stored.windows(word.len()).any(|part| part == word.as_bytes()), "{word} in the database");
     }

@@ -1,5 +1,6 @@
 //! A fleet as people watch it: the case router behind an engine's methods and measures, with agents that are ends of pipes.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -199,7 +200,12 @@ impl Watched {
 }
 
 async fn open(router: &CaseRouter, case: &str) -> SessionId {
-    let names = GuestNames { customer: format!("guest of {case}"), case: case.into(), tenant: None };
+    let names = GuestNames {
+        customer: format!("guest of {case}"),
+        case: case.into(),
+        tenant: None,
+        known: BTreeMap::new(),
+    };
     let wanted = NewCase { names, capability: "refund".into(), message: format!("about {case}") };
     router.open_case(wanted).await.expect("opened")
 }

@@ -20,6 +20,8 @@ pub struct GuestNames {
     pub case: String,
     /// The tenant; `None`: the only one.
     pub tenant: Option<String>,
+    /// What is known of the customer, by kinds of personal data: agents read tokens in its place from the first message on.
+    pub known: BTreeMap<String, Vec<String>>,
 }
 
 // A customer's name stays out of logs.

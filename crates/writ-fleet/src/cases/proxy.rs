@@ -273,7 +273,8 @@ fn expect_success((status, answer): (StatusCode, Value)) -> Result<Value, PortFa
 impl CaseTokenSource for ProxyLink {
     fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>> {
         async move {
-            let body = json!({ "customer": names.customer, "case": names.case, "tenant": names.tenant });
+            let GuestNames { customer, case, tenant, known } = names;
+            let body = json!({ "customer": customer, "case": case, "tenant": tenant, "known": known });
             let answer = self.ask(Method::POST, "/v1/cases", Some(body)).await.and_then(expect_success)?;
             let opened = serde_json::from_value(answer);
             let opened: OpenedCase = opened.map_err(|error| PortFault(format!("its tokens: {error}")))?;

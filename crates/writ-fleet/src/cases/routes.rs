@@ -1,6 +1,8 @@
 //! The requests of a front end and of people, apart from how they come in: a server hands over method, path, token and
 //! body, and writes the answer. Run each as a task of its own, so that a client that goes away cuts nothing off.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_runtime::error::EngineError;
@@ -17,6 +19,13 @@ use super::status::live_status;
 
 /// The largest body, in bytes: a message as JSON.
 pub const MAX_BODY_BYTES: usize = 4 * MAX_CASE_MESSAGE_BYTES;
+
+/// The kinds of personal data that a front end can name of its customer.
+const KNOWN_KINDS: [&str; 7] = ["name", "address", "email", "phone", "card", "iban", "number"];
+/// The most values that it can name.
+const MAX_KNOWN: usize = 64;
+/// The longest of them, in bytes.
+const MAX_KNOWN_BYTES: usize = 1_024;
 
 /// The one who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +53,8 @@ struct OpenBody {
     tenant: Option<String>,
     capability: String,
     message: String,
+    #[serde(default)]
+    known: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -146,8 +157,14 @@ impl CaseRoutes {
                 "the body is no case: customer, case, capability, message",
             ));
         };
-        let OpenBody { customer, case, tenant, capability, message } = body;
-        let names = GuestNames { customer, case, tenant };
+        let OpenBody { customer, case, tenant, capability, message, known } = body;
+        if !is_known(&known) {
+            return Ok(CaseAnswer::refuse_with(
+                422,
+                "known has up to 64 values of up to 1024 bytes, under name, address, email, phone, card, iban or number",
+            ));
+        }
+        let names = GuestNames { customer, case, tenant, known };
         let id = self.0.open_case(NewCase { names, capability, message }).await?;
         Ok(CaseAnswer { status: 201, body: json!({ "id": id.to_string() }) })
     }
@@ -212,6 +229,14 @@ impl CaseRoutes {
             (_, _, _) => Ok(CaseAnswer::refuse_with(404, "there is no such path")),
         }
     }
+}
+
+/// Returns true if the proxy takes these values of a customer.
+fn is_known(known: &BTreeMap<String, Vec<String>>) -> bool {
+    let mut values = known.values().flatten();
+    known.keys().all(|kind| KNOWN_KINDS.contains(&kind.as_str()))
+        && known.values().map(Vec::len).sum::<usize>() <= MAX_KNOWN
+        && values.all(|value| !value.trim().is_empty() && value.len() <= MAX_KNOWN_BYTES)
 }
 
 const fn ok(body: Value) -> CaseAnswer {

@@ -388,7 +388,12 @@ async fn open_store(path: &Path, harness: &SigningKey) -> Store {
 
 pub(super) fn refund_case(message: &str) -> NewCase {
     NewCase {
-        names: GuestNames { customer: "Ada Real".into(), case: "order 17".into(), tenant: None },
+        names: GuestNames {
+            customer: "Ada Real".into(),
+            case: "order 17".into(),
+            tenant: None,
+            known: BTreeMap::new(),
+        },
         capability: "refund".into(),
         message: message.into(),
     }
