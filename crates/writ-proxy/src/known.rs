@@ -6,6 +6,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use writ_operations::PersonalKind;
 
+use crate::fold::fold_text;
 use crate::search::FoundValue;
 
 /// The shortest value that is looked for, in characters: shorter ones stand everywhere.
@@ -46,7 +47,8 @@ impl KnownValues {
             if self.values.contains_key(&token) {
                 continue;
             }
-            for part in parts_of(kind, &value) {
+            // As the texts are spelled in which it is looked for.
+            for part in parts_of(kind, &fold_text(&value)) {
                 // The finder ignores the case of ASCII alone; other letters are looked for in both cases.
                 for form in [part.to_lowercase(), part.to_uppercase(), part] {
                     wanted.entry(form).or_insert(kind);

@@ -21,6 +21,8 @@ pub mod server;
 
 mod cases;
 
+mod fold;
+
 mod keys;
 
 mod kind;

@@ -7,6 +7,7 @@ use writ_inspect::redact::Redactor;
 use writ_operations::{OperationResult, PersonalKind};
 
 use crate::cases::{OpenCase, TokenValues};
+use crate::fold::FoldedText;
 use crate::kind::{TOKEN_DIGITS, prefixes};
 use crate::known::MIN_NUMBER_CHARS;
 use crate::search::{Depth, FoundValue, find_personal};
@@ -135,8 +136,11 @@ impl<'a> Masker<'a> {
     /// Replaces the personal data in a text, and masks credentials.
     pub(crate) fn mask_text(&mut self, text: &str, depth: Depth) -> String {
         let text = self.redactor.clean_text(text).into_string();
-        let known = self.case.with_known(|known| known.find_known(&text));
-        let spans = join_spans(known.into_iter().chain(find_personal(&text, depth)).collect());
+        let folded = FoldedText::fold(&text);
+        let known = self.case.with_known(|known| known.find_known(folded.as_str()));
+        let found = known.into_iter().chain(find_personal(folded.as_str(), depth));
+        let spans = found.map(|found| FoundValue { at: folded.place_of(found.at), kind: found.kind });
+        let spans = join_spans(spans.collect());
         let mut masked = String::with_capacity(text.len());
         let mut done = 0;
         for FoundValue { at, kind } in spans {

@@ -74,6 +74,28 @@ async fn names_are_known_before_the_first_answer() {
     assert_eq!(bed.desk.asked()[0]["order"], json!("Ann Example"), "the words that the shop has come back");
 }
 
+/// Personal data is found in other spellings: composed otherwise, with digits, spaces and dashes of another script, and with
+/// signs in it that are not seen.
+///
+/// Rows: SLO-028 (in part: spellings)
+#[tokio::test]
+async fn personal_data_is_found_in_other_spellings() {
+    let bed = Bed::new().await;
+    for text in [
+        "Ann\u{a0}Example",
+        "A\u{200b}nn Exam\u{ad}ple",
+        "\u{ff21}nn \u{ff25}xample",
+        "ann@\u{200b}example.com",
+        "\u{ff14}111 1111 1111 1111",
+        "\u{660}\u{661}\u{667}\u{661}\u{662}\u{663}\u{664}\u{665}\u{666}\u{667}\u{668}",
+    ] {
+        let said = format!("I am {text}!");
+        let masked = bed.proxy.mask_text(&bed.ann.1, &said).await.expect("masked");
+        assert!(masked.is_ascii() && masked.contains("_tk_"), "{text:?}: {masked}");
+        assert_clean(&masked);
+    }
+}
+
 /// Where the proxy cannot read the names of a customer, a free text is one token as a whole, and no less.
 ///
 /// Rows: SLO-028 (in part: names that cannot be read)
