@@ -231,7 +231,7 @@ impl Proxy {
         let (state, head) =
             (Arc::clone(&self.state), ProxyRequest { body: Ok(Vec::new()), ..request.clone() });
         let task = self.state.running.spawn(async move { state.admit_request(&head).await });
-        task.await.unwrap_or_else(|_| Err(answer_cut_off()))
+        task.await.unwrap_or_else(|_| Err(admission::answer_cut_off()))
     }
 
     /// Serves a request that was admitted, to its end also if the client leaves.
@@ -349,12 +349,6 @@ fn is_granted(authority: &Authority, operation: &str) -> bool {
 fn plain_name(name: &str) -> String {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
     if plain && name.len() <= MAX_OPERATION_BYTES { name.to_owned() } else { "?".to_owned() }
-}
-
-/// Answers a request whose admission has broken off.
-fn answer_cut_off() -> ProxyAnswer {
-    let error = "the request could not be judged; nothing was performed";
-    ProxyAnswer { status: status::UNAVAILABLE, body: json!({ "error": error }) }
 }
 
 /// Answers where the ledger cannot be written: nothing was performed.

@@ -10,11 +10,12 @@ use super::error::CaseError;
 use super::router::CaseRouter;
 
 /// Revokes the keys of open cases that are not the key of their holder.
-pub(super) async fn revoke_orphans(
-    router: &CaseRouter,
-    holders: &BTreeMap<SessionId, Option<KeyId>>,
-) -> Result<(), CaseError> {
+pub(super) async fn revoke_orphans(router: &CaseRouter, cases: &[SessionId]) -> Result<(), CaseError> {
     let keys = &router.0.keys;
+    let mut holders = BTreeMap::new();
+    for case in cases {
+        holders.insert(*case, router.locked(*case).await?.machine.key());
+    }
     let (mut ops, mut orphans): (Vec<Op>, Vec<KeyId>) = (Vec::new(), Vec::new());
     for (case, key, ends_at) in keys.issued_for_cases().await? {
         let is_orphan = holders.get(&case).is_some_and(|holder| *holder != Some(key));

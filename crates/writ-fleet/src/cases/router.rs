@@ -149,11 +149,7 @@ impl CaseRouter {
         self.prune_ended().await?;
         // All are counted before one is placed: an agent takes no more than it may, whatever the order of the cases is.
         let ids = self.restore_cases().await?;
-        let mut holders = BTreeMap::new();
-        for id in &ids {
-            holders.insert(*id, self.locked(*id).await?.machine.key());
-        }
-        revoke_orphans(self, &holders).await?;
+        revoke_orphans(self, &ids).await?;
         for id in ids {
             let mut live = self.locked(id).await?;
             // Its process ended with the router before, or has no pipe to its router.

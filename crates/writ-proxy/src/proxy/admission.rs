@@ -3,10 +3,12 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use serde_json::json;
 use writ_policy::keys::Authority;
 use writ_types::entry::Requester;
 
-use super::ProxyState;
+use super::{ProxyAnswer, ProxyState};
+use crate::refusal::status;
 
 /// The place of a request among those of its agent.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub struct Admission {
     pub(super) requester: Requester,
     /// When its keys were checked.
     pub(super) since: Duration,
+}
+
+/// Answers a request whose admission has broken off.
+pub(super) fn answer_cut_off() -> ProxyAnswer {
+    let error = "the request could not be judged; nothing was performed";
+    ProxyAnswer { status: status::UNAVAILABLE, body: json!({ "error": error }) }
 }
 
 impl Drop for BusyPlace {
