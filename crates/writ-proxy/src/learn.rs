@@ -74,12 +74,8 @@ pub(crate) async fn learn_customer(state: &ProxyState, case: &OpenCase) -> Knowl
         *learned = Learned { knowledge, declared: Some(operations.digest()), tried_at: Some(now) };
     }
     // The router, or an answer, may have named the customer since.
-    match learned.knowledge {
-        Knowledge::Nameless if case.with_known(|known| known.has_kind(PersonalKind::Name)) => {
-            Knowledge::Named
-        }
-        knowledge => knowledge,
-    }
+    let is_named = || case.with_known(|known| known.has_kind(PersonalKind::Name));
+    if learned.knowledge == Knowledge::Nameless && is_named() { Knowledge::Named } else { learned.knowledge }
 }
 
 async fn read_sources(
