@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -386,6 +386,13 @@ fn needs_userns_the_router_alone_makes_keys_one_for_each_assignment() {
     proxy.end(Signal::SIGTERM);
 }
 
+/// Reaches a server, as a program that is no agent does.
+#[expect(clippy::disallowed_types, reason = "the test is a client of a server of its own")]
+fn reach_server(server: &TcpListener) {
+    std::net::TcpStream::connect(server.local_addr().expect("an address")).expect("others reach it");
+    server.accept().expect("it is reached");
+}
+
 /// Requests to a server, a database and servers of mail: each is refused, and is in the ledger before the next one. All of
 /// them are there for a program that is no agent.
 ///
@@ -410,8 +417,7 @@ fn needs_userns_each_way_past_the_proxies_is_refused_and_logged() {
     }
     let port_of = |server: &TcpListener| server.local_addr().expect("an address").port();
     for server in &servers {
-        TcpStream::connect((address, port_of(server))).expect("twin: others reach it");
-        server.accept().expect("it is reached");
+        reach_server(server);
         server.set_nonblocking(true).expect("asked whether more has come");
     }
     let case = desk.open("101", "hello");
