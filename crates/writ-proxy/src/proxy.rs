@@ -221,8 +221,8 @@ impl Proxy {
         }
     }
 
-    /// Checks the keys of a request and takes its place among those of its agent, before its body is read: an agent whose
-    /// bodies do not come has no more requests open than others.
+    /// Checks the keys of a request and takes its place among those of its agent, before its body is read: an agent with
+    /// bodies that do not come has its share of open requests, and others have theirs.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub(super) struct BusyPlace {
     pub(super) agent: String,
 }
 
-/// A request whose keys were checked, with its place among those of its agent.
+/// A request with keys that were checked, and its place among those of its agent.
 #[derive(Debug)]
 pub struct Admission {
     pub(super) authority: Arc<Authority>,
@@ -28,7 +28,7 @@ pub struct Admission {
     pub(super) since: Duration,
 }
 
-/// Answers a request whose admission has broken off.
+/// Answers a request of which the admission has broken off.
 pub(super) fn answer_cut_off() -> ProxyAnswer {
     let error = "the request could not be judged; nothing was performed";
     ProxyAnswer { status: status::UNAVAILABLE, body: json!({ "error": error }) }

@@ -80,7 +80,7 @@ impl Proxy {
         self.state.events.wait_after(after, wait).await
     }
 
-    /// Closes a case: its keys reach nothing any more, and the personal data behind its tokens is deleted.
+    /// Closes a case: its keys reach nothing from then on, and the personal data behind its tokens is deleted.
     ///
     /// # Errors
     ///

@@ -116,7 +116,7 @@ async fn the_total_of_a_key_is_not_given_back_at_midnight() {
     assert_eq!(bed.refunded("A-1"), 700);
 }
 
-/// Fifty at once get what there is and no more, and money moved equals the ledger.
+/// Fifty at once get what there is and nothing above it, and money moved equals the ledger.
 ///
 /// Rows: SLO-026 (in part: at once)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -158,7 +158,7 @@ async fn a_target_that_is_down_uses_up_nothing() {
     assert_eq!(bed.refunded("A-1"), 1_000);
 }
 
-/// What fails after midnight was counted the day before, and is given back to that day: the next one has its limit and no more.
+/// What fails after midnight was counted the day before, and is given back to that day: the next one has its limit alone.
 #[tokio::test]
 async fn what_fails_over_midnight_is_given_back_to_its_own_day() {
     let bed = Bed::new().await;
@@ -244,7 +244,7 @@ async fn an_agent_that_floods_holds_up_no_other() {
     assert_eq!(usize::try_from(denied).expect("a number"), FLOOD, "one entry each");
 }
 
-/// A change of another customer's row, by its id, misses: it is counted as refused, and says no more than that of a row that is
+/// A change of another customer's row, by its id, misses: it is counted as refused, and answered like that of a row that is
 /// not there.
 #[tokio::test]
 async fn a_change_of_another_customers_row_is_missed_and_counted_as_refused() {

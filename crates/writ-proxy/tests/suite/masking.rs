@@ -160,7 +160,7 @@ async fn tokens_of_two_cases_cannot_be_linked() {
     assert_eq!((again.customer_token, again.case_token), bed.ann, "a case that is open keeps its tokens");
 }
 
-/// What an agent was told in a chat stands in the ledger as tokens, and is performed as it was given.
+/// What an agent has read in a chat stands in the ledger as tokens, and is performed as it was given.
 #[tokio::test]
 async fn personal_data_in_parameters_is_not_in_the_ledger() {
     let bed = Bed::new().await;
@@ -311,7 +311,7 @@ async fn a_text_for_agents_has_tokens_and_its_guest_reads_the_words() {
     }
 }
 
-/// An agent that makes personal data up fills its own share of the case, and is then refused; its guest is heard all the same.
+/// An agent that makes personal data up fills its own share of the case, and is then refused; what its guest writes still comes in.
 #[tokio::test]
 async fn an_agent_cannot_fill_its_case_with_values() {
     let bed = Bed::new().await;

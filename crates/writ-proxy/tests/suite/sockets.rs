@@ -245,7 +245,7 @@ async fn connections_of_one_user_are_bounded() {
     served.end().await;
 }
 
-/// A request takes its place before its body has come: an agent whose bodies do not come is refused beyond its share, and
+/// A request takes its place before its body has come: an agent with bodies that do not come is refused beyond its share, and
 /// others are served.
 #[tokio::test]
 async fn an_agent_whose_bodies_do_not_come_has_its_share_of_places() {
