@@ -29,6 +29,7 @@ mod ended;
 mod list;
 mod live;
 mod moves;
+mod orphans;
 mod running;
 mod socket;
 mod state;

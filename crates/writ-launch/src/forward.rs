@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{Either, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
@@ -32,6 +32,8 @@ use crate::refusals::{RefusalReason, Refusals};
 
 /// The most headers of one message.
 const HEADERS_MAX: usize = 100;
+/// The largest body of a request to the security proxy, in bytes: twice what it takes, so that it is the one to refuse most.
+const PROXY_BODY_MAX: usize = 128 * 1024;
 /// The time after a failed accept: descriptors are short until a connection ends.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,7 +48,8 @@ pub struct ForwardLimits {
     pub request: usize,
     /// Size of an answer's body, in bytes.
     pub answer: usize,
-    /// The longest time of a greeting and of a request's head, and of a connection without a request.
+    /// The longest time of a greeting, of a request's head, of the body of a request to the proxy, and of a connection
+    /// without a request.
     pub head_time: Duration,
     /// The longest time until a server's answer begins.
     pub answer_time: Duration,
@@ -224,6 +227,14 @@ impl Forwarder {
         if head::rewrite_head(&mut head, destination) {
             self.refusals.count_refusal(RefusalReason::ForgedHeader, port, name);
         }
+        // The proxy is everyone's: what an agent sends slowly waits here, and takes none of its connections meanwhile.
+        let body = match destination {
+            Destination::Router => Either::Right(Limited::new(body, self.limits.request)),
+            Destination::Proxy => match self.read_whole(body).await {
+                Ok(body) => Either::Left(Full::new(body)),
+                Err(reason) => return self.refuse_request(reason, port, name),
+            },
+        };
         if let Err(why) = self.keys.sign_head(&mut head.headers) {
             tracing::warn!(%why, "an agent's request cannot be given its keys");
             return self.refuse_request(RefusalReason::NoKey, port, name);
@@ -234,7 +245,7 @@ impl Forwarder {
         };
         // A home without a router still has its agents' proxy.
         let Some(server) = server else { return self.refuse_request(RefusalReason::Unreachable, port, name) };
-        let request = Request::from_parts(head, Limited::new(body, self.limits.request));
+        let request = Request::from_parts(head, body);
         match server.send_request(request, self.limits.answer_time).await {
             Ok(answer) => {
                 self.pass_answer(answer).unwrap_or_else(|reason| self.refuse_request(reason, port, name))
@@ -249,6 +260,17 @@ impl Forwarder {
                 };
                 self.refuse_request(reason, port, name)
             }
+        }
+    }
+
+    /// Reads the body of a request to the proxy, which is short.
+    async fn read_whole(&self, body: Incoming) -> Result<Bytes, RefusalReason> {
+        let read = Limited::new(body, self.limits.request.min(PROXY_BODY_MAX)).collect();
+        match tokio::time::timeout(self.limits.head_time, read).await {
+            Ok(Ok(read)) => Ok(read.to_bytes()),
+            Ok(Err(why)) if why.is::<LengthLimitError>() => Err(RefusalReason::TooLarge),
+            Ok(Err(_)) => Err(RefusalReason::Malformed),
+            Err(_) => Err(RefusalReason::Slow),
         }
     }
 

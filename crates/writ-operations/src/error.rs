@@ -39,6 +39,12 @@ pub enum PerformError {
         /// The reason.
         what: String,
     },
+    /// Nothing happened: a constraint of the table forbids it, such as an id that another row has.
+    #[error("nothing was done: {what}")]
+    Constraint {
+        /// The reason.
+        what: String,
+    },
     /// It may have happened: the answer never came. It is not to be done again.
     #[error("the outcome is unknown: {what}")]
     Unknown {

@@ -109,7 +109,7 @@ fn values(result: &OperationResult) -> Vec<Vec<Value>> {
 
 fn not_performed(result: Result<OperationResult, PerformError>) -> String {
     match result {
-        Err(PerformError::NotPerformed { what }) => what,
+        Err(PerformError::NotPerformed { what } | PerformError::Constraint { what }) => what,
         other => panic!("{other:?}"),
     }
 }
@@ -241,8 +241,11 @@ async fn shows_scope(world: &World, rows: impl Fn(&str) -> String) {
     let opened = world.perform("open", "7", json!({ "note": "n" })).await.expect("a result");
     assert_eq!((opened.changed, values(&opened)), (1, vec![vec![json!(50)]]));
     assert_eq!(rows("SELECT customer_id, case_id, request FROM orders WHERE id = 50"), "7|case-1|key-1");
-    let again = not_performed(world.perform("open", "7", json!({ "note": "n" })).await);
-    assert!(again.contains("constraint"), "{again}");
+    let again = world.perform("open", "7", json!({ "note": "n" })).await;
+    assert!(
+        matches!(&again, Err(PerformError::Constraint { what }) if what.contains("constraint")),
+        "{again:?}"
+    );
     // A minus before a minus is no comment that the scope would be in.
     let forgotten = world.perform("forget", "8", json!({})).await.expect("a result");
     assert_eq!((forgotten.changed, rows("SELECT id FROM orders ORDER BY id")), (1, "1\n2\n50".to_owned()));

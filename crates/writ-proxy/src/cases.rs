@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::error::ProxyError;
 use crate::kind::{kind_of, name_of};
 use crate::known::KnownValues;
+use crate::learn::Learned;
 use crate::secret::{ProxySecret, SealError};
 
 /// The most cases that are held in memory; others are read again.
@@ -43,6 +44,8 @@ pub(crate) struct OpenCase {
     /// The fingerprint of its customer, for the router.
     pub(crate) fingerprint: String,
     known: RwLock<KnownValues>,
+    /// What was read of its customer.
+    pub(crate) learned: tokio::sync::Mutex<Learned>,
 }
 
 /// Values by their tokens.
@@ -156,6 +159,7 @@ impl Cases {
             tenant: row.tenant,
             scope: Scope { customer: names.customer, case: names.case },
             known: RwLock::new(known),
+            learned: tokio::sync::Mutex::default(),
         });
         let open = self.hold_case(open);
         // It may have been closed between the reading and here.

@@ -36,7 +36,7 @@ struct VerifiedPair {
 pub(crate) struct KeyCheck {
     trust: Trust,
     verified: Mutex<VecDeque<VerifiedPair>>,
-    /// Requests whose keys have proven nothing.
+    /// Requests with keys that have proven nothing.
     pub(crate) unproven: UnprovenRequests,
 }
 

@@ -2,6 +2,8 @@
 
 use writ_operations::PersonalKind;
 
+use crate::fold::fold_text;
+
 /// The number of characters after the prefix of a token: 128 bits in hexadecimal.
 pub(crate) const TOKEN_DIGITS: usize = 32;
 
@@ -41,6 +43,11 @@ pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
 
 /// Returns the form of a value by which it is compared: two ways to write one number or address have one token.
 pub(crate) fn normal_form(kind: PersonalKind, value: &str) -> String {
+    // Names of rows are compared byte for byte, as the database does.
+    if matches!(kind, PersonalKind::Customer | PersonalKind::Case) {
+        return value.to_owned();
+    }
+    let value = &fold_text(value);
     let words = || value.split_whitespace().collect::<Vec<_>>().join(" ");
     match kind {
         PersonalKind::Email | PersonalKind::Name | PersonalKind::Address => words().to_lowercase(),
@@ -52,8 +59,6 @@ pub(crate) fn normal_form(kind: PersonalKind, value: &str) -> String {
         PersonalKind::Iban => {
             value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_uppercase()
         }
-        PersonalKind::Number | PersonalKind::Text => words(),
-        // Names of rows are compared byte for byte, as the database does.
-        PersonalKind::Customer | PersonalKind::Case => value.to_owned(),
+        PersonalKind::Number | PersonalKind::Text | PersonalKind::Customer | PersonalKind::Case => words(),
     }
 }

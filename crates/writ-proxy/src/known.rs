@@ -6,12 +6,13 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use writ_operations::PersonalKind;
 
+use crate::fold::fold_text;
 use crate::search::FoundValue;
 
 /// The shortest value that is looked for, in characters: shorter ones stand everywhere.
 const MIN_CHARS: usize = 3;
 /// The shortest number that is looked for, in characters.
-const MIN_NUMBER_CHARS: usize = 5;
+pub(crate) const MIN_NUMBER_CHARS: usize = 5;
 /// The shortest text that is found inside a word as well: shorter ones are parts of many words.
 const MIN_INSIDE_CHARS: usize = 5;
 
@@ -46,7 +47,8 @@ impl KnownValues {
             if self.values.contains_key(&token) {
                 continue;
             }
-            for part in parts_of(kind, &value) {
+            // As the texts are spelled in which it is looked for.
+            for part in parts_of(kind, &fold_text(&value)) {
                 // The finder ignores the case of ASCII alone; other letters are looked for in both cases.
                 for form in [part.to_lowercase(), part.to_uppercase(), part] {
                     wanted.entry(form).or_insert(kind);
@@ -82,6 +84,11 @@ impl KnownValues {
     /// Returns true if a token is known.
     pub(crate) fn has(&self, token: &str) -> bool {
         self.values.contains_key(token)
+    }
+
+    /// Returns true if a value of a kind is known.
+    pub(crate) fn has_kind(&self, kind: PersonalKind) -> bool {
+        self.values.values().any(|(known, _)| *known == kind)
     }
 
     /// Finds the known values in a text.
@@ -147,6 +154,10 @@ fn counts_here(text: &str, at: Range<usize>, kind: PersonalKind) -> bool {
             let is_whole = !begins_early && (!ends_late || word.eq_ignore_ascii_case("s"));
             is_whole || value.chars().count() >= MIN_INSIDE_CHARS
         }
+        PersonalKind::Customer | PersonalKind::Case if value.chars().count() < MIN_NUMBER_CHARS => {
+            // A short id is a part of many words and numbers.
+            touches(char::is_alphanumeric) == (false, false)
+        }
         PersonalKind::Phone
         | PersonalKind::Card
         | PersonalKind::Iban
@@ -172,7 +183,9 @@ fn parts_of(kind: PersonalKind, value: &str) -> Vec<String> {
         PersonalKind::Email | PersonalKind::Phone | PersonalKind::Card | PersonalKind::Iban => {
             whole.filter(long).map(ToOwned::to_owned).collect()
         }
-        PersonalKind::Number | PersonalKind::Customer | PersonalKind::Case => {
+        // The customer's own id names the customer, however short it is.
+        PersonalKind::Customer | PersonalKind::Case => whole.map(ToOwned::to_owned).collect(),
+        PersonalKind::Number => {
             // A short number would be found in every date.
             let telling = |part: &&str| part.chars().count() >= MIN_NUMBER_CHARS;
             whole.filter(telling).map(ToOwned::to_owned).collect()
@@ -202,11 +215,16 @@ mod tests {
         let known = known(&[
             (PersonalKind::Name, "Ann Müller"),
             (PersonalKind::Address, "1 High Street, Anytown"),
-            (PersonalKind::Customer, "17"),
+            (PersonalKind::Customer, "1"),
+            (PersonalKind::Case, "C-7"),
+            (PersonalKind::Number, "17"),
             (PersonalKind::Customer, "customer-17"),
         ]);
-        let text = "ANN MÜLLER, or Müller, or ann's: 1 high street; annual 17 customer-17 customer-177";
-        assert_eq!(found(&known, text), ["ANN MÜLLER", "Müller", "ann", "1 high street", "customer-17"]);
+        let text = "ANN MÜLLER, or Müller, or ann's: 1 high street; annual 17 customer-17 customer-177, 1 of C-7; 11 O1 AC-7 C-77";
+        assert_eq!(
+            found(&known, text),
+            ["ANN MÜLLER", "Müller", "ann", "1 high street", "customer-17", "1", "C-7"]
+        );
     }
 
     /// Letters behind a name make no other person of it, and a longer value hides no shorter one.

@@ -21,11 +21,15 @@ pub mod server;
 
 mod cases;
 
+mod fold;
+
 mod keys;
 
 mod kind;
 
 mod known;
+
+mod learn;
 
 mod mask;
 

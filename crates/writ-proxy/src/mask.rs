@@ -7,7 +7,9 @@ use writ_inspect::redact::Redactor;
 use writ_operations::{OperationResult, PersonalKind};
 
 use crate::cases::{OpenCase, TokenValues};
+use crate::fold::FoldedText;
 use crate::kind::{TOKEN_DIGITS, prefixes};
+use crate::known::MIN_NUMBER_CHARS;
 use crate::search::{Depth, FoundValue, find_personal};
 use crate::secret::ProxySecret;
 
@@ -33,13 +35,15 @@ pub(crate) struct Masker<'a> {
     case: &'a OpenCase,
     /// Values that the case did not know before.
     pub(crate) fresh: TokenValues,
+    /// Free text is replaced as a whole: the case does not know the names in it.
+    pub(crate) hides_text: bool,
     /// Every token that was put in.
     pub(crate) tokens: BTreeSet<String>,
 }
 
 impl<'a> Masker<'a> {
     pub(crate) fn new(secret: &'a ProxySecret, redactor: &'a Redactor, case: &'a OpenCase) -> Self {
-        Self { secret, redactor, case, fresh: TokenValues::new(), tokens: BTreeSet::new() }
+        Self { secret, redactor, case, fresh: TokenValues::new(), hides_text: false, tokens: BTreeSet::new() }
     }
 
     /// Replaces the personal data of a result: declared columns as a whole, then what stands in all other texts.
@@ -60,6 +64,9 @@ impl<'a> Masker<'a> {
         for (row, masked) in result.rows.iter().zip(&mut rows) {
             for ((_, _, kind), (_, value)) in row.iter().zip(masked) {
                 match kind {
+                    Some(PersonalKind::Text) if self.hides_text => {
+                        *value = self.mask_whole(value, PersonalKind::Text, 0);
+                    }
                     Some(PersonalKind::Text) => self.mask_inside(value, Depth::Free, 0),
                     None => self.mask_inside(value, Depth::Plain, 0),
                     Some(_) => {}
@@ -99,7 +106,12 @@ impl<'a> Masker<'a> {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
                 let text = number.to_string();
-                let masked = self.mask_text(&text, Depth::Plain);
+                // Of short ones any could be the id of the customer; where it is one, its column is replaced as a whole.
+                let masked = if text.len() < MIN_NUMBER_CHARS {
+                    text.clone()
+                } else {
+                    self.mask_text(&text, Depth::Plain)
+                };
                 // A number stays one unless it is a card's.
                 if masked != text {
                     *value = Value::String(masked);
@@ -124,8 +136,11 @@ impl<'a> Masker<'a> {
     /// Replaces the personal data in a text, and masks credentials.
     pub(crate) fn mask_text(&mut self, text: &str, depth: Depth) -> String {
         let text = self.redactor.clean_text(text).into_string();
-        let known = self.case.with_known(|known| known.find_known(&text));
-        let spans = join_spans(known.into_iter().chain(find_personal(&text, depth)).collect());
+        let folded = FoldedText::fold(&text);
+        let known = self.case.with_known(|known| known.find_known(folded.as_str()));
+        let found = known.into_iter().chain(find_personal(folded.as_str(), depth));
+        let spans = found.map(|found| FoundValue { at: folded.place_of(found.at), kind: found.kind });
+        let spans = join_spans(spans.collect());
         let mut masked = String::with_capacity(text.len());
         let mut done = 0;
         for FoundValue { at, kind } in spans {
@@ -137,7 +152,7 @@ impl<'a> Masker<'a> {
         masked
     }
 
-    fn token_of(&mut self, kind: PersonalKind, value: &str) -> String {
+    pub(crate) fn token_of(&mut self, kind: PersonalKind, value: &str) -> String {
         // A value that is a token already, such as one that an agent has stored, keeps its name.
         if self.case.with_known(|known| known.has(value)) || self.fresh.contains_key(value) {
             self.tokens.insert(value.to_owned());

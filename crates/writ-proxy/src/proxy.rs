@@ -36,6 +36,11 @@ use crate::settle::settle_open;
 use crate::trust::Trust;
 use crate::unproven::UnprovenCount;
 
+pub use admission::Admission;
+use admission::BusyPlace;
+
+mod admission;
+
 mod decide;
 
 mod perform;
@@ -148,7 +153,7 @@ pub(crate) struct ProxyState {
     rules: Arc<RuleSet>,
     keys: KeyCheck,
     declared: DeclaredOperations,
-    targets: Targets,
+    pub(crate) targets: Targets,
     agents: BTreeMap<String, AgentConfig>,
     /// Requests of each agent that are under way.
     busy: Mutex<BTreeMap<String, usize>>,
@@ -161,24 +166,6 @@ pub(crate) struct ProxyState {
 struct DeclaredOperations {
     folder: PathBuf,
     set: RwLock<Arc<OperationSet>>,
-}
-
-/// The place of a request among those of its agent.
-struct BusyPlace {
-    state: Arc<ProxyState>,
-    agent: String,
-}
-
-impl Drop for BusyPlace {
-    fn drop(&mut self) {
-        let mut busy = self.state.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = busy.get_mut(&self.agent) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                busy.remove(&self.agent);
-            }
-        }
-    }
 }
 
 impl Proxy {
@@ -228,9 +215,30 @@ impl Proxy {
 
     /// Serves a request for an operation, to its end also if the client leaves.
     pub async fn operate(&self, request: ProxyRequest) -> ProxyAnswer {
+        match self.admit(&request).await {
+            Ok(admission) => self.operate_admitted(request, admission).await,
+            Err(refused) => refused,
+        }
+    }
+
+    /// Checks the keys of a request and takes its place among those of its agent, before its body is read: an agent with
+    /// bodies that do not come has its share of open requests, and others have theirs.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that is refused, which is recorded by then.
+    pub async fn admit(&self, request: &ProxyRequest) -> Result<Admission, ProxyAnswer> {
+        let (state, head) =
+            (Arc::clone(&self.state), ProxyRequest { body: Ok(Vec::new()), ..request.clone() });
+        let task = self.state.running.spawn(async move { state.admit_request(&head).await });
+        task.await.unwrap_or_else(|_| Err(admission::answer_cut_off()))
+    }
+
+    /// Serves a request that was admitted, to its end also if the client leaves.
+    pub async fn operate_admitted(&self, request: ProxyRequest, admission: Admission) -> ProxyAnswer {
         // In a task of its own: a permit that is dropped on its way would leave an intent without an outcome.
         let state = Arc::clone(&self.state);
-        let task = self.state.running.spawn(async move { state.serve_request(request).await });
+        let task = self.state.running.spawn(async move { state.serve_request(request, admission).await });
         task.await.unwrap_or_else(|_| perform::unknown_answer())
     }
 
@@ -366,13 +374,23 @@ fn refusal_fact(refusal: &ProxyRefusal, requester: Box<Requester>) -> Fact {
 }
 
 impl ProxyState {
-    fn operations(&self) -> Arc<OperationSet> {
+    pub(crate) fn operations(&self) -> Arc<OperationSet> {
         Arc::clone(&self.declared.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn serve_request(self: &Arc<Self>, request: ProxyRequest) -> ProxyAnswer {
+    async fn admit_request(self: &Arc<Self>, request: &ProxyRequest) -> Result<Admission, ProxyAnswer> {
         let mut requester = Requester { operation: plain_name(&request.operation), ..Requester::default() };
-        match self.grant_request(&request, &mut requester).await {
+        match self.identify_agent(request, &mut requester).await {
+            Ok((authority, place)) => {
+                Ok(Admission { authority, place, requester, since: self.clock.elapsed() })
+            }
+            Err(stop) => Err(self.answer_end(requester, request.peer, stop).await),
+        }
+    }
+
+    async fn serve_request(self: &Arc<Self>, request: ProxyRequest, admission: Admission) -> ProxyAnswer {
+        let mut requester = admission.requester.clone();
+        match self.grant_request(&request, &mut requester, admission).await {
             Ok(granted) => {
                 self.count_events(&granted.subject, &[(EventMeasure::Requests, 1)]);
                 self.perform_granted(granted).await

@@ -42,6 +42,7 @@ struct Patterns {
     email: Regex,
     iban: Regex,
     digits: Regex,
+    card: Regex,
 }
 
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
@@ -58,6 +59,7 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
         )
         .ok()?,
         // Texts of people hold other spaces and dashes than a keyboard's, and signs that are not seen.
+        card: Regex::new(r"[0-9](?:[.,()/_\s\p{Zs}\p{Pd}\p{Cf}]{0,3}[0-9]){12,}").ok()?,
         digits: Regex::new(r"[+(]?[0-9](?:[.()/\p{Zs}\p{Pd}\p{Cf}]{0,2}[0-9])+").ok()?,
     })
 });
@@ -85,6 +87,14 @@ pub(crate) fn find_personal(text: &str, depth: Depth) -> Vec<FoundValue> {
         if let Some(iban) = find_iban(part.trim_end_matches('_')) {
             let start = found.end().saturating_sub(part.len());
             add(start..start.saturating_add(iban.len()), PersonalKind::Iban);
+        }
+    }
+    // With signs between its digits that part the items of lists as well: the last digit of a card checks the others.
+    for found in patterns.card.find_iter(text).filter(|found| stands_alone(text, found.range())) {
+        // One that needs no such sign is found below, without what stands beside it.
+        let is_plain = patterns.digits.find_iter(found.as_str()).any(|part| has_card(part.as_str()));
+        if !is_plain && has_card(found.as_str()) {
+            add(found.range(), PersonalKind::Card);
         }
     }
     for found in patterns.digits.find_iter(text).filter(|found| stands_alone(text, found.range())) {
@@ -119,10 +129,17 @@ fn has_card(run: &str) -> bool {
         run.split(|letter: char| !letter.is_ascii_digit()).filter(|group| !group.is_empty()).collect();
     (0..groups.len()).any(|first| {
         let mut digits = Vec::new();
-        groups.iter().skip(first).any(|group| {
+        for group in groups.iter().skip(first) {
             digits.extend(group.chars().filter_map(|letter| letter.to_digit(10)));
-            CARD_DIGITS.contains(&digits.len()) && is_luhn(&digits)
-        })
+            if CARD_DIGITS.contains(&digits.len()) && is_luhn(&digits) {
+                return true;
+            }
+            // A long run has many groups, and none of these needs more of them.
+            if digits.len() > *CARD_DIGITS.end() {
+                break;
+            }
+        }
+        false
     })
 }
 
@@ -242,6 +259,16 @@ mod tests {
                 assert_eq!(found(&text, Depth::Free), [(number.as_str(), kind)], "{between:?}");
             }
         }
+    }
+
+    /// Rows: SLO-028 (in part: free text)
+    #[test]
+    fn a_card_is_found_with_other_signs_between_its_groups() {
+        for between in ["\n", "_", ",", ", ", " - ", " / "] {
+            let number = "4111 1111 1111 1111".replace(' ', between);
+            assert_eq!(found(&number, Depth::Plain), [(number.as_str(), PersonalKind::Card)], "{between:?}");
+        }
+        assert_eq!(found("orders 1001, 1002, 1003 and 4111, 1111, 1111, 1112", Depth::Free), []);
     }
 
     /// Twin: dates, amounts, orders and tokens stay as they are.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use writ_inspect::scope::Dimension;
 use writ_policy::keys::{self, BaseClaims, Case, KeyToken, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier};
 use writ_store::batch::{Batch, Op, Receipt};
-use writ_store::keys::{IssuedKey, KeyOp};
-use writ_store::reads::RevocationReads as _;
+use writ_store::keys::{IssuedKey, KeyOp, MAX_ISSUED_KEYS};
+use writ_store::reads::{KeyReads as _, RevocationReads as _};
 use writ_store::store::Store;
 use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
@@ -201,6 +201,22 @@ impl CaseKeys {
         let noted = Fact::Keyed { key, role, change, grants: why.to_owned() };
         let revoke = Op::Revoke { id: key.to_string(), at: self.now(), expires_at: Some(ends_at) };
         [self.entry(case, noted), revoke]
+    }
+
+    /// Returns the task keys of cases that have not ended, each with its end.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub async fn issued_for_cases(&self) -> Result<Vec<(SessionId, KeyId, Timestamp)>, EngineError> {
+        let issued = self.journal.store.issued_keys(self.now(), MAX_ISSUED_KEYS).await?;
+        let keys = issued.into_iter().filter(|key| key.role == "task");
+        // As `mint_case_key` writes it. Other task keys are for tasks of their owner's choice.
+        let of_case = keys.filter_map(|key| {
+            let case = key.about.strip_prefix("task ")?.split(' ').next()?.parse().ok()?;
+            Some((case, key.id, key.expires_at))
+        });
+        Ok(of_case.collect())
     }
 
     /// Returns an entry of now about a case, without secrets. Its time is that by which keys are valid.

@@ -140,6 +140,13 @@ fn token_of(path: &str) -> String {
 fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     let fleet = Fleet::new();
     let dir = fleet.write("refunds", REFUND);
+    // A second amount, which the key does not name.
+    let operations = fleet.home.root().join("operations");
+    fs::create_dir_all(&operations).expect("made");
+    let refund = "name = \"refund\"\n[parameters]\namount = { role = \"amount\" }\nfee = { role = \"amount\" }\n\
+                  [target.http]\napi = \"desk\"\nmethod = \"POST\"\npath = \"/refund\"\n\
+                  body = { amount = \"{amount}\", fee = \"{fee}\", customer = \"{customer}\" }\n";
+    fs::write(operations.join("refund.toml"), refund).expect("written");
     let shown = fleet.home.run(&["agent", "bless", &dir, "--json"]);
     assert_eq!(code(&shown), 10, "no person can be asked: {}", text(&shown));
     let words = failed(&shown, "agent.no_terminal");
@@ -147,6 +154,7 @@ fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
         "agent refund-agent version 1",
         "runs: python3 agent.py",
         "may refund: amount 1 to 500 each time",
+        "refund: 'fee' is not bounded, so the proxy refuses it",
         "may send_email: template only apology or confirmation",
         "may give a case to: human, manager",
         "may ask the models of this home: without a limit",

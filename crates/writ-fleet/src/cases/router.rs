@@ -22,6 +22,7 @@ use super::list::AgentList;
 use super::live::{LiveCase, person_record};
 use super::machine::{CaseEvent, CaseFault, CaseMachine, CaseState, LossCause};
 use super::moves::CaseMove;
+use super::orphans::revoke_orphans;
 use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
@@ -147,7 +148,9 @@ impl CaseRouter {
     async fn resume_cases(&self) -> Result<(), CaseError> {
         self.prune_ended().await?;
         // All are counted before one is placed: an agent takes no more than it may, whatever the order of the cases is.
-        for id in self.restore_cases().await? {
+        let ids = self.restore_cases().await?;
+        revoke_orphans(self, &ids).await?;
+        for id in ids {
             let mut live = self.locked(id).await?;
             // Its process ended with the router before, or has no pipe to its router.
             if live.machine.key().is_some() {

@@ -6,11 +6,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use writ_fleet::cases::config::UNKNOWN_WAIT;
-use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+use writ_fleet::cases::config::{CasesConfig, RENEW_BEFORE, UNKNOWN_WAIT};
+use writ_fleet::cases::ports::{
+    AgentHost, AgentProcess, CaseTokenSource, PortFault, StartOrder, StartedAgent,
+};
 use writ_fleet::cases::router::CaseRouter;
 use writ_fleet::cases::status::live_status;
-use writ_policy::keys::KeyToken;
+use writ_policy::keys::{KeyToken, TASK_KEY_TTL};
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 
 use super::support::{Fleet, refund_case};
@@ -92,6 +94,51 @@ async fn a_router_that_is_cut_off_at_any_step_resumes_with_one_holder() {
     }
     // Two commits, and each is waited for at least once.
     assert!(polls > 2, "some were cut off: {polls}");
+}
+
+/// A key that was handed out, and that no holder was recorded with, is revoked when the router begins again.
+///
+/// Rows: SLO-053 (in part: a kill while a key is renewed)
+#[tokio::test]
+async fn a_key_that_a_killed_router_has_just_renewed_is_revoked() {
+    let (mut finished, mut polls, mut orphans) = (0, 0, 0);
+    while finished == 0 {
+        polls += 1;
+        let fleet = Fleet::new().await;
+        // It may be silent until its key is renewed.
+        let start = async |fleet: &Fleet| {
+            let agents = vec![fleet.agent("one", 500, &["-"])];
+            let config = CasesConfig { agents, silence: TASK_KEY_TTL, ..CasesConfig::default() };
+            let tokens: Arc<dyn CaseTokenSource> = Arc::clone(&fleet.tokens) as Arc<dyn CaseTokenSource>;
+            CaseRouter::start(fleet.keys.clone(), config, tokens, Arc::new(Quiet)).await.expect("starts")
+        };
+        let router = start(&fleet).await;
+        let id = router.open_case(refund_case("hello")).await.expect("opens");
+        fleet.hand.go_on(TASK_KEY_TTL.saturating_sub(RENEW_BEFORE) + std::time::Duration::from_secs(1));
+        let looking = CutOff { inner: Box::pin(router.look_after_cases()), polls };
+        finished += usize::from(looking.await.is_some());
+        drop(router);
+        let fleet = fleet.restarted().await;
+        let keys_of = async |fleet: &Fleet| {
+            let issued = fleet.keys.issued_for_cases().await.expect("reads");
+            let mut keys = Vec::new();
+            for (case, key, _) in issued {
+                assert_eq!(case, id);
+                keys.push((key, fleet.keys.is_revoked(key).await.expect("reads")));
+            }
+            keys
+        };
+        let before = keys_of(&fleet).await;
+        orphans += usize::from(before.iter().filter(|(_, is_revoked)| !is_revoked).count() > 1);
+        let router = start(&fleet).await;
+        let holders = fleet.keys.store().fleet_holders(id).await.expect("reads");
+        let held = holders.last().and_then(|holder| holder.keys.as_ref()).map(|keys| keys.key);
+        for (key, is_revoked) in keys_of(&fleet).await {
+            assert_eq!(is_revoked, Some(key) != held, "after {polls} polls: {holders:?}");
+        }
+        drop(router);
+    }
+    assert!(orphans > 0, "some were cut off between the two commits: {polls}");
 }
 
 /// Rows: SLO-053 (in part: what a person holds stays a person's)

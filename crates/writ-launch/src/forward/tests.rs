@@ -128,6 +128,28 @@ fn get(host: &str) -> String {
     format!("GET /v1/operations HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
 }
 
+/// A body for the proxy that does not come takes none of its connections: it waits with the agent's own launcher.
+#[tokio::test]
+async fn the_proxy_is_not_asked_before_the_body_has_come() {
+    let limits = ForwardLimits { head_time: Duration::from_millis(300), ..ForwardLimits::default() };
+    let mut stage = Stage::new(limits);
+    let tls = stage.listen(TLS_PORT).await;
+    let head = format!(
+        "POST /v1/operations/a HTTP/1.1\r\nhost: {PROXY}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n"
+    );
+    let slow = ask(greet(&stage, tls, PROXY).await, &head).await;
+    assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
+    assert!(stage.heads.try_recv().is_err(), "the proxy was not asked");
+    assert_eq!(stage.count(RefusalReason::Slow), 1);
+    let whole = ask(greet(&stage, tls, PROXY).await, &format!("{head}{{}}")).await;
+    assert!(whole.ends_with("proxy"), "twin: {whole}");
+    assert!(stage.heads.recv().await.expect("asked").starts_with("POST /v1/operations/a "));
+    let long = head.replace("length: 2", &format!("length: {}", PROXY_BODY_MAX + 1));
+    let long = ask(greet(&stage, tls, PROXY).await, &(long + &"x".repeat(PROXY_BODY_MAX + 1))).await;
+    assert!(long.starts_with("HTTP/1.1 413"), "{long}");
+    assert!(stage.heads.try_recv().is_err(), "nor is it for a long one");
+}
+
 /// A renewed key reaches an agent that runs; without one it reaches nothing.
 #[tokio::test]
 async fn a_request_carries_the_key_of_its_moment_and_none_leads_nowhere_without() {

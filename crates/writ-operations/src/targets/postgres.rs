@@ -287,7 +287,11 @@ fn classify_error(what: &str, why: &tokio_postgres::Error) -> PerformError {
         Some(_) | None => String::new(),
     };
     let separator = if detail.is_empty() { "" } else { ": " };
-    PerformError::not_performed(format!("{what}{separator}{detail} (SQLSTATE {code})"))
+    let what = format!("{what}{separator}{detail} (SQLSTATE {code})");
+    if code.starts_with("23") {
+        return PerformError::Constraint { what };
+    }
+    PerformError::not_performed(what)
 }
 
 /// Returns true if a state with which `COMMIT` failed says that nothing was written: an integrity constraint (class 23), an

@@ -209,7 +209,11 @@ fn too_slow() -> PerformError {
 }
 
 fn classify_error(what: &str, why: &rusqlite::Error) -> PerformError {
-    PerformError::not_performed(describe_error(what, why))
+    let what = describe_error(what, why);
+    if why.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) {
+        return PerformError::Constraint { what };
+    }
+    PerformError::not_performed(what)
 }
 
 /// The kind of an error. Its message can repeat values.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use writ_inspect::egress::EgressScope;
@@ -22,10 +23,11 @@ use writ_types::entry::{DenyReason, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
-use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
+use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
+use crate::learn::learn_customer;
 use crate::mask::{Masker, PutBackError, put_back};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
 use crate::refusal::{ProxyRefusal, UNDER_WAY};
@@ -35,6 +37,9 @@ use crate::search::Depth;
 /// read, and for guests: no agent can make a case deaf.
 const ROOM_OF_PARAMETERS: usize = 2;
 
+/// The time after which keys are looked at again, where the body of their request has not come by then.
+const CHECKED_FOR: Duration = Duration::from_millis(100);
+
 impl ProxyState {
     /// Verifies who asks, and takes a place among the requests of that agent.
     pub(super) async fn identify_agent(
@@ -42,6 +47,19 @@ impl ProxyState {
         request: &ProxyRequest,
         requester: &mut Requester,
     ) -> Result<(Arc<Authority>, BusyPlace), RequestEnd> {
+        let authority = self.check_agent(request, requester).await?;
+        let place = self.take_place(authority.agent()).ok_or_else(|| {
+            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
+        })?;
+        Ok((authority, place))
+    }
+
+    /// Verifies who asks.
+    pub(super) async fn check_agent(
+        &self,
+        request: &ProxyRequest,
+        requester: &mut Requester,
+    ) -> Result<Arc<Authority>, RequestEnd> {
         let shown = ShownKeys { base: request.base.clone(), task: request.task.clone() };
         let now = self.journal.valid_now();
         let authority = self.keys.check_keys(&shown, requester, now).await??;
@@ -60,10 +78,7 @@ impl ProxyState {
                 return Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, "user", error).into());
             }
         }
-        let place = self.take_place(authority.agent()).ok_or_else(|| {
-            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
-        })?;
-        Ok((authority, place))
+        Ok(authority)
     }
 
     fn take_place(self: &Arc<Self>, agent: &str) -> Option<BusyPlace> {
@@ -81,8 +96,13 @@ impl ProxyState {
         self: &Arc<Self>,
         request: &ProxyRequest,
         requester: &mut Requester,
+        admission: Admission,
     ) -> Result<GrantedRequest, RequestEnd> {
-        let (authority, place) = self.identify_agent(request, requester).await?;
+        let Admission { mut authority, place, since, .. } = admission;
+        // A key may have been revoked while the body came.
+        if self.clock.elapsed().saturating_sub(since) >= CHECKED_FOR {
+            authority = self.check_agent(request, requester).await?;
+        }
         let name = request.operation.as_str();
         if !is_granted(&authority, name) {
             let error = "the key does not grant this operation";
@@ -95,6 +115,7 @@ impl ProxyState {
         };
         let mut body = read_body(&request.body)?;
         let case = self.find_case(&authority, &mut body).await?;
+        let knowledge = learn_customer(self, &case).await;
         let given = check_given(operation, &body, &case)?;
         check_amounts(operation, &authority, &given.shown)?;
         let once = self.name_request(request, &case, &given.shown)?;
@@ -127,6 +148,7 @@ impl ProxyState {
             operations,
             case,
             subject,
+            knowledge,
             values: given.values,
             fresh,
             uses,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use writ_operations::{OperationResult, OperationSet, PerformError};
+use writ_operations::{OperationResult, OperationSet, PerformError, TargetKind};
 use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
@@ -22,6 +22,7 @@ use super::{BusyPlace, ProxyAnswer, ProxyState};
 use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
+use crate::learn::Knowledge;
 use crate::mask::Masker;
 use crate::once::answer_place;
 use crate::refusal::status;
@@ -43,6 +44,8 @@ pub(super) struct GrantedRequest {
     pub(super) subject: EventSubject,
     /// The parameters as they are performed.
     pub(super) values: BTreeMap<String, String>,
+    /// How far the values of its customer are known.
+    pub(super) knowledge: Knowledge,
     /// Personal values of the parameters, which stand in the ledger as tokens.
     pub(super) fresh: TokenValues,
     /// The amounts that were counted.
@@ -50,6 +53,16 @@ pub(super) struct GrantedRequest {
     /// The name under which it is performed once, and its answer stored.
     pub(super) name: Option<String>,
     pub(super) _place: BusyPlace,
+}
+
+/// The result of an operation that was performed.
+struct FoundResult<'a> {
+    result: &'a OperationResult,
+    /// The reason why it has changed no row, if it should have.
+    missed: Option<&'a str>,
+    /// Personal values of the parameters.
+    fresh: TokenValues,
+    knowledge: Knowledge,
 }
 
 /// An attempt that has begun.
@@ -72,7 +85,18 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
-        let GrantedRequest { permit, operations, case, subject, values, fresh, uses, name, _place } = granted;
+        let GrantedRequest {
+            permit,
+            operations,
+            case,
+            subject,
+            knowledge,
+            values,
+            fresh,
+            uses,
+            name,
+            _place,
+        } = granted;
         let begun =
             Begun { attempt: permit.attempt(), session: permit.prepared().session, entry: permit.entry() };
         let target = if let Action::Operate(operate) = permit.action() {
@@ -95,11 +119,26 @@ impl ProxyState {
             self.targets.perform(*permit, self.clock.now(), operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
+                // Of another customer's row there is nothing to see or change: an agent that names its id has missed.
+                let missed =
+                    (operation.kind() == TargetKind::Sql && !operation.is_read() && result.changed == 0)
+                        .then_some("no row of this case");
+                if missed.is_some() {
+                    self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
+                }
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
                 if rows > 0 {
                     self.count_events(&subject, &[(EventMeasure::RecordsRead, rows)]);
                 }
-                self.note_success(&begun, &case, (&result, fresh), name.is_some()).await
+                let found = FoundResult { result: &result, missed, fresh, knowledge };
+                self.note_success(&begun, &case, found, name.is_some()).await
+            }
+            // The same answer: it would say that there is such a row of another customer.
+            Err(PerformError::Constraint { what }) => {
+                self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
+                let none = OperationResult { rows: Vec::new(), changed: 0, truncated: false };
+                let found = FoundResult { result: &none, missed: Some(&what), fresh, knowledge };
+                self.note_success(&begun, &case, found, name.is_some()).await
             }
             Err(PerformError::NotPerformed { what }) => {
                 self.note_failure(&begun, &case, (fresh, uses), &what).await
@@ -119,14 +158,20 @@ impl ProxyState {
         &self,
         begun: &Begun,
         case: &OpenCase,
-        (result, fresh): (&OperationResult, TokenValues),
+        found: FoundResult<'_>,
         named: bool,
     ) -> ProxyAnswer {
         let mut masker = Masker::new(&self.secret, &self.redactor, case);
+        let FoundResult { result, missed, fresh, knowledge } = found;
         masker.fresh = fresh;
+        masker.hides_text = knowledge != Knowledge::Named;
         let rows = masker.mask_result(result);
-        let summary = summarise_result(rows.len(), result, &masker);
-        let body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
+        let mut summary = summarise_result(rows.len(), result, &masker);
+        let mut body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
+        if let (Some(why), Some(fields)) = (missed, body.as_object_mut()) {
+            summary = format!("missed: {why}; {summary}");
+            fields.insert("missed".to_owned(), Value::Bool(true));
+        }
         // What was found is known to the case by now.
         let has_room =
             masker.fresh.is_empty() || Cases::has_room(case, &TokenValues::default(), ROOM_OF_ANSWERS);

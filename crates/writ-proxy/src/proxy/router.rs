@@ -15,6 +15,7 @@ use crate::cases::{OpenCase, is_name};
 use crate::error::ProxyError;
 use crate::events::EventPage;
 use crate::kind::kind_of;
+use crate::learn::{Knowledge, learn_customer};
 use crate::mask::{Masker, put_back};
 use crate::search::Depth;
 
@@ -67,6 +68,10 @@ impl Proxy {
         let now = state.clock.now();
         let customer_fingerprint = state.secret.customer_fingerprint(tenant, customer);
         let (customer_token, case_token) = state.cases.open_case(tenant, scope, &known, now, noted).await?;
+        if let Some(case) = state.cases.find_case(&case_token).await? {
+            // Where it cannot be read now, it is tried again before the first answer.
+            let _knowledge = learn_customer(state, &case).await;
+        }
         Ok(CaseTokens { customer_token, case_token, customer_fingerprint })
     }
 
@@ -75,7 +80,7 @@ impl Proxy {
         self.state.events.wait_after(after, wait).await
     }
 
-    /// Closes a case: its keys reach nothing any more, and the personal data behind its tokens is deleted.
+    /// Closes a case: its keys reach nothing from then on, and the personal data behind its tokens is deleted.
     ///
     /// # Errors
     ///
@@ -95,7 +100,11 @@ impl Proxy {
     pub async fn mask_text(&self, case_token: &str, text: &str) -> Result<String, ProxyError> {
         let (state, case) = (&self.state, need_case(&self.state, case_token).await?);
         let mut masker = Masker::new(&state.secret, &state.redactor, &case);
-        let masked = masker.mask_text(text, Depth::Free);
+        let masked = match learn_customer(state, &case).await {
+            // People and the guest read the words; agents get them as one token.
+            Knowledge::Unread if !text.trim().is_empty() => masker.token_of(PersonalKind::Text, text),
+            Knowledge::Unread | Knowledge::Nameless | Knowledge::Named => masker.mask_text(text, Depth::Free),
+        };
         let fresh = masker.fresh;
         if !fresh.is_empty() {
             let values = state.cases.seal_values(&case.token, &fresh)?;

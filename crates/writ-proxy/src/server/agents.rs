@@ -62,9 +62,16 @@ async fn run_operation(
     // What is no text names no operation.
     let name = name.map_or_else(|_| "?".to_owned(), |Path(name)| name);
     let (head, body) = request.into_parts();
-    let body = read_body(body).await;
-    let request = read_head(&head.headers, head.extensions.get().copied(), name, body);
-    send_answer(proxy.operate(request).await)
+    let request = read_head(&head.headers, head.extensions.get().copied(), name, Ok(Vec::new()));
+    // Before the body is read: one that does not come takes no place of others.
+    let answer = match proxy.admit(&request).await {
+        Ok(admission) => {
+            let request = ProxyRequest { body: read_body(body).await, ..request };
+            proxy.operate_admitted(request, admission).await
+        }
+        Err(refused) => refused,
+    };
+    send_answer(answer)
 }
 
 fn read_head(

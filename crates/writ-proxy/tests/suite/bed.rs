@@ -135,7 +135,7 @@ pub(crate) fn refund_agent() -> Value {
         "capabilities": {
             "refund": { "max_amount": 500, "daily_amount": 1000 },
             "credit": { "max_amount": 500 },
-            "customer": {}, "notes": {}, "hold": {}, "profile": {}, "owners": {}, "history": {},
+            "customer": {}, "notes": {}, "hold": {}, "profile": {}, "owners": {}, "history": {}, "ticket": {},
             "send_email": { "templates": ["confirmation", "apology"] }
         },
         "expires": "2026-12-31T00:00:00Z"
@@ -379,6 +379,8 @@ fn make_shop(path: &std::path::Path) {
              ('A-1', '101', 0, 'Mrs Example (ANN@example.com) paid with 4111111111111111, call 020 7946 0958'),
              ('A-2', '101', 0, NULL),
              ('B-1', '102', 0, 'Bob lives near Ann Example');
+         CREATE TABLE tickets (id TEXT PRIMARY KEY, customer_id TEXT);
+         INSERT INTO tickets VALUES ('T-1', '101'), ('T-2', '102');
          CREATE TABLE history (customer_id TEXT, case_id TEXT, line TEXT);
          INSERT INTO history VALUES
              ('101', 'C-1', 'the kettle leaks'),
@@ -421,8 +423,14 @@ fn write_operations(folder: &std::path::Path) {
                    [target.sql.tables.history]\ncustomer = \"customer_id\"\ncase = \"case_id\"\n";
     let all = "SELECT customer_id, name, email, phone, card FROM customers";
     let kinds = "customer_id = \"customer\"\nname = \"name\"\nemail = \"email\"\nphone = \"phone\"\ncard = \"card\"\n";
+    let ticket = format!(
+        "name = \"ticket\"\n[parameters.id]\ntype = \"string\"\n[target.sql]\ndatabase = \"shop\"\n\
+         statement = \"INSERT INTO tickets (id) VALUES (:id)\"\n{}",
+        tables("tickets")
+    );
     for (file, text) in [
         ("refund", refund("refund")),
+        ("ticket", ticket),
         ("credit", refund("credit")),
         ("customer", read("customer", all, "customers", kinds)),
         ("notes", read("notes", "SELECT id, note FROM orders", "orders", "note = \"text\"\n")),

@@ -12,8 +12,8 @@ use writ_types::entry::Fact;
 use crate::bed::{Bed, error_of, refund_agent, request};
 
 /// The operations that the base key of the refund agent grants.
-const OPERATIONS: [&str; 9] =
-    ["credit", "customer", "history", "hold", "notes", "owners", "profile", "refund", "send_email"];
+const OPERATIONS: [&str; 10] =
+    ["credit", "customer", "history", "hold", "notes", "owners", "profile", "refund", "send_email", "ticket"];
 
 /// One key is worth nothing, in either place and for whatever is asked, and each try is in the ledger with its own reason.
 ///
@@ -173,6 +173,15 @@ async fn what_the_engine_revokes_counts_at_once() {
     assert_eq!((answer.status, error_of(&answer)), (401, "a key was revoked"));
     let next = bed.task_key(&pair.base_token, &pair.base_claims, &bed.ann);
     assert_eq!(bed.ask(&next, "customer", json!({})).await.status, 200, "twin: the next task's key");
+    // One that is revoked while the body of its request comes.
+    let late = bed.task_key(&pair.base_token, &pair.base_claims, &bed.ann);
+    let request = request(Some(&late.base), Some(&late.task), "customer", &json!({}));
+    let admission = bed.proxy.admit(&request).await.expect("is admitted");
+    let revoke = Op::Revoke { id: late.task_id.clone(), at: now, expires_at: None };
+    engine.commit(Batch::synced(vec![revoke])).await.expect("revokes");
+    bed.clock.0.go_on(Duration::from_secs(1));
+    let answer = bed.proxy.operate_admitted(request, admission).await;
+    assert_eq!((answer.status, error_of(&answer)), (401, "a key was revoked"));
     let restored = Op::Set { key: writ_store::settings::EPOCH.to_owned(), value: json!(2) };
     engine.commit(Batch::synced(vec![restored])).await.expect("writes");
     assert_eq!(bed.ask(&next, "customer", json!({})).await.status, 401);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use writ_proxy::events::EventMeasure;
 use writ_types::entry::Fact;
 
 use crate::bed::{Bed, error_of, refund_agent};
@@ -115,7 +116,7 @@ async fn the_total_of_a_key_is_not_given_back_at_midnight() {
     assert_eq!(bed.refunded("A-1"), 700);
 }
 
-/// Fifty at once get what there is and no more, and money moved equals the ledger.
+/// Fifty at once get what there is and nothing above it, and money moved equals the ledger.
 ///
 /// Rows: SLO-026 (in part: at once)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -140,6 +141,8 @@ async fn a_target_that_is_down_uses_up_nothing() {
     let shop = bed.folder.path().join("shop.db");
     let aside = bed.folder.path().join("aside.db");
     std::fs::rename(&shop, &aside).expect("moves");
+    // A connection that is open still reads the file.
+    let bed = bed.restarted().await;
     let body = || json!({ "order": "A-1", "amount": 500 });
     for _ in 0..3 {
         let answer = bed.ask_once(&pair, "refund", body(), "same").await;
@@ -155,7 +158,7 @@ async fn a_target_that_is_down_uses_up_nothing() {
     assert_eq!(bed.refunded("A-1"), 1_000);
 }
 
-/// What fails after midnight was counted the day before, and is given back to that day: the next one has its limit and no more.
+/// What fails after midnight was counted the day before, and is given back to that day: the next one has its limit alone.
 #[tokio::test]
 async fn what_fails_over_midnight_is_given_back_to_its_own_day() {
     let bed = Bed::new().await;
@@ -239,6 +242,38 @@ async fn an_agent_that_floods_holds_up_no_other() {
         })
         .expect("reads");
     assert_eq!(usize::try_from(denied).expect("a number"), FLOOD, "one entry each");
+}
+
+/// A change of another customer's row, by its id, misses: it is counted as refused, and answered like that of a row that is
+/// not there.
+#[tokio::test]
+async fn a_change_of_another_customers_row_is_missed_and_counted_as_refused() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let missed = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+    let refund = |order: &str| ("refund", json!({ "order": order, "amount": 5 }));
+    let ticket = |id: &str| ("ticket", json!({ "id": id }));
+    // The second are there, of customer 102; the first are not there, or are the customer's own.
+    let asked = [refund("A-9"), refund("B-1"), ticket("T-1"), ticket("T-2")];
+    for (operation, body) in asked.clone() {
+        let answer = bed.ask(&pair, operation, body.clone()).await;
+        assert_eq!((answer.status, &answer.body), (200, &missed), "{operation} {body}");
+    }
+    for (operation, body) in [refund("A-1"), ticket("T-3")] {
+        let answer = bed.ask(&pair, operation, body).await;
+        assert_eq!(
+            (answer.status, &answer.body["changed"], answer.body.get("missed")),
+            (200, &json!(1), None)
+        );
+    }
+    assert_eq!((bed.refunded("B-1"), bed.refunded("A-1")), (0, 5));
+    let outcomes = bed.facts("outcome");
+    let is_missed =
+        |fact: &&Fact| matches!(fact, Fact::Outcome { summary, .. } if summary.starts_with("missed: "));
+    assert_eq!(outcomes.iter().filter(is_missed).count(), asked.len(), "{outcomes:?}");
+    let events = bed.proxy.read_events(0, Duration::ZERO).await.events;
+    let refused = events.iter().filter(|event| event.measure == EventMeasure::Refused);
+    assert_eq!(refused.count(), asked.len());
 }
 
 /// A name is good for one performance: the same request gets the same answer, another one is refused.

@@ -55,6 +55,88 @@ async fn answers_hold_tokens_in_place_of_personal_data() {
     }
 }
 
+/// A case knows its customer before its first answer and before the first word of its guest: the proxy has read the declared
+/// columns itself.
+///
+/// Rows: SLO-028 (in part: names in the first free text)
+#[tokio::test]
+async fn names_are_known_before_the_first_answer() {
+    let bed = Bed::new().await;
+    let said = bed.proxy.mask_text(&bed.ann.1, "Ann Example here, customer 101").await.expect("masked");
+    assert_clean(&said);
+    assert_eq!(said.rsplit(' ').next(), Some(bed.ann.0.as_str()), "an id of three characters: {said}");
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let notes = bed.ask(&pair, "notes", json!({})).await;
+    assert_clean(&notes.body.to_string());
+    let name = said.split(' ').next().expect("a token");
+    let sent = bed.ask(&pair, "send_email", json!({ "order": name, "template": "apology" })).await;
+    assert_eq!(sent.status, 200);
+    assert_eq!(bed.desk.asked()[0]["order"], json!("Ann Example"), "the words that the shop has come back");
+}
+
+/// Personal data is found in other spellings: composed otherwise, with digits, spaces and dashes of another script, and with
+/// signs in it that are not seen.
+///
+/// Rows: SLO-028 (in part: spellings)
+#[tokio::test]
+async fn personal_data_is_found_in_other_spellings() {
+    let bed = Bed::new().await;
+    for text in [
+        "Ann\u{a0}Example",
+        "A\u{200b}nn Exam\u{ad}ple",
+        "\u{ff21}nn \u{ff25}xample",
+        "ann@\u{200b}example.com",
+        "\u{ff14}111 1111 1111 1111",
+        "\u{660}\u{661}\u{667}\u{661}\u{662}\u{663}\u{664}\u{665}\u{666}\u{667}\u{668}",
+    ] {
+        let said = format!("I am {text}!");
+        let masked = bed.proxy.mask_text(&bed.ann.1, &said).await.expect("masked");
+        assert!(masked.is_ascii() && masked.contains("_tk_"), "{text:?}: {masked}");
+        assert_clean(&masked);
+    }
+}
+
+/// Where the proxy cannot read the names of a customer, a free text is one token as a whole, and no less.
+///
+/// Rows: SLO-028 (in part: names that cannot be read)
+#[tokio::test]
+async fn free_text_is_one_token_where_names_cannot_be_read() {
+    let bed = Bed::new().await;
+    let (shop, aside) = (bed.folder.path().join("shop.db"), bed.folder.path().join("aside.db"));
+    std::fs::rename(&shop, &aside).expect("moves");
+    // A connection that is open still reads the file.
+    let bed = bed.restarted().await;
+    let open = async |case: &str, known: &[&str]| {
+        let known = known.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let known = BTreeMap::from([("name".to_owned(), known)]);
+        let opened = bed.proxy.open_case(Some("shop"), "101", case, &known).await.expect("opens");
+        (opened.customer_token, opened.case_token)
+    };
+    let note = async |case: &(String, String)| {
+        let answer = bed.ask(&bed.keys(refund_agent(), case), "notes", json!({})).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body["rows"][0]["note"].as_str().expect("a note").to_owned()
+    };
+    let is_whole = |text: &str| text.starts_with("text_tk_") && text.len() == "text_tk_".len() + 32;
+    let case = open("C-7", &[]).await;
+    let said = bed.proxy.mask_text(&case.1, "I am Ann Example").await.expect("masked");
+    assert!(is_whole(&said), "{said}");
+    assert_eq!(bed.proxy.restore_text(&case.1, &said).await.expect("restored"), "I am Ann Example");
+    std::fs::rename(&aside, &shop).expect("moves back");
+    assert!(is_whole(&note(&case).await), "it is not tried again at once");
+    bed.clock.0.go_on(std::time::Duration::from_secs(5));
+    let read = note(&case).await;
+    assert!(read.contains("card_tk_"), "twin: by now it has been read: {read}");
+    assert_clean(&read);
+    // No operation has the name any more.
+    std::fs::remove_file(bed.folder.path().join("operations/customer.toml")).expect("removed");
+    bed.proxy.reload_operations().expect("reloaded");
+    assert!(is_whole(&note(&open("C-8", &[]).await).await));
+    let read = note(&open("C-9", &["Ann Example"]).await).await;
+    assert!(read.contains("name_tk_"), "twin: the router has named the customer: {read}");
+    assert_clean(&read);
+}
+
 /// The same value has another token in another case, also of the same customer.
 ///
 /// Rows: SLO-028 (in part: cases)
@@ -78,7 +160,7 @@ async fn tokens_of_two_cases_cannot_be_linked() {
     assert_eq!((again.customer_token, again.case_token), bed.ann, "a case that is open keeps its tokens");
 }
 
-/// What an agent was told in a chat stands in the ledger as tokens, and is performed as it was given.
+/// What an agent has read in a chat stands in the ledger as tokens, and is performed as it was given.
 #[tokio::test]
 async fn personal_data_in_parameters_is_not_in_the_ledger() {
     let bed = Bed::new().await;
@@ -147,7 +229,9 @@ async fn a_token_from_free_text_is_known_to_the_next_request() {
     let sent = bed.ask(&pair, "send_email", json!({ "order": note, "template": "apology" })).await;
     assert_eq!(sent.status, 200, "{sent:?}");
     let order = bed.desk.asked()[0]["order"].as_str().expect("a text").to_owned();
-    assert!(order.contains("(ANN@example.com) paid with 4111111111111111"), "{order}");
+    // What the shop has as well is written as it stands there.
+    let expected = "(ann@example.com) paid with 4111 1111 1111 1111, call 020 7946 0958";
+    assert!(order.contains(expected), "{order}");
 }
 
 /// What an agent writes is performed byte for byte, also where the ledger has tokens and masks in its place.
@@ -227,7 +311,7 @@ async fn a_text_for_agents_has_tokens_and_its_guest_reads_the_words() {
     }
 }
 
-/// An agent that makes personal data up fills its own share of the case, and is then refused; its guest is heard all the same.
+/// An agent that makes personal data up fills its own share of the case, and is then refused; what its guest writes still comes in.
 #[tokio::test]
 async fn an_agent_cannot_fill_its_case_with_values() {
     let bed = Bed::new().await;

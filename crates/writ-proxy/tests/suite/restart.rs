@@ -6,8 +6,8 @@ use writ_types::entry::Fact;
 
 use crate::bed::{Bed, error_of, refund_agent};
 
-/// An operation that was cut off has an unknown outcome, and is not performed again: neither under its name nor as the
-/// same request without one.
+/// An operation that was cut off has an unknown outcome, and is not performed again: neither under its name or another one
+/// nor without one, and with no other key of its case.
 ///
 /// Rows: SLO-027 (in part: cut off)
 #[tokio::test]
@@ -33,11 +33,15 @@ async fn what_was_cut_off_is_unknown_and_not_performed_again() {
             matches!(&outcomes[..], [Fact::Outcome { outcome: ToolOutcome::Unknown, .. }]),
             "{outcomes:?}"
         );
-        let again = ask(&bed).await;
-        assert_eq!((again.status, bed.facts("intent").len()), (409, 1), "{again:?}");
-        // Another name, or none, does not make another request of it.
-        for twin in [bed.ask(&pair, "hold", body()).await, bed.ask_once(&pair, "hold", body(), "r-2").await] {
-            assert_eq!((twin.status, bed.facts("intent").len()), (409, 1), "{twin:?}");
+        let renewed = bed.keys(refund_agent(), &bed.ann);
+        for key in [&pair, &renewed] {
+            for again in [
+                bed.ask(key, "hold", body()).await,
+                bed.ask_once(key, "hold", body(), "r-1").await,
+                bed.ask_once(key, "hold", body(), "r-2").await,
+            ] {
+                assert_eq!((again.status, bed.facts("intent").len()), (409, 1), "{again:?}");
+            }
         }
         assert_eq!(bed.refunded("A-1"), 0);
         let other = bed.ask_once(&pair, "refund", body(), "another").await;

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use writ_proxy::config::TlsConfig;
+use writ_proxy::proxy::MAX_AT_ONCE;
 use writ_proxy::server::{MAX_PER_USER, ProxyServer, ServerPlaces};
 
 use crate::bed::{Bed, Pair, refund_agent};
@@ -242,6 +243,56 @@ async fn connections_of_one_user_are_bounded() {
     assert_eq!(refund(&mut held[0], &pair).await.0, 200, "twin: one within the share");
     drop(held);
     served.end().await;
+}
+
+/// A request takes its place before its body has come: an agent with bodies that do not come is refused beyond its share, and
+/// others are served.
+#[tokio::test]
+async fn an_agent_whose_bodies_do_not_come_has_its_share_of_places() {
+    let served = Served::new(None).await;
+    let slow = served.bed.keys(refund_agent(), &served.bed.ann);
+    let head = |pair: &Pair| {
+        let (base, task) = (&pair.base, &pair.task);
+        format!(
+            "POST /v1/operations/refund HTTP/1.1\r\nhost: proxy\r\ncontent-length: 26\r\nwrit-base-key: {base}\r\nwrit-task-key: {task}\r\n\r\n"
+        )
+    };
+    let begin = async |pair: &Pair| {
+        let mut stream = served.agent().await;
+        stream.write_all(head(pair).as_bytes()).await.expect("sends");
+        stream
+    };
+    let answered = async |stream: &mut UnixStream| {
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.expect("is answered");
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let mut held = Vec::new();
+    for _ in 0..MAX_AT_ONCE {
+        held.push(begin(&slow).await);
+    }
+    // Some may be looked at after those that came later, so it is asked until the share is full.
+    let mut over = begin(&slow).await;
+    let refused = tokio::select! {
+        answer = answered(&mut over) => answer,
+        answer = async { answered(held.last_mut().expect("has some")).await } => answer,
+    };
+    assert_eq!(refused, "HTTP/1.1 503", "without a byte of its body");
+    let mut document = refund_agent();
+    document["agent"] = json!("other-agent");
+    let other = served.bed.keys(document, &served.bed.ann);
+    assert_eq!(refund(&mut served.agent().await, &other).await.0, 200, "twin: another agent");
+    held[0].write_all(br#"{"order":"A-1","amount":1}"#).await.expect("sends");
+    assert_eq!(answered(&mut held[0]).await, "HTTP/1.1 200", "twin: a body that comes late");
+    // A key that was revoked while the body came is refused.
+    assert_eq!(
+        served.routed("POST", "/v1/revocations", ROUTER_TOKEN, &json!({ "ids": [slow.task_id] })).await.0,
+        200
+    );
+    held[1].write_all(br#"{"order":"A-1","amount":1}"#).await.expect("sends");
+    assert_ne!(answered(&mut held[1]).await, "HTTP/1.1 200");
+    drop((held, over));
+    assert_eq!(served.end().await.refunded("A-1"), 2);
 }
 
 /// What is no request is answered as such, and proves nothing.

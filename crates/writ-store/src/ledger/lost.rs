@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, params};
 use writ_inspect::prepared::{leaves_nothing, request_digest};
+use writ_policy::keys::limits::CASE;
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
-use writ_types::digest::{Digest, NotCanonical};
+use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
@@ -43,7 +44,7 @@ pub(super) fn record_outcome(
     })?;
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
-    let Ok(request) = lost_digest(&action) else { return Ok(()) };
+    let Some((session, request)) = lost_place(&session, &action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
         // The same operation under another name proves nothing about this one.
@@ -77,7 +78,8 @@ pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, Stor
 
 /// Deletes the digest of an erased intent's action, which would confirm a guess at it.
 pub(super) fn forget_erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreError> {
-    let sql = "DELETE FROM lost WHERE entry = ?1 AND session = (SELECT session FROM ledger WHERE seq = ?1)";
+    // Those of operations stand under their case.
+    let sql = "DELETE FROM lost WHERE entry = ?1";
     execute(conn, sql, [int(intent.0)])?;
     Ok(())
 }
@@ -92,18 +94,23 @@ pub(crate) fn unknown_outcome(
         return Ok(None);
     };
     let session = session.to_string();
-    let Ok(lost) = lost_digest(action) else { return Ok(None) };
-    Ok(read_begun(conn, &session, lost)?.max(under_way(conn, &session, request)?))
+    let Some((place, lost)) = lost_place(&session, action) else { return Ok(None) };
+    Ok(read_begun(conn, &place, lost)?.max(under_way(conn, &session, request)?))
 }
 
-/// Hashes what must not be performed again after an unknown outcome. Under another name an operation does the same.
-fn lost_digest(action: &Action) -> Result<Digest, NotCanonical> {
+/// Returns the place and the digest under which an action with an unknown outcome is stored. An operation of the security
+/// proxy belongs to its case, whatever key asks for it, and its name is no part of it: under another name it does the same.
+fn lost_place(session: &str, action: &Action) -> Option<(String, Digest)> {
+    let (mut place, mut content) = (session.to_owned(), None);
     if let Action::Operate(operate) = action {
         let mut unnamed = operate.clone();
         unnamed.parameters.remove(REQUEST_NAME);
-        return request_digest(&Action::Operate(unnamed));
+        if let Some(case) = operate.parameters.get(CASE) {
+            place = format!("case {case}");
+        }
+        content = Some(Action::Operate(unnamed));
     }
-    request_digest(action)
+    Some((place, request_digest(content.as_ref().unwrap_or(action)).ok()?))
 }
 
 pub(crate) fn begun_since(

@@ -10,6 +10,8 @@ use writ_fleet::agents::key_file::{
 use writ_fleet::agents::manifest::{AgentFolder, MANIFEST};
 use writ_fleet::agents::place::AgentsPlace;
 use writ_fleet::agents::words::describe_agent;
+use writ_operations::OperationSet;
+use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, BaseClaims, KeyToken};
 use writ_runtime::methods::Method;
 use writ_secrets::store::EngineKey;
@@ -44,6 +46,9 @@ pub(super) fn bless_agent(
     let said = agent.manifest.base_document(&dir.join(MANIFEST), expires)?;
     // Remarks go to standard error, so that standard output has the result alone.
     for line in describe_agent(&agent.manifest, &said.grants, (agent.digest(), expires)) {
+        context.out.print_remark(line);
+    }
+    for line in name_unbound(context, &said.grants) {
         context.out.print_remark(line);
     }
     if !yes {
@@ -81,6 +86,20 @@ pub(super) fn bless_agent(
     }
     name_key(dir)?;
     print_key(context, dir, &agent, (&claims, Digest::of_bytes(token.as_bytes())), true)
+}
+
+/// Names the amounts that the key does not bound where it bounds another one of the same operation: the proxy refuses them.
+/// Declarations that cannot be read are those of another machine, or `writ proxy` says what is wrong with them.
+fn name_unbound(context: &Context, grants: &Grants) -> Vec<String> {
+    let Ok(operations) = OperationSet::load(&context.home.operations()) else { return Vec::new() };
+    let limited = grants.limits.iter().filter(|(_, limits)| !limits.amounts.is_empty());
+    let limited = limited.filter_map(|(name, limits)| Some((operations.get(name)?, limits)));
+    let unbound = limited.flat_map(|(operation, limits)| {
+        let amounts = operation.amount_parameters().filter(|name| !limits.amounts.contains_key(*name));
+        amounts
+            .map(|name| format!("  {}: '{name}' is not bounded, so the proxy refuses it", operation.name()))
+    });
+    unbound.collect()
 }
 
 fn note_approval(context: &Context, token: &KeyToken, version: &str) -> Result<Value, Failure> {
