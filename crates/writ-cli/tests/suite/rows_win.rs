@@ -57,10 +57,71 @@ fn copy_program(to: &Path) {
     assert!(copied.expect("cp starts").success());
 }
 
+/// Hides the programs of the system, all interpreters among them, and has the engine work. `true` stays: the engine tries its
+/// sandbox with it.
+const NO_PROGRAMS: &str = r#"
+mkdir "$HOME/programs" && cp /bin/true "$HOME/programs" || exit 99
+for folder in /usr/local /opt /usr/sbin; do
+    [ ! -d "$folder" ] || mount -t tmpfs none "$folder" || exit 99
+done
+mount --bind "$HOME/programs" /usr/bin || exit 99
+[ ! -e /bin/sh ] && [ ! -e /usr/bin/env ] && [ -x /bin/true ] || exit 98
+"$1" init --yes || exit 97
+"$1" chat -m work --project "$2"
+result=$?
+"$1" audit verify || exit 96
+read -r pid < "$WRIT_HOME/runtime/lock"
+kill "$pid"
+exit "$result"
+"#;
+
+/// Writ's own work is done by its binary: on a system without other programs (no Node, no Go, no Python, no shell) a home is made, a
+/// turn searches, writes and remembers in the sandbox, and the ledger is verified.
+///
+/// Rows: SF-006
+#[test]
+#[expect(
+    clippy::disallowed_types,
+    reason = "a namespace of its own, in which the programs of the system are hidden"
+)]
+fn needs_userns_the_work_of_the_engine_needs_no_other_program() {
+    let orders = vec![
+        ("file_read", json!({ "path": "a.txt" })),
+        ("search", json!({ "pattern": "heron" })),
+        ("file_write", json!({ "path": "b.txt", "content": "the otter\n" })),
+        ("memory_store", json!({ "text": "The otter is in b.txt." })),
+        ("file_read", json!({ "path": "b.txt" })),
+    ];
+    let bench = Bench::new("openai", calls(orders, "Done."));
+    let mut home = Home::new();
+    home.env.extend(bench.home.env.iter().skip(1).cloned());
+    let project = home.dir.path().join("project");
+    std::fs::create_dir(&project).expect("made");
+    std::fs::write(project.join("a.txt"), "the heron\n").expect("written");
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", NO_PROGRAMS, "sh"])
+        .arg(env!("CARGO_BIN_EXE_writ"))
+        .arg(&project)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(home.dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare of util-linux starts");
+    let said = text(&output);
+    // The file waits for its approval.
+    assert!(code(&output) == 5 && said.contains("Done.") && said.contains("ledger verified"), "{said}");
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("a.txt:1") || last.contains("the heron"), "{last}");
+    assert!(last.contains("the otter") && !last.contains("failed"), "{last}");
+}
+
 /// The nearest to the old design's direct mode is the sandbox that needs no daemon (design 3.6).
 ///
 /// Rows: WIN-006 (on Linux) WIN-007
-/// Rows: SF-006 (in part: it needs no other runtime)
 #[test]
 fn needs_userns_the_binary_alone_is_enough() {
     let script = calls(vec![("shell_exec", json!({"argv": ["echo", "from inside"]}))], "Done.");

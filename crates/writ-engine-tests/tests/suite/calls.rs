@@ -1,11 +1,17 @@
 //! Calls of tools: in the format of a provider, and what the model reads of their results.
 
-use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use writ_runtime::engine::Join;
 use writ_testkit::model_server::{ParsedRequest, Reply, ScriptedCall};
-use writ_types::entry::Fact;
+use writ_tools::registry::Registry;
+use writ_tools::source::Tool;
+use writ_types::action::{Action, Place};
+use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::Exit;
 
-use crate::harness::TestEngine;
+use crate::harness::{OWNER, TestEngine};
 
 /// Two calls of one answer are performed, each under its id. Arguments that are no JSON are an error that the model reads, and the
 /// turn goes on.
@@ -91,4 +97,120 @@ fn needs_userns_the_result_of_a_command_is_its_output_and_an_unknown_one_is_an_e
     assert!(results[1].contains("not found") || results[1].contains("127"), "{}", results[1]);
     assert!(!results[1].is_empty() && results.len() == 2);
     engine.end();
+}
+
+/// The owner's rule that cannot be evaluated for any action but the call of the model.
+const BROKEN: &str = r#"@id("broken") forbid (principal, action, resource)
+when { action != Action::"model_call" && 9223372036854775807 + 1 > 0 };"#;
+
+/// One call of each tool of an agent; the later ones find what the earlier ones have made.
+fn call_of_each_tool() -> Vec<(&'static str, Value)> {
+    let step = json!({ "tool": "shell_exec", "arguments": { "argv": ["true"] } });
+    let post = json!({ "method": "POST", "url": "http://unlisted.test/", "body": "x" });
+    vec![
+        ("context_subscribe", json!({ "path": "notes.md", "turns": 1 })),
+        ("context_unsubscribe", json!({ "id": "s1" })),
+        ("file_write", json!({ "path": "new.txt", "content": "a\n" })),
+        ("file_patch", json!({ "path": "notes.md", "old": "heron", "new": "otter" })),
+        ("file_read", json!({ "path": "notes.md" })),
+        ("memory_store", json!({ "text": "The heron is grey." })),
+        ("memory_search", json!({ "query": "heron" })),
+        ("plan_propose", json!({ "title": "look", "steps": [step] })),
+        ("python_exec", json!({ "script": "print(6 * 7)" })),
+        ("result_read", json!({ "handle": "$r1", "from": 1 })),
+        ("search", json!({ "pattern": "heron" })),
+        ("send_file", json!({ "path": "notes.md" })),
+        ("shell_exec", json!({ "argv": ["true"] })),
+        ("tell_user", json!({ "text": "I am at it." })),
+        ("web_fetch", json!({ "url": "http://unlisted.test/" })),
+        ("web_request", post),
+    ]
+}
+
+/// Has each tool called once in one turn, under the owner's rules. Returns the engine after the turn.
+fn call_each_tool(rules: &str, project: &std::path::Path) -> TestEngine {
+    let engine = TestEngine::new(rules, |_| {
+        |request: &ParsedRequest| {
+            let done = request.results().count();
+            let mut reply = Reply::text("Done.");
+            if let Some((name, arguments)) = call_of_each_tool().into_iter().nth(done) {
+                reply = Reply::default();
+                let id = Some(format!("call_{done}"));
+                reply.calls.push(ScriptedCall {
+                    id,
+                    name: name.to_owned(),
+                    arguments: arguments.to_string(),
+                });
+            }
+            reply
+        }
+    });
+    let join = Join { project: Some(project.display().to_string()), ..Join::default() };
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, join).await.expect("joined");
+        engine.send_in(&mut joined, "one", "try everything").await;
+    });
+    engine
+}
+
+/// Each call of a tool is decided by the door exactly once, and nothing is performed without that decision. If a rule cannot be
+/// evaluated, every call is denied and nothing is performed.
+///
+/// Rows: WIN-099
+#[test]
+fn needs_userns_every_call_is_decided_once_before_it_runs_and_denied_if_the_rules_fail() {
+    let registry = Registry::core_tools();
+    let calls = call_of_each_tool();
+    let named: BTreeSet<&str> = calls.iter().map(|(name, _)| *name).collect();
+    // Only the role of the proxy hands a message over with `plan`.
+    let tools = registry.tools().map(Tool::name).filter(|name| *name != "plan");
+    assert_eq!(named, tools.collect::<BTreeSet<_>>(), "every tool of an agent is called");
+    for rules in ["", BROKEN] {
+        let project = tempfile::tempdir().expect("a folder");
+        std::fs::write(project.path().join("notes.md"), "the heron\n").expect("written");
+        let engine = call_each_tool(rules, project.path());
+        let (mut begun, mut kinds) = (BTreeMap::new(), Vec::new());
+        for fact in engine.facts("intent") {
+            if let Fact::Intent { attempt, action, call: Some(call), .. } = fact {
+                assert_eq!(begun.insert(attempt, call), None);
+                kinds.push(action.kind());
+            }
+        }
+        let ids: BTreeSet<&String> = begun.values().collect();
+        assert_eq!(ids.len(), begun.len(), "no call is begun twice: {begun:?}");
+        let denials = engine.denials();
+        for fact in engine.facts("asked") {
+            let Fact::Asked { action, .. } = fact else { continue };
+            // The harness itself asks to bring the changes of the turn into the project.
+            if !matches!(&action, Action::WriteFile(write) if write.place == Place::Project) {
+                kinds.push(action.kind());
+            }
+        }
+        let expected = |name: &str| registry.find_tool(name).expect("a tool").actions()[0];
+        let mut decided: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+        decided.extend(denials.iter().map(|(kind, _)| *kind));
+        let mut due: Vec<&str> = calls.iter().map(|(name, _)| expected(name).as_str()).collect();
+        if !rules.is_empty() {
+            // Ten denials end the turn.
+            assert_eq!(due.len().min(denials.len()), 10, "{denials:?}");
+            due.truncate(10);
+        }
+        decided.sort_unstable();
+        due.sort_unstable();
+        assert_eq!(decided, due, "one decision for each call");
+        let mut ended = BTreeSet::new();
+        for fact in engine.facts("outcome") {
+            let Fact::Outcome { attempt, .. } = fact else { continue };
+            assert!(begun.contains_key(&attempt), "nothing has an outcome without a decision");
+            ended.insert(attempt);
+        }
+        assert_eq!(ended.len(), begun.len());
+        if rules.is_empty() {
+            assert!(begun.len() > 10, "{begun:?} {denials:?}");
+        } else {
+            assert!(begun.is_empty(), "nothing is performed: {begun:?}");
+            assert!(denials.iter().all(|(_, reason)| *reason == DenyReason::Rule), "{denials:?}");
+        }
+        engine.end();
+    }
 }
