@@ -89,8 +89,8 @@ pub(super) fn bless_agent(
 }
 
 /// Names the amounts that the key does not bound where it bounds another one of the same operation: the proxy refuses them.
-/// Declarations that cannot be read are those of another machine, or `writ proxy` says what is wrong with them.
 fn name_unbound(context: &Context, grants: &Grants) -> Vec<String> {
+    // Declarations that cannot be read are those of another machine, or `writ proxy` says what is wrong with them.
     let Ok(operations) = OperationSet::load(&context.home.operations()) else { return Vec::new() };
     let limited = grants.limits.iter().filter(|(_, limits)| !limits.amounts.is_empty());
     let limited = limited.filter_map(|(name, limits)| Some((operations.get(name)?, limits)));

@@ -35,6 +35,7 @@ pub(super) async fn report(
             )
         })?;
         context.out.print_remark(format!("written: {}", escape_line(&path.to_string_lossy())));
+        // A program that asks for JSON has it on standard output as well.
         if !context.out.json {
             return Ok(());
         }
@@ -60,6 +61,7 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
             lines.push(format!("{indent}  {}", cut(&unit.blocker)));
         }
         for run in report.runs.iter().filter(|run| run.unit == unit.id) {
+            // A run without an end is under way.
             let end = if run.end.is_empty() { "runs" } else { run.end.as_str() };
             let error =
                 if run.error.is_empty() { String::new() } else { format!(" ({})", escape_line(&run.error)) };
@@ -83,6 +85,7 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
         }
     }
     for commit in &report.commits {
+        // As many digits as git needs in a repository of this size.
         let id: String = commit.id.chars().take(12).collect();
         lines.push(format!("commit {id} {}  {}", commit.at, escape_line(&commit.subject)));
     }
@@ -96,6 +99,7 @@ pub(super) async fn print_log(
     query: &PilotLogQuery,
 ) -> Result<(), Failure> {
     let log = client.ask::<PilotLogOf>(query).await?;
+    // Said first, since the lines may run off the screen.
     if log.left_out > 0 {
         let more = query.skip.saturating_add(log.lines.len());
         let text = format!("at least {} older lines are left out: `--skip {more}` shows them", log.left_out);
