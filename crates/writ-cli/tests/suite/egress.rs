@@ -508,7 +508,7 @@ fn needs_userns_needs_curl_two_hundred_connections_leave_correct_entries() {
         }
     }
     let documents = super::rows_win::documents();
-    assert!(documents.contains("It does not read what is encrypted"));
+    assert!(documents.contains("It reads encrypted traffic only if a credential is bound to the host"));
     assert!(!documents.contains("inspects what is encrypted") && !documents.contains("content inspection"));
     assert_eq!(code(&bench.home.run(&["audit", "verify"])), 0);
 }

@@ -547,16 +547,16 @@ fn the_security_model_says_what_it_cannot_do_and_start_and_status_show_the_postu
         "## Postures",
         "No setup is safe everywhere",
         "## What is best effort",
-        "The redactor, the filter of addresses and the shown text of commands catch what is known.",
-        "none of them is a proof",
+        "The redactor, the filter of addresses and the shown text of commands recognise known cases.",
+        "none of them is a guarantee",
         "or a format that is not in its table",
-        "It does not know what a listed host does with what it is sent",
-        "What its arguments mean to the program is not understood",
-        "shares the kernel. A hole in it is a way to the host, here and in Docker",
+        "It does not know what a listed host does with the data that it receives",
+        "Writ does not know what the arguments mean to the program",
+        "uses the host's kernel. A hole in the kernel is a way to the host, here as in Docker",
         "gVisor or Kata",
-        "a corrupted file of its own is used until it is noticed",
-        "A sandbox can damage everything in it, its work folder and its home. The border is the sandbox and the proxy",
-        "Limits of memory, processes, time, output and disk bound what that costs",
+        "a corrupted file of its own is used until a person notices",
+        "A program can damage everything in its sandbox: its work folder and its home there. The sandbox and the proxy are the border",
+        "Limits of memory, processes, time, output and disk bound the cost",
     ] {
         assert!(model.contains(text), "{text}");
     }
@@ -658,7 +658,7 @@ fn needs_userns_needs_git_needs_curl_an_injection_that_is_obeyed_loses_nothing_f
     assert!(shown.contains("work"), "{shown}");
     let programs = home.run(&["sandbox", "exec", "--", "ls", "/usr/bin/env"]);
     assert!(code(&programs) == 0 && text(&programs).contains("/usr/bin/env"), "{}", text(&programs));
-    assert!(documents().contains("A sandbox can damage everything in it, its work folder and its home. The border is the sandbox and the proxy"));
+    assert!(documents().contains("A program can damage everything in its sandbox: its work folder and its home there. The sandbox and the proxy are the border"));
     assert!(mirror.asked().is_empty(), "{:?}", mirror.asked());
 }
 
