@@ -1,6 +1,9 @@
 //! Full disks, changed databases, hostile repositories, and clients that break the protocol.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
@@ -105,8 +108,52 @@ fn needs_userns_a_disk_that_is_really_full_is_named_by_whoever_meets_it() {
     assert!(found.contains("kept before"), "{said}");
 }
 
+/// Who connects first finds every table, also where the database was empty; an engine whose migrations fail accepts no connection.
+///
+/// Rows: SIL-101
+#[test]
+fn tables_are_there_before_the_first_connection_and_a_failing_migration_accepts_none() {
+    let home = Home::ready().in_processes();
+    let (database, socket) = (home.database(), home.root().join("runtime/control.sock"));
+    for end in ["-wal", "-shm"] {
+        // Only there after a process that was killed.
+        let _gone = std::fs::remove_file(format!("{}{end}", database.display()));
+    }
+    std::fs::write(&database, "").expect("emptied");
+    let count_tables = |database: &Path| -> i64 {
+        let conn = rusqlite::Connection::open(database).expect("opens");
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
+        conn.query_row(sql, [], |row| row.get(0)).expect("reads")
+    };
+    assert_eq!(count_tables(&database), 0);
+    let is_over = AtomicBool::new(false);
+    let (first, engine) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if UnixStream::connect(&socket).is_ok() {
+                    return Some(count_tables(&database));
+                }
+                std::thread::yield_now();
+            }
+            None
+        });
+        let engine = Engine::start(&home, &[]);
+        is_over.store(engine.is_err(), Ordering::Relaxed);
+        (connecting.join().expect("counts"), engine.expect("starts"))
+    });
+    assert!(first.is_some_and(|tables| tables > 10), "{first:?}");
+    assert_eq!(first, Some(count_tables(&database)), "none is made later");
+    assert_eq!(engine.stop().code, Some(0));
+
+    let conn = rusqlite::Connection::open(&database).expect("opens");
+    conn.execute("UPDATE migration SET checksum = 'another' WHERE number = 1", []).expect("changed");
+    drop(conn);
+    let ended = Engine::start(&home, &[]).err().expect("does not start");
+    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert!(UnixStream::connect(&socket).is_err(), "no connection is accepted");
+}
+
 /// Rows: SIL-100 SIL-102
-/// Rows: SIL-101 (a migration that cannot be applied keeps the engine from starting)
 #[test]
 fn a_changed_or_newer_migration_ends_with_3() {
     let changes = [
