@@ -126,7 +126,8 @@ async fn unlock_own(project: &GitProject) -> Result<Vec<PathBuf>, PilotGitError>
             let lock = project.common_dir().join(format!("{name}.lock"));
             removed.contains(&lock)
         };
-        if names.iter().any(is_cut) {
+        // Git has locked both before it changes the first.
+        if names.iter().all(is_cut) {
             mend_pair(project, &names).await?;
         }
     }

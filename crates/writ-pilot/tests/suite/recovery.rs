@@ -234,6 +234,7 @@ async fn locks_on_own_references_are_removed_and_halves_of_a_change_mended() {
     // Killed with a branch and without a base: it is the autopilot's again, and its commits are there.
     let fresh_base = format!("refs/writ/base/{fresh}");
     lock(&fresh_base, "");
+    lock(&format!("refs/heads/{fresh}"), "");
     fs::remove_file(git.join(&fresh_base)).unwrap();
     let (service, _) = repo.try_open().await.unwrap();
     work_on(&service, 2, &[("two", "3\n")]).await;

@@ -63,15 +63,21 @@ pub fn find_own_locks(project: &GitProject) -> Result<BTreeSet<RefName>, GitFaul
 ///
 /// If they cannot be removed.
 pub fn remove_locks_of(project: &GitProject, names: &BTreeSet<RefName>) -> Result<Vec<PathBuf>, GitFault> {
-    let locks: Vec<PathBuf> = names.iter().map(|name| lock_of(project, name)).collect();
+    let is_alone = !has_running_git(project);
     let mut times = Vec::new();
     let mut removed = Vec::new();
-    for path in locks {
+    for name in names {
+        let path = lock_of(project, name);
         let Some((_, at)) = read_lock(&path) else { continue };
-        times.push(at);
-        removed.push(path);
+        // A person may commit on a branch of ours, and never below our own names.
+        if is_alone || name.is_own() || is_old(at) {
+            times.push(at);
+            removed.push(path);
+        }
     }
-    removed.extend(find_shared(project, &times));
+    if is_alone {
+        removed.extend(find_shared(project, &times));
+    }
     remove_files(&removed)?;
     Ok(removed)
 }
@@ -100,6 +106,29 @@ pub fn remove_left_locks(
     Ok(removed)
 }
 
+/// Returns true if a git of the user's may be at work in the repository: a process of this name in one of its folders, as far as can be
+/// seen here. Elsewhere than on Linux any may.
+fn has_running_git(project: &GitProject) -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else { return true };
+    let is_in =
+        |folder: &Path| folder.starts_with(project.top_dir()) || folder.starts_with(project.common_dir());
+    let mut processes = processes.flatten().map(|entry| entry.path());
+    processes.any(|process| {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        name.trim_end() == "git"
+            && match fs::read_link(process.join("cwd")) {
+                Ok(folder) => is_in(&folder),
+                // It has ended; a folder that may not be read could be this one.
+                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+            }
+    })
+}
+
+/// Returns true if a lock is older than any git may run that keeps the lock of a reference.
+fn is_old(at: SystemTime) -> bool {
+    SystemTime::now().duration_since(at).is_ok_and(|age| age > crate::host::GIT_TIME_MAX)
+}
+
 fn lock_of(project: &GitProject, name: &RefName) -> PathBuf {
     project.common_dir().join(format!("{name}.lock"))
 }
@@ -125,7 +154,13 @@ fn find_shared(project: &GitProject, times: &[SystemTime]) -> Vec<PathBuf> {
 
 fn remove_files(paths: &[PathBuf]) -> Result<(), GitFault> {
     for path in paths {
-        fs::remove_file(path).map_err(|error| GitFault::from_io(path, error))?;
+        match fs::remove_file(path) {
+            // Its git has let go of it meanwhile.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(GitFault::from_io(path, error));
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
     Ok(())
 }

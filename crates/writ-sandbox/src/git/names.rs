@@ -124,6 +124,11 @@ impl RefName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns true if it is below `refs/writ/`, where no one else changes references.
+    pub fn is_own(&self) -> bool {
+        self.0.starts_with("refs/writ/")
+    }
 }
 
 impl fmt::Display for RefName {
