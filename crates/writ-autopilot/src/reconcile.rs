@@ -125,7 +125,7 @@ impl ConflictReason {
             Self::BothChanged(_) => "take one of both values over by hand, and reload",
             Self::MarkByHand => "leave the mark: the harness sets it when the unit is complete",
             Self::WorkflowPinned => "abandon the unit, and plan a new one with this workflow",
-            Self::RemovedAfterBegin => "use `writ pilot abandon`, or put the item back",
+            Self::RemovedAfterBegin => "use `writ pilot cancel`, or put the item back",
             Self::RemovedAndChanged => "put the item back, look at the change, and remove it again",
             Self::UnknownId => "leave the id of a new unit out",
             Self::IdTwice => "leave the id of the copy out",
@@ -155,7 +155,7 @@ pub fn reconcile_plan(
 ) -> Reconciliation {
     let mut made = Reconciliation::default();
     let mut seen: BTreeSet<UnitId> = BTreeSet::new();
-    let mut unnamed = UnnamedUnits::new(file, store);
+    let mut unnamed = UnnamedUnits::new(base, file, store);
     let mut numbers = NextNumbers::new(store.keys().chain(base.keys()).chain(taken).copied());
     // The unit at each level that the next item belongs to.
     let mut above: [Option<UnitId>; 2] = [None; 2];
@@ -257,14 +257,19 @@ fn new_fields(fields: &OutlineFields) -> OutlineFields {
     OutlineFields { is_done: false, ..fields.clone() }
 }
 
-/// Units that no item of the file names, by what they are a part of and by their title, in the order of their numbers.
+/// Units that no item of the file names and that the file has never shown, by what they are a part of and by their title, in the order of their numbers.
 struct UnnamedUnits(BTreeMap<(Option<UnitId>, String), Vec<UnitId>>);
 
 impl UnnamedUnits {
-    fn new(file: &[OutlineItem], store: &BTreeMap<UnitId, StoredUnit>) -> Self {
+    fn new(
+        base: &BTreeMap<UnitId, OutlineFields>,
+        file: &[OutlineItem],
+        store: &BTreeMap<UnitId, StoredUnit>,
+    ) -> Self {
         let named: BTreeSet<UnitId> = file.iter().filter_map(|item| item.id).collect();
+        let is_unnamed = |id: &UnitId| !named.contains(id) && !base.contains_key(id);
         let mut units: BTreeMap<(Option<UnitId>, String), Vec<UnitId>> = BTreeMap::new();
-        for (id, stored) in store.iter().rev().filter(|(id, _)| !named.contains(id)) {
+        for (id, stored) in store.iter().rev().filter(|(id, _)| is_unnamed(id)) {
             units.entry((id.parent(), stored.fields.title.clone())).or_default().push(*id);
         }
         Self(units)

@@ -179,6 +179,21 @@ fn after_a_reload_both_sides_agree() {
     assert!(is_quiet(&again), "{written}");
 }
 
+/// A person removes the line of work that is done, and asks for work of the same name: that is another unit, and not the one that is
+/// done already.
+#[test]
+fn new_work_of_an_old_name_is_new_work() {
+    let task = UnitId::Task(1, 2, 1);
+    let mut stored = store(&[task]);
+    stored.get_mut(&task).unwrap().fields.is_done = true;
+    let made = reconcile(&BASE.replace("Tokens <!-- task/m1/s2/t1 -->", "Tokens"), &stored);
+    assert!(matches!(made.changes.as_slice(), [PlanChange::Add(UnitId::Task(1, 2, 2), _)]), "{made:?}");
+    assert!(
+        matches!(made.conflicts.as_slice(), [one] if one.reason == ConflictReason::RemovedAfterBegin),
+        "{made:?}"
+    );
+}
+
 /// A reload was cut off between its commit and its file: the new lines have no ids, and the plan of before is what is known as written.
 /// Once more makes nothing a second time.
 #[test]
