@@ -68,7 +68,7 @@ pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
-pub(crate) use ends::{OpenEnds, finish_ends};
+pub(crate) use ends::{OpenEnds, finish_ends, withdraw_ends};
 use faults::{fault, fault_result};
 pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
@@ -384,8 +384,13 @@ async fn settle(
         cost: result.used.2,
         at: project.hands.now(),
     };
-    let claim = HeldClaim { fence: work.fence, end: Some(end) };
-    commit_move(project, unit, &made, (Some(claim), &result.reason)).await
+    let claim = HeldClaim { fence: work.fence, end: Some(end.clone()) };
+    let settled = commit_move(project, unit, &made, (Some(claim), &result.reason)).await;
+    if let Err(AutopilotError::Store(StoreError::Conflict(_))) = &settled {
+        // Someone else has ended the run: its result counts no more, and what it has used is paid all the same.
+        project.hands.commit(vec![Op::Units(UnitOp::PayRun(Box::new(end)))]).await?;
+    }
+    settled
 }
 
 /// Commits a move of a unit with what it brings about.

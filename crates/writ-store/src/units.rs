@@ -417,6 +417,8 @@ pub enum UnitOp {
     },
     /// Ends a run. Conflict if it has ended.
     EndRun(Box<UnitRunEnd>),
+    /// Adds to a run that was ended without them what it has used; one that has figures stays as it is.
+    PayRun(Box<UnitRunEnd>),
     /// Stores the result of a gate.
     RecordGate(Box<GateRow>),
     /// Sets a counter of a unit. Conflict unless it has this fence.
@@ -475,6 +477,7 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         }
         UnitOp::Cancel { key, at } => claims::cancel(conn, key, *at),
         UnitOp::EndRun(end) => claims::end_run(conn, end),
+        UnitOp::PayRun(end) => claims::pay_run(conn, end),
         UnitOp::RecordGate(result) => changes::record_gate(conn, result),
         UnitOp::SetCounter { key, fence, counter, value } => {
             claims::set_counter(conn, (key, *fence), (counter, *value))

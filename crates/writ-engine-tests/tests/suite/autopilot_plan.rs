@@ -1,10 +1,14 @@
 //! What becomes of the units of a plan that a person changes: edits of its file, removed parts, and cancelled ones.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
 use writ_pilot::pilots::OwnerFiles;
 use writ_testkit::model_server::{ReplyFault, ReplyGate};
 use writ_types::api::pilot::{FindingVerdict, PilotFindings, PilotLog, PilotStatus, PilotUnitLine};
 use writ_types::api::work::WorkState;
+use writ_types::unit::Tokens;
 
 use crate::autopilot::{Scene, git};
 use crate::autopilot_limits::{SHORT, TASK, coder, done, project, scene, writes};
@@ -185,9 +189,14 @@ fn needs_userns_needs_git_a_cancelled_slice_takes_its_tasks_with_it() {
         let dir = project(&format!("worktree_mode = \"{mode}\""), THERE, SHORT);
         let never = ReplyGate::new();
         let gate = never.clone();
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let asks = Arc::clone(&is_asked);
         let script = coder(TWO_SLICES, move |_, asked| match (asked.has_results, asked.name.as_str()) {
+            (true, "sub") => {
+                asks.store(true, Ordering::Relaxed);
+                done().with_fault(ReplyFault::SlowFirstByte(gate.clone()))
+            }
             (true, _) => done(),
-            (false, "sub") => done().with_fault(ReplyFault::SlowFirstByte(gate.clone())),
             (false, name) => writes(name, "a + b"),
         });
         let scene = scene(dir.path(), TestEngine::new("", |_| script));
@@ -196,6 +205,10 @@ fn needs_userns_needs_git_a_cancelled_slice_takes_its_tasks_with_it() {
             scene.approve(&planned.ask).await;
             scene.engine.call("pilot.run", scene.params()).await.expect("runs");
             wait_for(&scene, "task/m1/s1/t2").await;
+            // Its first request is answered, and has cost something.
+            while !is_asked.load(Ordering::Relaxed) {
+                scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+            }
             // Nothing is mended while something works.
             git(dir.path(), &["update-ref", "refs/heads/writ/m9-s1-left", "main"]);
             git(dir.path(), &["update-ref", "refs/writ/base/writ/m9-s1-left", "main"]);
@@ -213,6 +226,13 @@ fn needs_userns_needs_git_a_cancelled_slice_takes_its_tasks_with_it() {
             let plan = status.plans.first().expect("one");
             assert_eq!((plan.state, plan.reason.as_str()), (WorkState::Failed, "not delivered: slice/m1/s1"));
             scene.ask::<PilotFindings>("pilot.doctor", json!({ "fix": true })).await;
+            // What the attempt that was cut off has used is paid.
+            let part = scene.unit("task/m1/s1/t2").await;
+            let last = part.runs.last().expect("one");
+            assert!(
+                last.outcome.as_deref() == Some("canceled") && last.tokens > Tokens::ZERO,
+                "{mode}: {part:#?}"
+            );
         });
         let merged = git(dir.path(), &["ls-tree", "--name-only", "main"]);
         assert!(merged.contains("mul.mjs") && !merged.contains("add.mjs"), "{mode}: {merged}");

@@ -212,6 +212,15 @@ pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreEr
     require(changed, "open run of a unit", || end.run.to_string())
 }
 
+pub(super) fn pay_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {
+    let sql = "UPDATE unit_run SET input_tokens = ?2, output_tokens = ?3, cost_micro_usd = ?4
+               WHERE id = ?1 AND ended_at IS NOT NULL
+               AND input_tokens = 0 AND output_tokens = 0 AND cost_micro_usd = 0";
+    let used = [end.input.get(), end.output.get(), end.cost.get()].map(int);
+    execute(conn, sql, params![end.run.to_string(), used[0], used[1], used[2]])?;
+    Ok(())
+}
+
 pub(super) fn set_counter(
     conn: &Connection,
     (key, fence): (&UnitKey, u64),
