@@ -64,10 +64,12 @@ pub(crate) async fn carry_out(
     }
     project.ends().announce(&[id]);
     if let Err(error) = commit_move(project, &unit, &made, (None, &reason)).await {
-        project.ends().remove(&[id]);
+        drive::withdraw_ends(project, &[id]).await;
         return Err(error);
     }
-    drive::finish_ends(project).await
+    // Once more: another order may have withdrawn it before it was written.
+    project.ends().announce(&[id]);
+    drive::finish_ends(project, &[id]).await
 }
 
 /// The event of an order: of the blocker that it is about.
@@ -111,6 +113,9 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), Aut
         cancelled.iter().filter_map(|id| live.get(id)).map(|live| live.stop.clone()).collect()
     };
     stops.iter().for_each(CancellationToken::cancel);
+    // Before the hooks, which may take their time. Where something works still, its worker does what follows, once nothing is in the
+    // folder any more.
+    let finished = drive::finish_ends(project, &cancelled).await;
     for id in &cancelled {
         let part = project.read_unit(*id).await?;
         drive::tell_hooks(
@@ -120,8 +125,7 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), Aut
         )
         .await;
     }
-    // Where something works still, its worker does what follows, once nothing is in the folder any more.
-    drive::finish_ends(project).await
+    finished
 }
 
 /// Writes the ends of a unit and of all of its open parts down at once, with those of what holds them up. Returns them.
@@ -156,14 +160,18 @@ async fn write_cancels(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<
         // Before the commit: from then on another slice could have the folder.
         project.ends().announce(&open);
         match project.hands.commit(ops.into_iter().map(Op::Units).collect()).await {
-            Ok(_) => return Ok(open),
+            Ok(_) => {
+                // Once more: another order may have withdrawn them before they were written.
+                project.ends().announce(&open);
+                return Ok(open);
+            }
             // A part of it has ended meanwhile.
             Err(StoreError::Conflict(_)) if tries < MAX_TRIES => {
-                project.ends().remove(&open);
+                drive::withdraw_ends(project, &open).await;
                 tries += 1;
             }
             Err(error) => {
-                project.ends().remove(&open);
+                drive::withdraw_ends(project, &open).await;
                 return Err(error.into());
             }
         }

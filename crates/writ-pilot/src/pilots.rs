@@ -106,7 +106,9 @@ impl Pilots {
             Arc::new(OpenProject::open(self.hands.clone(), (&path, &self.owner), name.clone()).await?);
         // Before anything runs: a half-ended unit would be looked at as if it were whole.
         drive::make_up_ends(&project).await?;
-        reload::end_removed_plans(&project).await?;
+        if let Err(error) = reload::end_removed_plans(&project).await {
+            tracing::error!(%error, "the plan of a removed milestone is not ended; the next start tries again");
+        }
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_autopilot::phase::PilotPhase;
@@ -205,10 +206,17 @@ impl OpenProject {
     /// Ends the claims and attempts of a process that is dead, as the lock of the repository says.
     async fn end_earlier(&self) -> Result<(), AutopilotError> {
         // An attempt that ran is begun anew: half of its conversation is worth less than a fresh one.
+        let mut ending = JoinSet::new();
         for plan in self.plans().await?.values() {
             for child in self.hands.store().children_of(*plan).await? {
-                self.hands.end_attempt(child, "the engine that ran it has ended").await?;
+                let hands = self.hands.clone();
+                // Together: each may have to wait for a turn.
+                ending
+                    .spawn(async move { hands.end_attempt(child, "the engine that ran it has ended").await });
             }
+        }
+        for ended in ending.join_all().await {
+            ended?;
         }
         let mut ops = self.end_paid_runs().await?;
         ops.push(Op::Units(UnitOp::Abandon { project: self.name.clone(), at: self.hands.now() }));

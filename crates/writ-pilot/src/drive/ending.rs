@@ -79,9 +79,10 @@ pub(super) async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Res
     project.ends().announce(&[id]);
     let ended = project.hands.commit(vec![Op::Units(UnitOp::Decide(Box::new(decision)))]).await;
     if let Err(error) = ended {
-        project.ends().remove(&[id]);
+        ends::withdraw_ends(project, &[id]).await;
         return Err(error.into());
     }
+    project.ends().announce(&[id]);
     tell_hooks(project, HookEvent::UnitDone, &UnitNews::of_unit(&unit, "succeeded", "its parts are over"))
         .await;
     ends::try_ends(project).await;
@@ -112,11 +113,12 @@ pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
     }
 }
 
-/// Makes up for ends that a crash has cut off between the commit that wrote them and what follows from it.
+/// Makes up for ends that a crash has cut off between the commit that wrote them and what follows from it. An end that fails is in the
+/// log, and tried again by the loop: it must not keep a person from looking at the project.
 ///
 /// # Errors
 ///
-/// If git, the files or the store fail.
+/// If the store or the names of the files cannot be read.
 pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let units: Vec<(UnitId, &UnitLine)> =
@@ -126,10 +128,11 @@ pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), Autop
     for (id, _) in &units {
         filed.extend(project.files.has_folder(*id)?.then_some(*id));
     }
-    for (id, _) in units.iter().filter(|(_, line)| line.is_over) {
+    // Parts before what they belong to: a slice moves the files of its tasks.
+    for (id, _) in units.iter().rev().filter(|(_, line)| line.is_over) {
         let has_files = filed.iter().any(|part| part.is_within(*id));
         if id.unit_type() == UnitType::Milestone || has_files || has_tree(project, *id, &units) {
-            end_unit(project, *id).await?;
+            end_if_over(project, *id).await;
         }
     }
     Ok(())
@@ -249,15 +252,16 @@ async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), Autopi
             given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
         }
     }
-    let is_working = matches!(state, WorkState::Running | WorkState::Consulting);
+    let is_running = state == WorkState::Running;
+    let is_working = is_running || state == WorkState::Consulting;
     let not_delivered = || format!("not delivered: {}", given_up.join(", "));
     let (event, why) = match (given_up.is_empty(), is_working) {
-        (true, true) => (WorkEvent::Finish, format!("every slice of {milestone} is merged")),
+        (true, true) if is_running => (WorkEvent::Finish, format!("every slice of {milestone} is merged")),
         (false, true) => (WorkEvent::Fail, not_delivered()),
         // It was never approved, or stands still: nothing of it can fail any more.
         (false, false) => (WorkEvent::Cancel, not_delivered()),
-        // A person has paused it: it ends at the first start after they let it go on.
-        (true, false) => return Ok(()),
+        // A person has paused it, or is asked about it: it ends at the first start after they let it go on.
+        (true, _) => return Ok(()),
     };
     project.hands.move_plan(plan, event, &why).await?;
     Ok(())

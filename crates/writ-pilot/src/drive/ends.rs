@@ -39,12 +39,15 @@ impl OpenEnds {
         self.state().units.extend(units);
     }
 
-    /// Takes units out: their ends are done, or were not written down.
+    /// Takes units out: their ends are done.
     pub(crate) fn remove(&self, units: &[UnitId]) {
         let mut state = self.state();
         units.iter().for_each(|unit| {
             state.units.remove(unit);
         });
+        if state.units.is_empty() {
+            state.failed_at = None;
+        }
     }
 
     /// Returns the units, parts before what they belong to.
@@ -64,15 +67,25 @@ impl OpenEnds {
     }
 }
 
+/// Withdraws ends that were announced and not written down. Those that another order has written meanwhile stay.
+pub(crate) async fn withdraw_ends(project: &OpenProject, units: &[UnitId]) {
+    for id in units {
+        // One that cannot be read stays: it is looked at again with the others.
+        if project.read_unit(*id).await.is_ok_and(|unit| !unit.row.is_over) {
+            project.ends().remove(&[*id]);
+        }
+    }
+}
+
 /// Does what follows from the ends that were announced, but for units that something works in still: its worker does it then.
 ///
 /// # Errors
 ///
-/// The first failure; what has failed is tried again by the loop.
-pub(crate) async fn finish_ends(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
+/// The first failure of a unit of `own`; those of others are in the log. What has failed is tried again by the loop.
+pub(crate) async fn finish_ends(project: &Arc<OpenProject>, own: &[UnitId]) -> Result<(), AutopilotError> {
     let ends = project.ends();
     let _alone = ends.finishing.lock().await;
-    let mut first = Ok(());
+    let (mut first, mut has_failed) = (Ok(()), false);
     for id in ends.list() {
         // Also a part of it whose own end is not done: a plan ends after its slices.
         let is_in_use = project.live().keys().any(|live| live.is_within(id))
@@ -83,10 +96,17 @@ pub(crate) async fn finish_ends(project: &Arc<OpenProject>) -> Result<(), Autopi
         match finish_end(project, id).await {
             Ok(false) => {}
             Ok(true) => ends.remove(&[id]),
-            Err(error) => first = first.and(Err(error)),
+            Err(error) => {
+                has_failed = true;
+                if own.contains(&id) {
+                    first = first.and(Err(error));
+                } else {
+                    tracing::error!(unit = %id, %error, "the end of a unit is not complete; it is tried again");
+                }
+            }
         }
     }
-    ends.state().failed_at = if first.is_err() { Some(Instant::now()) } else { None };
+    ends.state().failed_at = has_failed.then(Instant::now);
     first
 }
 
@@ -104,7 +124,7 @@ pub(super) async fn try_ends(project: &Arc<OpenProject>) {
     if !project.ends().is_due() {
         return;
     }
-    if let Err(error) = finish_ends(project).await {
+    if let Err(error) = finish_ends(project, &[]).await {
         tracing::error!(%error, "the end of a unit is not complete; it is tried again");
     }
 }
