@@ -484,7 +484,7 @@ mod tests {
             let mut one = binding();
             change(&mut one);
             let refused = check_bindings(&[one], &[]).expect_err("refused");
-            assert!(refused.to_string().starts_with("the credential 'git' cannot stand"), "{number}");
+            assert!(refused.to_string().starts_with("the credential 'git' is not valid: "), "{number}");
         }
         let second = Binding { name: "other".parse().expect("a name"), ..binding() };
         assert!(

@@ -273,6 +273,8 @@ fn a_models_name_is_read_at_the_start_and_its_provider_is_made_once() {
         ] {
             let error = routes(&text).expect_err("fails at the start");
             let is_right = match is_known {
+                // An empty default is none.
+                true if text == "[models]\ndefault = \"\"\n" => error == ModelsConfigError::MissingDefault,
                 true => matches!(error, ModelsConfigError::BadModel { .. }),
                 false => matches!(error, ModelsConfigError::UnknownProvider { .. }),
             };
@@ -371,7 +373,8 @@ fn bad_configuration_is_a_typed_error() {
     let error =
         parsed("[providers.x]\napi_key = \"sk-live-12345678\"").expect_err("a key in the configuration");
     assert!(error.message().contains("secret:NAME"), "{error}");
-    for value in ["", "claude", "/x", "openai/", "openai/a b"] {
+    assert_eq!(routes("[models]\ndefault = \"\"\n").expect_err("none"), ModelsConfigError::MissingDefault);
+    for value in ["claude", "/x", "openai/", "openai/a b"] {
         let error = routes(&format!("[models]\ndefault = \"{value}\"\n")).expect_err("malformed");
         assert!(matches!(error, ModelsConfigError::BadModel { .. }), "{value}: {error}");
     }
