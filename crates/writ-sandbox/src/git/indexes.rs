@@ -20,10 +20,10 @@ impl IndexCopy {
     /// Copies an index; a missing one gives an empty one.
     pub(crate) fn copy_from(project: &GitProject, index: &Path) -> Result<Self, GitFault> {
         let copy = Self::make_empty(project);
-        match fs::copy(index, &copy.0) {
+        match copy_with_time(index, &copy.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(copy),
             Err(error) => Err(GitFault::from_io(&copy.0, error)),
-            Ok(_) => Ok(copy),
+            Ok(()) => Ok(copy),
         }
     }
 
@@ -51,6 +51,14 @@ impl Drop for IndexCopy {
     }
 }
 
+/// Copies a file with its time. Git compares the content of files that are not older than their index: with a younger copy it would
+/// overlook a change of the same length in the moment after a file was written.
+fn copy_with_time(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    let written_at = fs::metadata(from)?.modified()?;
+    fs::File::options().write(true).open(to)?.set_modified(written_at)
+}
+
 /// The paths, of a list with NULs, that attributes give to a filter, each with the filter's name.
 pub(crate) async fn filtered_paths(
     project: &GitProject,
@@ -72,4 +80,27 @@ pub(crate) async fn filtered_paths(
         }
     }
     Ok(filtered)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_of_an_index_is_as_old_as_the_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("index"), folder.path().join("copy"));
+        fs::write(&from, "entries").unwrap();
+        let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+        fs::File::options().write(true).open(&from).unwrap().set_modified(hour_ago).unwrap();
+        copy_with_time(&from, &to).unwrap();
+        let times = [&from, &to].map(|path| fs::metadata(path).unwrap().modified().unwrap());
+        assert_eq!((times[0], fs::read(&to).unwrap()), (times[1], b"entries".to_vec()));
+        assert_eq!(
+            copy_with_time(&folder.path().join("none"), &to).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
 }

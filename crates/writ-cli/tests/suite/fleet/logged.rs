@@ -181,8 +181,7 @@ fn answered_deeds(asked: &[Asked]) -> BTreeMap<Deed, usize> {
 /// The customers that the proxy has read for itself, once for each entry of its ledger that says so: before the first answer of a case,
 /// so that it knows their names.
 fn learned_customers(entries: &[Value], asked: &[Asked]) -> Vec<String> {
-    let customers: BTreeMap<&str, usize> =
-        asked.iter().map(|one| (one.case.as_str(), one.customer)).collect();
+    let customers: BTreeMap<&str, u32> = asked.iter().map(|one| (one.case.as_str(), one.customer)).collect();
     let summaries = entries.iter().filter_map(|entry| entry.pointer("/payload/summary")?.as_str());
     let learned = summaries.filter_map(|summary| summary.strip_prefix("case ")?.split_once(": "));
     learned
