@@ -77,6 +77,10 @@ fn error_answer(status: u16, error: &str) -> ProxyAnswer {
     ProxyAnswer { status, body: json!({ "error": error }) }
 }
 
+fn unavailable_answer() -> ProxyAnswer {
+    error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed")
+}
+
 /// Answers where something may have been performed.
 pub(super) fn unknown_answer() -> ProxyAnswer {
     error_answer(status::UNKNOWN, "the outcome is unknown; it is not performed again")
@@ -108,7 +112,8 @@ impl ProxyState {
         let key = name.as_ref().map(|name| format!("{} {name}", case.token));
         let key = key.unwrap_or_else(|| begun.attempt.to_string());
         let Some(operation) = target else {
-            return self.note_failure(&begun, &case, (fresh, uses), "there is no such operation").await;
+            let why = "there is no such operation";
+            return self.note_failure(&begun, &case, (fresh, uses), why, unavailable_answer()).await;
         };
         case.learn_values(fresh.clone());
         // What the permit names with tokens and masks is performed as it was asked for, byte for byte: a value that is put
@@ -133,15 +138,16 @@ impl ProxyState {
                 let found = FoundResult { result: &result, missed, fresh, knowledge };
                 self.note_success(&begun, &case, found, name.is_some()).await
             }
-            // The same answer: it would say that there is such a row of another customer.
-            Err(PerformError::Constraint { what }) => {
+            // Answered like a change that found no row: the row that has the key may be another customer's.
+            Err(PerformError::Taken { what }) => {
                 self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
-                let none = OperationResult { rows: Vec::new(), changed: 0, truncated: false };
-                let found = FoundResult { result: &none, missed: Some(&what), fresh, knowledge };
-                self.note_success(&begun, &case, found, name.is_some()).await
+                let why = format!("missed: {what}");
+                let body = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+                let answer = ProxyAnswer { status: 200, body };
+                self.note_failure(&begun, &case, (fresh, uses), &why, answer).await
             }
             Err(PerformError::NotPerformed { what }) => {
-                self.note_failure(&begun, &case, (fresh, uses), &what).await
+                self.note_failure(&begun, &case, (fresh, uses), &what, unavailable_answer()).await
             }
             Err(PerformError::Unknown { what }) => self.note_unknown(&begun, &case, fresh, &what).await,
         }
@@ -222,13 +228,14 @@ impl ProxyState {
         self.commit_end(case, fresh, Batch::relaxed(ops)).await
     }
 
-    /// Records that nothing was performed, and gives back what was counted.
+    /// Records that nothing was performed, gives back what was counted, and answers.
     async fn note_failure(
         &self,
         begun: &Begun,
         case: &OpenCase,
         (fresh, uses): (TokenValues, Vec<LimitUse>),
         why: &str,
+        answer: ProxyAnswer,
     ) -> ProxyAnswer {
         // Amounts were counted on the day of the decision, which may have ended since.
         let decided = match self.store.ledger_row(begun.entry).await {
@@ -239,7 +246,7 @@ impl ProxyState {
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
         match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
-            Ok(()) => error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed"),
+            Ok(()) => answer,
             Err(error) => super::answer_unwritable(&error),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use writ_proxy::events::EventMeasure;
+use writ_types::chat::ToolOutcome;
 use writ_types::entry::Fact;
 
 use crate::bed::{Bed, error_of, refund_agent};
@@ -274,6 +275,39 @@ async fn a_change_of_another_customers_row_is_missed_and_counted_as_refused() {
     let events = bed.proxy.read_events(0, Duration::ZERO).await.events;
     let refused = events.iter().filter(|event| event.measure == EventMeasure::Refused);
     assert_eq!(refused.count(), asked.len());
+}
+
+/// A key that another row has is missed, and another constraint is not: of neither is anything recorded as done, and both give
+/// back what they counted.
+#[tokio::test]
+async fn what_a_constraint_stops_was_not_done_and_uses_up_nothing() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "CREATE TABLE payments (id TEXT PRIMARY KEY, customer_id TEXT, amount INTEGER CHECK (amount <> 13));
+         INSERT INTO payments VALUES ('P-1', '102', 1);",
+    )
+    .expect("a table");
+    let pay = "name = \"pay\"\n[parameters.id]\ntype = \"string\"\n[parameters.amount]\nrole = \"amount\"\n\
+               [target.sql]\ndatabase = \"shop\"\n\
+               statement = \"INSERT INTO payments (id, amount) VALUES (:id, :amount)\"\n\
+               [target.sql.tables.payments]\ncustomer = \"customer_id\"\n";
+    std::fs::write(bed.folder.path().join("operations/pay.toml"), pay).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+    let mut document = refund_agent();
+    document["capabilities"]["pay"] = json!({ "max_amount": 500, "daily_amount": 500 });
+    let pair = bed.keys(document, &bed.ann);
+    let pay = |id: &str, amount: i64| json!({ "id": id, "amount": amount });
+    let missed = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+    for _ in 0..2 {
+        let taken = bed.ask_once(&pair, "pay", pay("P-1", 400), "taken").await;
+        assert_eq!((taken.status, &taken.body), (200, &missed));
+        assert_eq!(bed.ask(&pair, "pay", pay("P-2", 13)).await.status, 503);
+    }
+    let outcomes = bed.facts("outcome");
+    let failed = |fact: &Fact| matches!(fact, Fact::Outcome { outcome: ToolOutcome::Failed, .. });
+    assert!(outcomes.len() == 4 && outcomes.iter().all(failed), "{outcomes:?}");
+    assert_eq!(bed.ask(&pair, "pay", pay("P-2", 500)).await.status, 200, "the whole limit is left");
 }
 
 /// A name is good for one performance: the same request gets the same answer, another one is refused.
