@@ -249,10 +249,7 @@ async fn shows_scope(world: &World, rows: impl Fn(&str) -> String) {
     assert_eq!((opened.changed, values(&opened)), (1, vec![vec![json!(50)]]));
     assert_eq!(rows("SELECT customer_id, case_id, request FROM orders WHERE id = 50"), "7|case-1|key-1");
     let again = world.perform("open", "7", json!({ "note": "n" })).await;
-    assert!(
-        matches!(&again, Err(PerformError::Taken { what }) if what.contains("constraint")),
-        "{again:?}"
-    );
+    assert!(matches!(&again, Err(PerformError::Taken { what }) if what.contains("constraint")), "{again:?}");
     // A value that the table does not take says nothing of another row.
     let unfit = not_performed(world.perform("pay", "7", json!({ "id": 1, "amount": 13 })).await);
     assert!(unfit.contains("constraint"), "{unfit}");
@@ -269,7 +266,11 @@ async fn shows_trial(world: &World, rows: impl Fn(&str) -> String) {
     let operation = world.operations.get("refund").expect("a declared operation");
     let parameters =
         BTreeMap::from([("order", "1"), ("amount", "9")].map(|(a, b)| (a.to_owned(), b.to_owned())));
-    let tried = world.targets.rehearse(operation, &parameters, &scope("7")).await.expect("a trial");
+    let tried = world
+        .targets
+        .rehearse(operation, &parameters, &scope("7"), Duration::from_secs(20))
+        .await
+        .expect("a trial");
     assert_eq!(tried.changed, 2);
     assert_eq!(rows("SELECT sum(refunded) FROM orders"), "5", "taken back");
 }

@@ -45,7 +45,7 @@ pub(crate) struct OpenCase {
     pub(crate) fingerprint: String,
     known: RwLock<KnownValues>,
     /// What was read of its customer.
-    pub(crate) learned: tokio::sync::Mutex<Learned>,
+    pub(crate) learned: Arc<tokio::sync::Mutex<Learned>>,
 }
 
 /// Values by their tokens.
@@ -84,11 +84,13 @@ pub(crate) struct Cases {
     store: Store,
     secret: Arc<ProxySecret>,
     held: Mutex<BTreeMap<String, Arc<OpenCase>>>,
+    /// What was read for cases whose state was dropped: their values are stored, and are not read from a database again.
+    learned: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Learned>>>>,
 }
 
 impl Cases {
     pub(crate) fn new(store: Store, secret: Arc<ProxySecret>) -> Self {
-        Self { store, secret, held: Mutex::new(BTreeMap::new()) }
+        Self { store, secret, held: Mutex::default(), learned: Mutex::default() }
     }
 
     /// Opens a case, or finds the one that is open; returns the tokens of customer and case. `noted` is written with it.
@@ -131,7 +133,7 @@ impl Cases {
         let close = OperationOp::CloseCase { token: token.to_owned() };
         self.store.commit(Batch::synced(vec![Op::Operations(close), noted])).await?;
         // After the commit: a case that is still open must be found.
-        self.forget_case(token);
+        self.end_case(token);
         Ok(())
     }
 
@@ -152,6 +154,8 @@ impl Cases {
             (row.token.clone(), (PersonalKind::Case, names.case.clone())),
         ]);
         let fingerprint = self.secret.customer_fingerprint(&row.tenant, &names.customer);
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        let learned = learned.unwrap_or_default();
         let open = Arc::new(OpenCase {
             fingerprint,
             token: row.token,
@@ -159,12 +163,12 @@ impl Cases {
             tenant: row.tenant,
             scope: Scope { customer: names.customer, case: names.case },
             known: RwLock::new(known),
-            learned: tokio::sync::Mutex::default(),
+            learned,
         });
         let open = self.hold_case(open);
         // It may have been closed between the reading and here.
         if self.store.proxy_case(token).await?.is_none() {
-            self.forget_case(token);
+            self.end_case(token);
             return Ok(None);
         }
         Ok(Some(open))
@@ -203,7 +207,17 @@ impl Cases {
 
     /// Drops what is held of a case, to be read again.
     pub(crate) fn forget_case(&self, token: &str) {
+        let dropped = self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        let Some(dropped) = dropped else { return };
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        while learned.len() >= MAX_HELD && learned.pop_first().is_some() {}
+        learned.insert(token.to_owned(), Arc::clone(&dropped.learned));
+    }
+
+    /// Drops all that is held of a case that is closed: its values are deleted, and are read again if it is opened again.
+    fn end_case(&self, token: &str) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 
     async fn read_values(&self, case: &str) -> Result<TokenValues, ProxyError> {

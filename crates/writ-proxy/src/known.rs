@@ -86,9 +86,12 @@ impl KnownValues {
         self.values.contains_key(token)
     }
 
-    /// Returns true if a value of a kind is known.
-    pub(crate) fn has_kind(&self, kind: PersonalKind) -> bool {
-        self.values.values().any(|(known, _)| *known == kind)
+    /// Returns true if a name is known that is long enough to be found.
+    pub(crate) fn has_name(&self) -> bool {
+        let is_name = |(kind, value): &(PersonalKind, String)| {
+            *kind == PersonalKind::Name && value.trim().chars().count() >= MIN_CHARS
+        };
+        self.values.values().any(is_name)
     }
 
     /// Finds the known values in a text.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use writ_types::entry::Fact;
 
 use crate::bed::{Bed, PERSONAL, refund_agent};
 
@@ -135,6 +136,99 @@ async fn free_text_is_one_token_where_names_cannot_be_read() {
     let read = note(&open("C-9", &["Ann Example"]).await).await;
     assert!(read.contains("name_tk_"), "twin: the router has named the customer: {read}");
     assert_clean(&read);
+}
+
+/// The number of times that the proxy has read of a customer for a case, as its ledger says, and the last entry about it.
+fn readings(bed: &Bed, case: &(String, String)) -> (usize, String) {
+    let summary = |fact| match fact {
+        Fact::PolicyChanged { summary, .. } => summary,
+        other => panic!("{other:?}"),
+    };
+    let mut of_case: Vec<String> = bed.facts("policy_changed").into_iter().map(summary).collect();
+    of_case.retain(|text| text.contains(&case.1) && text.contains("values of its customer"));
+    (of_case.len(), of_case.pop().unwrap_or_default())
+}
+
+/// Declares one more operation without parameters.
+fn declare(bed: &Bed, name: &str, statement: &str, table: &str, personal: &str) {
+    let text = format!(
+        "name = \"{name}\"\n[target.sql]\ndatabase = \"shop\"\nstatement = \"{statement}\"\n\
+         [target.sql.tables.{table}]\ncustomer = \"customer_id\"\n[personal]\n{personal}\n"
+    );
+    std::fs::write(bed.folder.path().join(format!("operations/{name}.toml")), text).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+}
+
+/// An operation that cannot be read leaves what the others tell, and the ledger names it. What is read has one entry, and is read
+/// again where the operations change or the case is opened anew, not where it is only named again.
+#[tokio::test]
+async fn one_operation_that_cannot_be_read_leaves_what_the_others_tell() {
+    let bed = Bed::new().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 1);
+    let again = async || bed.proxy.open_case(Some("shop"), "101", "C-1", &BTreeMap::new()).await.expect("opens");
+    again().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 1, "it is known");
+    declare(&bed, "broken", "SELECT email FROM nowhere", "nowhere", "email = \"email\"");
+    let masked = bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    assert_clean(&masked);
+    assert!(masked.starts_with("name_tk_") && masked.ends_with(" here"), "{masked}");
+    let notes = bed.ask(&bed.keys(refund_agent(), &bed.ann), "notes", json!({})).await;
+    assert!(notes.body["rows"][0]["note"].as_str().is_some_and(|note| note.contains("card_tk_")), "{notes:?}");
+    let (read, last) = readings(&bed, &bed.ann);
+    assert!(read == 2 && last.contains("1 could not be read: broken: "), "{read} {last}");
+    bed.proxy.close_case(&bed.ann.1).await.expect("closed");
+    again().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 3, "its values were deleted");
+    let masked = bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    assert!(masked.starts_with("name_tk_"), "{masked}");
+}
+
+/// Requests that wait while a statement takes too long are answered when it ends, and none of them begins it again.
+#[tokio::test]
+async fn a_slow_statement_is_read_once_for_all_that_wait() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "CREATE TABLE numbers (customer_id TEXT, n INTEGER);
+         INSERT INTO numbers WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 500)
+             SELECT '101', n FROM c;",
+    )
+    .expect("a table");
+    let slow = "SELECT a.n AS email FROM numbers AS a, numbers AS b, numbers AS c, numbers AS d, numbers AS e \
+                WHERE a.n + b.n + c.n + d.n + e.n = 0";
+    declare(&bed, "slow", slow, "numbers", "email = \"email\"");
+    let before = readings(&bed, &bed.ann).0;
+    let mask = async || bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    // Longer than what failed is left alone, and begun while the first of them reads.
+    let later = async { bed.clock.0.go_on(std::time::Duration::from_secs(60)) };
+    let (first, second, third, ()) = tokio::join!(mask(), mask(), mask(), later);
+    for masked in [first, second, third] {
+        assert!(masked.starts_with("name_tk_") && masked.ends_with(" here"), "{masked}");
+    }
+    let (read, last) = readings(&bed, &bed.ann);
+    assert!(read == before + 1 && last.contains("could not be read: slow: "), "{read} {last}");
+}
+
+/// A statement that has no name for a customer, or one that is too short to be found, leaves free text whole.
+///
+/// Rows: SLO-028 (in part: names that are not there)
+#[tokio::test]
+async fn free_text_is_one_token_where_no_name_was_read() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "INSERT INTO customers VALUES ('103', 'Al', NULL, NULL, NULL), ('105', 'Alma', NULL, NULL, NULL);
+         INSERT INTO orders VALUES ('D-1', '103', 0, 'Al called'), ('D-2', '104', 0, 'Zoe called'),
+             ('D-3', '105', 0, 'Alma called');",
+    )
+    .expect("rows");
+    for (customer, prefix) in [("103", "text_tk_"), ("104", "text_tk_"), ("105", "name_tk_")] {
+        let opened = bed.proxy.open_case(Some("shop"), customer, "C-5", &BTreeMap::new()).await.expect("opens");
+        let pair = bed.keys(refund_agent(), &(opened.customer_token, opened.case_token));
+        let notes = bed.ask(&pair, "notes", json!({})).await;
+        let note = notes.body["rows"][0]["note"].as_str().expect("a note");
+        assert!(note.starts_with(prefix), "{customer}: {note}");
+    }
 }
 
 /// The same value has another token in another case, also of the same customer.
