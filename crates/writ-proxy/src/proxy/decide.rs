@@ -16,15 +16,16 @@ use writ_policy::keys::limits::{self, CASE, CUSTOMER};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
 use writ_store::operations::REQUEST_NAME;
-use writ_store::reads::RevocationReads as _;
+use writ_store::reads::{LedgerReads as _, RevocationReads as _};
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Requester};
+use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
 use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{Cases, OpenCase, TokenValues};
+use crate::error::ProxyError;
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
 use crate::learn::learn_customer;
@@ -135,7 +136,10 @@ impl ProxyState {
         let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
         let origin = RequestOrigin { requester: requester.clone(), denied_prompt: None, once, only_reads };
-        let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
+        let mut prepared = prepare_operation(action, &authority, only_reads, operations.digest());
+        if operation.is_idempotent() && self.is_known_again(&prepared).await? {
+            prepared.call = None;
+        }
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);
         let subject = EventSubject {
@@ -228,6 +232,20 @@ impl ProxyState {
             recorded.entry(REQUEST_NAME.to_owned()).or_insert_with(|| once.name.clone());
         }
         (recorded, masker.fresh)
+    }
+
+    /// Returns true if what has an unknown outcome is the same request under the same name, by which its target knows it again.
+    async fn is_known_again(&self, prepared: &Prepared) -> Result<bool, ProxyError> {
+        let (Some(session), Action::Operate(wanted)) = (prepared.session, &prepared.action) else {
+            return Ok(false);
+        };
+        let Some(name) = wanted.parameters.get(REQUEST_NAME) else { return Ok(false) };
+        let Some(begun) = self.store.unknown_outcome(session, &prepared.action).await? else { return Ok(false) };
+        let entry = self.store.ledger_row(begun).await?.and_then(|row| row.entry());
+        let Some(Fact::Intent { action: Action::Operate(begun), .. }) = entry.map(|entry| entry.fact) else {
+            return Ok(false);
+        };
+        Ok(begun.operation == wanted.operation && begun.parameters.get(REQUEST_NAME) == Some(name))
     }
 
     /// Asks the door, which writes the decision.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use writ_operations::{OperationResult, OperationSet, PerformError, TargetKind};
+use writ_operations::{Operation, OperationResult, OperationSet, PerformError, TargetKind};
 use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
@@ -71,6 +71,8 @@ struct Begun {
     session: Option<SessionId>,
     /// The entry of its decision.
     entry: EntrySeq,
+    /// It has a name by which its target knows it again.
+    is_known_again: bool,
 }
 
 fn error_answer(status: u16, error: &str) -> ProxyAnswer {
@@ -101,12 +103,16 @@ impl ProxyState {
             name,
             _place,
         } = granted;
-        let begun =
-            Begun { attempt: permit.attempt(), session: permit.prepared().session, entry: permit.entry() };
         let target = if let Action::Operate(operate) = permit.action() {
             operations.get(&operate.operation)
         } else {
             None
+        };
+        let begun = Begun {
+            attempt: permit.attempt(),
+            session: permit.prepared().session,
+            entry: permit.entry(),
+            is_known_again: name.is_some() && target.is_some_and(Operation::is_idempotent),
         };
         // The target knows a repetition by its key, which is another one in every case.
         let key = name.as_ref().map(|name| format!("{} {name}", case.token));
@@ -245,7 +251,9 @@ impl ProxyState {
         let at = self.journal.budget_day(decided);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
-        match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
+        let mut ops = open_name(begun);
+        ops.extend([back, outcome]);
+        match self.commit_failed(case, &fresh, Batch::relaxed(ops)).await {
             Ok(()) => answer,
             Err(error) => super::answer_unwritable(&error),
         }
@@ -260,7 +268,9 @@ impl ProxyState {
         why: &str,
     ) -> ProxyAnswer {
         let outcome = self.make_outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
-        if let Err(error) = self.commit_failed(case, &fresh, Batch::synced(vec![outcome])).await {
+        let mut ops = open_name(begun);
+        ops.push(outcome);
+        if let Err(error) = self.commit_failed(case, &fresh, Batch::synced(ops)).await {
             // The intent stays open, and the next start records it.
             tracing::error!(%error, "an unknown outcome could not be recorded");
         }
@@ -299,6 +309,12 @@ impl ProxyState {
         self.cases.share_values(case, fresh);
         Ok(())
     }
+}
+
+/// Leaves the name of an attempt that has no answer to the same request, where its target knows that again.
+fn open_name(begun: &Begun) -> Vec<Op> {
+    let open = || Op::Operations(OperationOp::OpenName { attempt: begun.attempt });
+    begun.is_known_again.then(open).into_iter().collect()
 }
 
 /// Says what was read and changed: counts and tokens, no value.
