@@ -44,8 +44,33 @@ pub(crate) struct OpenCase {
     /// The fingerprint of its customer, for the router.
     pub(crate) fingerprint: String,
     known: RwLock<KnownValues>,
+    /// The room that requests under way may need.
+    reserved: Mutex<CaseSpace>,
     /// What was read of its customer.
     pub(crate) learned: Arc<tokio::sync::Mutex<Learned>>,
+}
+
+/// Room for values in a case.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CaseSpace {
+    pub(crate) values: usize,
+    /// The bytes of values and tokens.
+    pub(crate) bytes: usize,
+}
+
+/// Room of a case that a request under way may need. It is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ReservedSpace {
+    case: Arc<OpenCase>,
+    space: CaseSpace,
+}
+
+impl Drop for ReservedSpace {
+    fn drop(&mut self) {
+        let mut taken = self.case.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.values = taken.values.saturating_sub(self.space.values);
+        taken.bytes = taken.bytes.saturating_sub(self.space.bytes);
+    }
 }
 
 /// Values by their tokens.
@@ -67,6 +92,13 @@ impl OpenCase {
         if !values.is_empty() {
             self.known.write().unwrap_or_else(PoisonError::into_inner).learn_values(values);
         }
+    }
+
+    fn has_space(&self, more: CaseSpace, parts: usize) -> bool {
+        self.with_known(|known| {
+            known.len().saturating_add(more.values) <= MAX_CASE_VALUES / 4 * parts
+                && known.bytes().saturating_add(more.bytes) <= MAX_CASE_VALUE_BYTES / 4 * parts
+        })
     }
 
     fn held_bytes(&self) -> usize {
@@ -163,6 +195,7 @@ impl Cases {
             tenant: row.tenant,
             scope: Scope { customer: names.customer, case: names.case },
             known: RwLock::new(known),
+            reserved: Mutex::default(),
             learned,
         });
         let open = self.hold_case(open);
@@ -199,10 +232,25 @@ impl Cases {
         let bytes = more.iter().fold(0_usize, |sum, (token, (_, value))| {
             sum.saturating_add(token.len()).saturating_add(value.len())
         });
-        case.with_known(|known| {
-            known.len().saturating_add(more.len()) <= MAX_CASE_VALUES / 4 * parts
-                && known.bytes().saturating_add(bytes) <= MAX_CASE_VALUE_BYTES / 4 * parts
-        })
+        case.has_space(CaseSpace { values: more.len(), bytes }, parts)
+    }
+
+    /// Takes room in a number of the four parts of what a case may hold, until the request that wants it has ended.
+    pub(crate) fn reserve_space(
+        case: &Arc<OpenCase>,
+        space: CaseSpace,
+        parts: usize,
+    ) -> Option<ReservedSpace> {
+        let mut taken = case.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let together = CaseSpace {
+            values: taken.values.saturating_add(space.values),
+            bytes: taken.bytes.saturating_add(space.bytes),
+        };
+        if space.values > 0 && !case.has_space(together, parts) {
+            return None;
+        }
+        *taken = together;
+        Some(ReservedSpace { case: Arc::clone(case), space })
     }
 
     /// Drops what is held of a case, to be read again.

@@ -24,7 +24,7 @@ use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
 use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
-use crate::cases::{Cases, OpenCase, TokenValues};
+use crate::cases::{CaseSpace, Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
@@ -127,11 +127,11 @@ impl ProxyState {
                 Earlier::Refused(refusal) => return Err(refusal.into()),
             }
         }
-        let (recorded, fresh) =
+        let (recorded, fresh, wanted) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
-        if !fresh.is_empty() && !Cases::has_room(&case, &fresh, ROOM_OF_PARAMETERS) {
-            return Err(ProxyRefusal::refuse_full().into());
-        }
+        // Also where the case knows the values: another answer would confirm a guess at one.
+        let space = Cases::reserve_space(&case, wanted, ROOM_OF_PARAMETERS);
+        let space = space.ok_or_else(ProxyRefusal::refuse_full)?;
         let action = Operate { operation: name.to_owned(), parameters: recorded };
         let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
@@ -158,6 +158,7 @@ impl ProxyState {
             uses,
             name,
             _place: place,
+            _space: space,
         })
     }
 
@@ -200,7 +201,8 @@ impl ProxyState {
         Ok(Some(once_name(&self.secret, scope, name, &parts)))
     }
 
-    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat.
+    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat; the values
+    /// that the case does not know, and the room for all of them.
     fn recorded_parameters(
         &self,
         operation: &Operation,
@@ -208,7 +210,7 @@ impl ProxyState {
         case: &OpenCase,
         given: &BTreeMap<String, String>,
         once: Option<&OnceName>,
-    ) -> (BTreeMap<String, String>, TokenValues) {
+    ) -> (BTreeMap<String, String>, TokenValues, CaseSpace) {
         // What a key limits must stay as it is, so that the door can judge it.
         let mut plain: BTreeSet<&str> = BTreeSet::new();
         for grants in [&authority.base().grants, &authority.task().grants] {
@@ -231,7 +233,11 @@ impl ProxyState {
         if let Some(once) = once {
             recorded.entry(REQUEST_NAME.to_owned()).or_insert_with(|| once.name.clone());
         }
-        (recorded, masker.fresh)
+        let is_own = |token: &str| token == case.customer_token || token == case.token;
+        let found: Vec<&String> = masker.tokens.iter().filter(|token| !is_own(token)).collect();
+        let bytes = found.iter().map(|token| token.len()).chain(given.values().map(String::len)).sum();
+        let wanted = CaseSpace { values: found.len(), bytes };
+        (recorded, masker.fresh, wanted)
     }
 
     /// Returns true if what has an unknown outcome is the same request under the same name, by which its target knows it again.

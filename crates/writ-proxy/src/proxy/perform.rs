@@ -19,7 +19,7 @@ use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use super::{BusyPlace, ProxyAnswer, ProxyState};
-use crate::cases::{Cases, OpenCase, TokenValues};
+use crate::cases::{Cases, OpenCase, ReservedSpace, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
 use crate::learn::Knowledge;
@@ -53,6 +53,8 @@ pub(super) struct GrantedRequest {
     /// The name under which it is performed once, and its answer stored.
     pub(super) name: Option<String>,
     pub(super) _place: BusyPlace,
+    /// The room of its case for the values of the parameters.
+    pub(super) _space: ReservedSpace,
 }
 
 /// The result of an operation that was performed.
@@ -102,6 +104,7 @@ impl ProxyState {
             uses,
             name,
             _place,
+            _space,
         } = granted;
         let target = if let Action::Operate(operate) = permit.action() {
             operations.get(&operate.operation)

@@ -423,8 +423,21 @@ async fn an_agent_cannot_fill_its_case_with_values() {
     assert!((100..200).contains(&refused), "{refused}");
     let masked = bed.proxy.mask_text(&bed.ann.1, "write to new@guest.example").await.expect("is masked");
     assert!(masked.starts_with("write to email_tk_"), "{masked}");
-    // What it knows already it may say again, and what it reads has tokens.
-    let again = json!({ "order": "a0.0@b.example", "template": "apology" });
-    assert_eq!(bed.ask(&pair, "send_email", again).await.status, 200);
-    assert_eq!(bed.ask(&pair, "customer", json!({})).await.body["rows"].as_array().map(Vec::len), Some(1));
+    // The rest of its share, one by one.
+    let mail = async |order: &str| {
+        bed.ask(&pair, "send_email", json!({ "order": order, "template": "apology" })).await.status
+    };
+    let mut last = 0;
+    while mail(&format!("c{last}@b.example")).await == 200 {
+        last += 1;
+    }
+    assert!(last <= 40, "{last}");
+    // No answer says which of them the case knows.
+    for text in ["ann@example.com", "a0.0@b.example", "new@b.example"] {
+        assert_eq!(mail(text).await, 409, "{text}");
+    }
+    // What it reads has tokens, and these it may say.
+    let read = bed.ask(&pair, "customer", json!({})).await;
+    let token = read.body["rows"][0]["email"].as_str().expect("a token");
+    assert_eq!((mail(token).await, mail("A-1 of 101").await), (200, 200));
 }
