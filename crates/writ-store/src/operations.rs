@@ -25,8 +25,6 @@ pub const MAX_CASE_VALUE_BYTES: usize = 1024 * 1024;
 pub const MAX_CASE_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 /// The longest sealed value or answer, in bytes.
 pub const MAX_SEALED_BYTES: usize = 1024 * 1024;
-/// The parameter under which the name of a request stands in its intent.
-pub const REQUEST_NAME: &str = "idempotency_key";
 /// The time for which a name of a request is remembered, in milliseconds: 30 days.
 pub const ONCE_MS: i64 = 30 * DAY_MS;
 /// The time for which used amounts are stored, in milliseconds: a clock that is set back for some days resets no limit.

@@ -10,12 +10,12 @@ use writ_inspect::egress::EgressScope;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
 use writ_operations::Operation;
+use writ_operations::parameter::Parameter;
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_policy::keys::Authority;
-use writ_policy::keys::limits::{self, CASE, CUSTOMER};
+use writ_policy::keys::limits::{self, CASE, CUSTOMER, REQUEST_NAME};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
-use writ_store::operations::REQUEST_NAME;
 use writ_store::reads::{LedgerReads as _, RevocationReads as _};
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
@@ -28,6 +28,7 @@ use crate::cases::{CaseSpace, Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
+use crate::known::MIN_NUMBER_CHARS;
 use crate::learn::learn_customer;
 use crate::mask::{Masker, PutBackError, put_back};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
@@ -221,7 +222,10 @@ impl ProxyState {
         let mut masker = Masker::new(&self.secret, &self.redactor, case);
         let mut recorded: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in given {
-            let value = match plain.contains(name.as_str()) {
+            // As in answers: of short numbers any could be the id of the customer.
+            let is_number = |(own, parameter): (&str, &Parameter)| own == name && !parameter.is_text();
+            let is_short = value.len() < MIN_NUMBER_CHARS && operation.parameters().any(is_number);
+            let value = match is_short || plain.contains(name.as_str()) {
                 true => value.clone(),
                 false => masker.mask_text(value, Depth::Plain),
             };
@@ -231,7 +235,7 @@ impl ProxyState {
         recorded.insert(CASE.to_owned(), case.token.clone());
         // With its name a request is another one than its twin.
         if let Some(once) = once {
-            recorded.entry(REQUEST_NAME.to_owned()).or_insert_with(|| once.name.clone());
+            recorded.insert(REQUEST_NAME.to_owned(), once.name.clone());
         }
         let is_own = |token: &str| token == case.customer_token || token == case.token;
         let found: Vec<&String> = masker.tokens.iter().filter(|token| !is_own(token)).collect();
@@ -246,7 +250,9 @@ impl ProxyState {
             return Ok(false);
         };
         let Some(name) = wanted.parameters.get(REQUEST_NAME) else { return Ok(false) };
-        let Some(begun) = self.store.unknown_outcome(session, &prepared.action).await? else { return Ok(false) };
+        let Some(begun) = self.store.unknown_outcome(session, &prepared.action).await? else {
+            return Ok(false);
+        };
         let entry = self.store.ledger_row(begun).await?.and_then(|row| row.entry());
         let Some(Fact::Intent { action: Action::Operate(begun), .. }) = entry.map(|entry| entry.fact) else {
             return Ok(false);

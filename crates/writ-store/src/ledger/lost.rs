@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 use writ_inspect::prepared::{leaves_nothing, request_digest};
-use writ_policy::keys::limits::CASE;
+use writ_policy::keys::limits::{CASE, REQUEST_NAME};
 use writ_types::action::{Action, Operate};
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
@@ -12,7 +12,6 @@ use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, int};
 use crate::error::StoreError;
-use crate::operations::REQUEST_NAME;
 use crate::sessions;
 
 /// The most actions of a session with an unknown outcome that are stored one by one. From there on every
