@@ -324,8 +324,7 @@ async fn a_token_from_free_text_is_known_to_the_next_request() {
     assert_eq!(sent.status, 200, "{sent:?}");
     let order = bed.desk.asked()[0]["order"].as_str().expect("a text").to_owned();
     // What the shop has as well is written as it stands there.
-    let expected = "(ann@example.com) paid with 4111 1111 1111 1111, call 020 7946 0958";
-    assert!(order.contains(expected), "{order}");
+    assert_eq!(order, "Mrs Example (ann@example.com) paid with 4111 1111 1111 1111, call 020 7946 0958");
 }
 
 /// What an agent writes is performed byte for byte, also where the ledger has tokens and masks in its place.
