@@ -133,13 +133,11 @@ impl ProxyState {
             self.targets.perform(*permit, self.clock.now(), operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
-                // Of another customer's row there is nothing to see or change: an agent that names its id has missed.
-                let missed =
-                    (operation.kind() == TargetKind::Sql && !operation.is_read() && result.changed == 0)
-                        .then_some("no row of this case");
+                let missed = find_miss(operation, &result);
                 if missed.is_some() {
-                    self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
+                    self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 }
+                let missed = missed.filter(|_| !operation.is_read());
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
                 if rows > 0 {
                     self.count_events(&subject, &[(EventMeasure::RecordsRead, rows)]);
@@ -149,7 +147,7 @@ impl ProxyState {
             }
             // Answered like a change that found no row: the row that has the key may be another customer's.
             Err(PerformError::Taken { what }) => {
-                self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
+                self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 let why = format!("missed: {what}");
                 let body = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
                 let answer = ProxyAnswer { status: 200, body };
@@ -318,6 +316,16 @@ impl ProxyState {
 fn open_name(begun: &Begun) -> Vec<Op> {
     let open = || Op::Operations(OperationOp::OpenName { attempt: begun.attempt });
     begun.is_known_again.then(open).into_iter().collect()
+}
+
+/// Returns the reason why a statement has found nothing where a row was named. Of another customer's row there is nothing to see
+/// or change, so an agent that names its id has missed, as has one that does again what was done.
+fn find_miss(operation: &Operation, result: &OperationResult) -> Option<&'static str> {
+    let is_empty = match operation.is_read() {
+        true => operation.parameters().next().is_some() && result.rows.is_empty(),
+        false => result.changed == 0,
+    };
+    (operation.kind() == TargetKind::Sql && is_empty).then_some("no row of this case")
 }
 
 /// Says what was read and changed: counts and tokens, no value.
