@@ -140,9 +140,9 @@ async fn free_text_is_one_token_where_names_cannot_be_read() {
 
 /// The number of times that the proxy has read of a customer for a case, as its ledger says, and the last entry about it.
 fn readings(bed: &Bed, case: &(String, String)) -> (usize, String) {
-    let summary = |fact| match fact {
-        Fact::PolicyChanged { summary, .. } => summary,
-        other => panic!("{other:?}"),
+    let summary = |fact| {
+        let Fact::PolicyChanged { summary, .. } = fact else { panic!("another fact") };
+        summary
     };
     let mut of_case: Vec<String> = bed.facts("policy_changed").into_iter().map(summary).collect();
     of_case.retain(|text| text.contains(&case.1) && text.contains("values of its customer"));
@@ -165,7 +165,8 @@ fn declare(bed: &Bed, name: &str, statement: &str, table: &str, personal: &str) 
 async fn one_operation_that_cannot_be_read_leaves_what_the_others_tell() {
     let bed = Bed::new().await;
     assert_eq!(readings(&bed, &bed.ann).0, 1);
-    let again = async || bed.proxy.open_case(Some("shop"), "101", "C-1", &BTreeMap::new()).await.expect("opens");
+    let again =
+        async || bed.proxy.open_case(Some("shop"), "101", "C-1", &BTreeMap::new()).await.expect("opens");
     again().await;
     assert_eq!(readings(&bed, &bed.ann).0, 1, "it is known");
     declare(&bed, "broken", "SELECT email FROM nowhere", "nowhere", "email = \"email\"");
@@ -173,7 +174,10 @@ async fn one_operation_that_cannot_be_read_leaves_what_the_others_tell() {
     assert_clean(&masked);
     assert!(masked.starts_with("name_tk_") && masked.ends_with(" here"), "{masked}");
     let notes = bed.ask(&bed.keys(refund_agent(), &bed.ann), "notes", json!({})).await;
-    assert!(notes.body["rows"][0]["note"].as_str().is_some_and(|note| note.contains("card_tk_")), "{notes:?}");
+    assert!(
+        notes.body["rows"][0]["note"].as_str().is_some_and(|note| note.contains("card_tk_")),
+        "{notes:?}"
+    );
     let (read, last) = readings(&bed, &bed.ann);
     assert!(read == 2 && last.contains("1 could not be read: broken: "), "{read} {last}");
     bed.proxy.close_case(&bed.ann.1).await.expect("closed");
@@ -223,7 +227,8 @@ async fn free_text_is_one_token_where_no_name_was_read() {
     )
     .expect("rows");
     for (customer, prefix) in [("103", "text_tk_"), ("104", "text_tk_"), ("105", "name_tk_")] {
-        let opened = bed.proxy.open_case(Some("shop"), customer, "C-5", &BTreeMap::new()).await.expect("opens");
+        let opened =
+            bed.proxy.open_case(Some("shop"), customer, "C-5", &BTreeMap::new()).await.expect("opens");
         let pair = bed.keys(refund_agent(), &(opened.customer_token, opened.case_token));
         let notes = bed.ask(&pair, "notes", json!({})).await;
         let note = notes.body["rows"][0]["note"].as_str().expect("a note");
@@ -263,6 +268,24 @@ async fn personal_data_in_parameters_is_not_in_the_ledger() {
     assert_eq!(bed.ask(&pair, "refund", body).await.status, 200);
     let intents = format!("{:?}", bed.facts("intent"));
     assert!(!intents.contains("carol@example.com") && intents.contains("write to email_tk_"), "{intents}");
+}
+
+/// An amount that is written like a short id is an amount.
+#[tokio::test]
+async fn an_amount_that_equals_the_customers_id_stands_in_the_ledger() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    assert_eq!(
+        bed.ask(&pair, "charge", json!({ "amount": 101 })).await.status,
+        403,
+        "twin: it is not granted"
+    );
+    let mut document = refund_agent();
+    document["capabilities"]["charge"] = json!({});
+    let pair = bed.keys(document, &bed.ann);
+    assert_eq!(bed.ask(&pair, "charge", json!({ "amount": 101 })).await.status, 504);
+    let intents = format!("{:?}", bed.facts("intent"));
+    assert!(intents.contains("\"amount\": \"101\""), "{intents}");
 }
 
 /// What the router knows of a customer is found in texts from the first request on.
@@ -439,4 +462,38 @@ async fn an_agent_cannot_fill_its_case_with_values() {
     let read = bed.ask(&pair, "customer", json!({})).await;
     let token = read.body["rows"][0]["email"].as_str().expect("a token");
     assert_eq!((mail(token).await, mail("A-1 of 101").await), (200, 200));
+}
+
+/// Requests at once take no more room together than one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_once_share_the_room_of_their_case() {
+    const AT_ONCE: usize = 60;
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let text = |n: usize| (0..40).map(|m| format!("a{n}.{m}@b.example")).collect::<Vec<_>>().join(" ");
+    for n in 0..115 {
+        let body = json!({ "order": text(n), "template": "apology" });
+        assert_eq!(bed.ask(&pair, "send_email", body).await.status, 200);
+    }
+    // Of its share 400 values are left, and each of these needs 40 until it ends, which it never does.
+    let before = bed.facts("intent").len();
+    let (mut held, mut refused) = (tokio::task::JoinSet::new(), 0);
+    for n in 0..AT_ONCE {
+        let body = json!({ "order": text(200 + n), "amount": 1 });
+        let request = crate::bed::request(Some(&pair.base), Some(&pair.task), "hold", &body);
+        let proxy = bed.proxy.clone();
+        held.spawn(async move { proxy.operate(request).await });
+    }
+    let begun = loop {
+        while let Some(answer) = held.try_join_next() {
+            assert_eq!(answer.expect("no panic").status, 409);
+            refused += 1;
+        }
+        let begun = bed.facts("intent").len() - before;
+        if begun + refused == AT_ONCE {
+            break begun;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!((5..=10).contains(&begun), "{begun}");
 }
