@@ -6,7 +6,9 @@
 use rusqlite::{Connection, Row, params};
 use writ_policy::keys::limits::{LimitSpan, LimitUse};
 use writ_policy::permit::{OnceName, Redemption};
+use writ_types::action::Action;
 use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
@@ -140,6 +142,12 @@ pub(crate) fn apply_operation(conn: &Connection, op: &OperationOp) -> Result<(),
 /// Counts what an operation uses, and takes its name: both, or an error and the caller rolls back.
 pub(crate) fn count_operation(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
     let operation = &redemption.operation;
+    // Of two that were decided at the same moment, each has found that none is under way.
+    if let Fact::Intent { action: Action::Operate(operate), idempotent: false, .. } = &redemption.intent.fact
+        && lost::is_under_way(conn, operate)?
+    {
+        return Err(Conflict::Repeated(operate.operation.clone()).into());
+    }
     if let Some(once) = &operation.once {
         take_name(conn, once, redemption.attempt, redemption.intent.at)?;
     }
@@ -163,7 +171,14 @@ fn take_name(
         "INSERT INTO once (scope, name, request, attempt, at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (scope, name) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, answer = NULL
          WHERE once.answer = ?6 AND once.request = excluded.request",
-        params![once.scope, once.name, once.request.as_bytes(), attempt.to_string(), at.as_millis(), OPEN_NAME],
+        params![
+            once.scope,
+            once.name,
+            once.request.as_bytes(),
+            attempt.to_string(),
+            at.as_millis(),
+            OPEN_NAME
+        ],
     )?;
     // Of two equal requests at the same moment one gets here first, and the other is not performed. An open name is taken by the
     // same request alone.

@@ -130,15 +130,40 @@ async fn the_limit_of_a_day_holds_for_fifty_at_once() {
     for name in &names {
         shop.execute("INSERT INTO orders VALUES (?1, '101', 0, NULL)", [name]).expect("an order");
     }
-    let asked = names.iter().map(|name| {
-        bed.ask_once(&pair, "refund", json!({ "order": name, "amount": 100 }), name)
-    });
+    let asked =
+        names.iter().map(|name| bed.ask_once(&pair, "refund", json!({ "order": name, "amount": 100 }), name));
     let answers = futures_join(asked).await;
     let passed = answers.iter().filter(|answer| answer.status == 200).count();
     let refused = answers.iter().filter(|answer| answer.status == 409).count();
     let moved = names.iter().map(|name| bed.refunded(name)).sum::<i64>();
     assert_eq!((passed, refused, moved), (10, 40, 1_000));
     assert_eq!((bed.facts("intent").len(), bed.decisions().len()), (10, 50));
+}
+
+/// Of equal requests at once one alone is performed, whatever they are named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn equal_requests_at_once_are_performed_once() {
+    const AT_ONCE: usize = 16;
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let mut held = tokio::task::JoinSet::new();
+    for n in 0..AT_ONCE {
+        let body = json!({ "order": "A-1", "amount": 5 });
+        let request = crate::bed::request(Some(&pair.base), Some(&pair.task), "hold", &body);
+        let request = writ_proxy::proxy::ProxyRequest { once: Some(format!("r-{n}")), ..request };
+        let proxy = bed.proxy.clone();
+        held.spawn(async move { proxy.operate(request).await });
+    }
+    let mut refused = 0;
+    // The one that is performed is never answered.
+    while refused + bed.facts("intent").len() < AT_ONCE {
+        while let Some(answer) = held.try_join_next() {
+            assert_eq!(answer.expect("no panic").status, 409);
+            refused += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bed.facts("intent").len(), 1);
 }
 
 /// What was not performed uses up nothing.

@@ -71,7 +71,12 @@ pub(super) fn record_outcome(
 }
 
 /// Returns true if the operation with an unknown outcome has the name of this one, so that this one settles it.
-fn has_name_of(conn: &Connection, place: &str, request: Digest, operate: &Operate) -> Result<bool, StoreError> {
+fn has_name_of(
+    conn: &Connection,
+    place: &str,
+    request: Digest,
+    operate: &Operate,
+) -> Result<bool, StoreError> {
     let Some(name) = operate.parameters.get(REQUEST_NAME) else { return Ok(false) };
     let sql = "SELECT p.payload FROM lost JOIN ledger_payload p ON p.seq = lost.entry
                WHERE lost.session = ?1 AND lost.wish = ?2";
@@ -118,6 +123,17 @@ pub(crate) fn unknown_outcome(
     let session = session.to_string();
     let Some((place, lost)) = lost_place(&session, action) else { return Ok(None) };
     Ok(read_begun(conn, &place, lost)?.max(under_way(conn, &session, action, (&place, lost))?))
+}
+
+/// Returns true if the same operation of a case runs.
+pub(crate) fn is_under_way(conn: &Connection, operate: &Operate) -> Result<bool, StoreError> {
+    let action = Action::Operate(operate.clone());
+    // One without a case has no place but its session.
+    if case_of(&action).is_none() {
+        return Ok(false);
+    }
+    let Some((place, digest)) = lost_place("", &action) else { return Ok(false) };
+    Ok(under_way(conn, "", &action, (&place, digest))?.is_some())
 }
 
 /// Returns the place and the digest under which an action with an unknown outcome is stored. An operation of the security
@@ -187,12 +203,18 @@ fn under_way(
     let case = case_of(action).unwrap_or("\n");
     let open = codec::query(conn, sql, params![session, codec::limit(MAX_READ_ROWS), case], |row| {
         let session: Option<String> = row.get("session")?;
-        Ok((EntrySeq(codec::get_uint(row, "seq")?), session.unwrap_or_default(), row.get::<_, String>("payload")?))
+        Ok((
+            EntrySeq(codec::get_uint(row, "seq")?),
+            session.unwrap_or_default(),
+            row.get::<_, String>("payload")?,
+        ))
     })?;
     let is_it = |session: &str, payload: &str| {
         let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
         let same = lost_place(session, &action);
-        !idempotent && !leaves_nothing(&action) && same.is_some_and(|(at, found)| (at.as_str(), found) == place)
+        !idempotent
+            && !leaves_nothing(&action)
+            && same.is_some_and(|(at, found)| (at.as_str(), found) == place)
     };
     Ok(open.into_iter().find(|(_, session, payload)| is_it(session, payload)).map(|(entry, ..)| entry))
 }
