@@ -44,7 +44,7 @@ pub(super) struct Asked {
     pub(super) agent: usize,
     pub(super) customer: u32,
     /// The token of its case.
-    case: String,
+    pub(super) case: String,
     pub(super) operation: &'static str,
     pub(super) body: Value,
     pub(super) status: u16,
