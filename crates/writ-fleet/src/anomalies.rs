@@ -207,8 +207,8 @@ impl AnomalyWatch {
             Measure::Tokens => &mut totals.tokens,
             Measure::RecordsRead => &mut totals.records_read,
             Measure::Escalations => &mut totals.escalations,
-            // They have entries of their own in the ledger, which name the ways.
-            Measure::WaysOut => return,
+            // They have entries of their own in the ledger, which say more.
+            Measure::Missed | Measure::WaysOut => return,
         };
         *sum = sum.saturating_add(event.amount);
     }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::names::{BASE_HEADER, TASK_HEADER};
 
 /// The largest key file, in bytes: a token as text with some white space.
-const FILE_MAX: usize = 64 * 1024;
+pub(crate) const FILE_MAX: usize = 64 * 1024;
 const _: () = assert!(FILE_MAX >= MAX_TOKEN_BYTES.div_ceil(3) * 4, "a token fits");
 /// The permissions that others have on a key file: none.
 const OTHERS: u32 = 0o177;

@@ -22,13 +22,11 @@ use writ_sandbox::container::ContainerOrder;
 use writ_sandbox::exec::Listener;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::folder::{KeySearch, MAX_ENTRIES, find_key};
 use crate::forward::{ForwardLimits, Forwarder, Servers};
 use crate::keys::{AgentKeys, KeyFileError};
 use crate::names::{NAMES, PLAIN_PORT, TLS_PORT};
 use crate::refusals::Refusals;
-
-/// The folder beside an agent's program in which `writ agent bless` puts its base key.
-const KEY_FOLDER: &str = ".keys";
 
 /// The order to launch an agent.
 #[derive(Clone, Debug)]
@@ -92,6 +90,12 @@ pub enum LaunchError {
         /// What the agent must not have.
         inside: PathBuf,
     },
+    /// The folder that the agent may read has too much in it to know that it holds no key.
+    #[error("the folder {} has more than {MAX_ENTRIES} files: it is not known that none is a key", folder.display())]
+    TooMuch {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The report cannot be written.
     #[error("the report {} cannot be written: {source}", path.display())]
     Report {
@@ -115,7 +119,7 @@ impl ToReport for LaunchError {
             Self::Key(error) => error.report(),
             Self::Server { .. } => Report::new(Exit::Blocked, "run.server", text)
                 .with_hint("start it, or name its socket with --proxy-socket or --router-socket"),
-            Self::Shown { .. } => Report::new(Exit::Usage, "run.folder", text)
+            Self::Shown { .. } | Self::TooMuch { .. } => Report::new(Exit::Usage, "run.folder", text)
                 .with_hint("give the agent a folder with nothing but its program and its data, such as the deployed `agents/NAME/DIGEST` of the home"),
             Self::Report { .. } => {
                 Report::new(Exit::Usage, "run.report", text).with_hint("name a file that you may write")
@@ -203,8 +207,8 @@ const fn end_name(end: AgentEnd) -> &'static str {
     }
 }
 
-/// Checks that the agent's folder holds no key, not even a copy of the one that was given, and none of the sockets that are not
-/// meant for it: an agent without a user of its own could read the one, and connect to the other.
+/// Checks that the agent's folder holds no key, not even a copy of one, and none of the sockets that are not meant for it: an
+/// agent without a user of its own could read the one, and connect to the other.
 fn check_folder(order: &LaunchOrder) -> Result<(), LaunchError> {
     // A folder that is not there is an error of the sandbox.
     let Some(folder) = order.folder.as_deref().and_then(|folder| folder.canonicalize().ok()) else {
@@ -212,12 +216,13 @@ fn check_folder(order: &LaunchOrder) -> Result<(), LaunchError> {
     };
     let apart = [&order.base, &order.task, &order.proxy].into_iter().chain(&order.router);
     let mut apart = apart.filter_map(|path| path.canonicalize().ok());
-    let keys = folder.join(KEY_FOLDER);
-    let inside = apart.find(|inside| inside.starts_with(&folder));
-    // A link there could lead anywhere, so it counts as the folder that it is named as.
-    match inside.or_else(|| keys.symlink_metadata().is_ok().then_some(keys)) {
-        Some(inside) => Err(LaunchError::Shown { folder, inside }),
-        None => Ok(()),
+    if let Some(inside) = apart.find(|inside| inside.starts_with(&folder)) {
+        return Err(LaunchError::Shown { folder, inside });
+    }
+    match find_key(&folder) {
+        KeySearch::Harmless => Ok(()),
+        KeySearch::Secret(inside) => Err(LaunchError::Shown { folder, inside }),
+        KeySearch::TooMuch => Err(LaunchError::TooMuch { folder }),
     }
 }
 

@@ -5,7 +5,7 @@
 //! socket; every other request is refused, counted and reported.
 //!
 //! Read in this order: [`names`] lists what can be reached, `keys` reads the keys, `head` rewrites a request, `forward`
-//! serves a listener, [`refusals`] counts, [`launch`] joins it all.
+//! serves a listener, [`refusals`] counts, `folder` looks for keys, [`launch`] joins it all.
 
 pub mod names;
 
@@ -16,5 +16,7 @@ mod head;
 pub mod forward;
 
 pub mod refusals;
+
+mod folder;
 
 pub mod launch;

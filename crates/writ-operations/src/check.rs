@@ -131,7 +131,7 @@ fn check_parameters(spec: &OperationSpec, faults: &mut Flaws) -> Parameters {
     let names = spec.parameters.keys().chain(&spec.idempotency);
     for name in names {
         let text = name.get_ref().as_str();
-        if [limits::CUSTOMER, limits::CASE, CUSTOMER, CASE].contains(&text) {
+        if [limits::CUSTOMER, limits::CASE, limits::REQUEST_NAME, CUSTOMER, CASE].contains(&text) {
             faults.add(
                 name,
                 format!("'{text}' is the proxy's own"),

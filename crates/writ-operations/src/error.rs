@@ -39,9 +39,9 @@ pub enum PerformError {
         /// The reason.
         what: String,
     },
-    /// Nothing happened: a constraint of the table forbids it, such as an id that another row has.
+    /// Nothing happened: another row has the key already, perhaps one of another customer.
     #[error("nothing was done: {what}")]
-    Constraint {
+    Taken {
         /// The reason.
         what: String,
     },

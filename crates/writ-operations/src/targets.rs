@@ -174,11 +174,11 @@ impl Targets {
             }
             parameters.insert(name.clone(), restored);
         }
-        self.run_operation(operation, &parameters, scope, idempotency_key, false).await
+        self.run_operation(operation, &parameters, scope, idempotency_key, None).await
     }
 
-    /// Performs a statement and takes everything back, to try an operation. It needs no permit, because nothing of it
-    /// stays.
+    /// Performs a statement within `limit` and takes everything back, to try an operation. It needs no permit, because
+    /// nothing of it stays.
     ///
     /// # Errors
     ///
@@ -188,8 +188,9 @@ impl Targets {
         operation: &Operation,
         parameters: &BTreeMap<String, String>,
         scope: &Scope,
+        limit: Duration,
     ) -> Result<OperationResult, PerformError> {
-        self.run_operation(operation, parameters, scope, "rehearsal", true).await
+        self.run_operation(operation, parameters, scope, "rehearsal", Some(limit)).await
     }
 
     async fn run_operation(
@@ -198,7 +199,7 @@ impl Targets {
         parameters: &BTreeMap<String, String>,
         scope: &Scope,
         idempotency_key: &str,
-        is_rehearsal: bool,
+        rehearsal: Option<Duration>,
     ) -> Result<OperationResult, PerformError> {
         for id in [&scope.customer, &scope.case] {
             // An empty id could be that of rows which belong to no customer.
@@ -216,9 +217,9 @@ impl Targets {
         };
         match &operation.target {
             OperationTarget::Sql(sql) => {
-                self.run_statement(sql, &operation.columns, request, is_rehearsal).await
+                self.run_statement(sql, &operation.columns, request, rehearsal).await
             }
-            OperationTarget::Http(_) | OperationTarget::Mail(_) if is_rehearsal => {
+            OperationTarget::Http(_) | OperationTarget::Mail(_) if rehearsal.is_some() => {
                 Err(PerformError::not_performed(
                     "only statements can be tried: a request or a mail cannot be taken back",
                 ))
@@ -232,7 +233,7 @@ impl Targets {
                     self.mail.get(&mail.server).ok_or_else(|| missing("mail server", &mail.server))?;
                 let names = mail.to.lowered.statement.column_names();
                 let columns: Vec<_> = names.into_iter().map(|name| (name, None)).collect();
-                let customer = self.run_statement(&mail.to, &columns, request, false).await?;
+                let customer = self.run_statement(&mail.to, &columns, request, None).await?;
                 server.send_mail(mail, request, customer, self.limit).await
             }
         }
@@ -243,7 +244,7 @@ impl Targets {
         sql: &SqlTarget,
         columns: &[(String, Option<PersonalKind>)],
         request: OperationRequest<'_>,
-        is_rehearsal: bool,
+        rehearsal: Option<Duration>,
     ) -> Result<OperationResult, PerformError> {
         let database = self.databases.get(&sql.database);
         let database = database.ok_or_else(|| missing("database", &sql.database))?;
@@ -253,10 +254,12 @@ impl Targets {
         };
         let rendered = render_statement(&sql.lowered.statement, dialect, &sql.tables, request.declared);
         let values = rendered.binds.iter().map(|bind| request.bind_value(bind)).collect::<Result<_, _>>()?;
+        let is_rehearsal = rehearsal.is_some();
         let prepared = PreparedStatement { rendered, values, columns: columns.to_vec(), is_rehearsal };
+        let limit = rehearsal.map_or(self.limit, |limit| limit.min(self.limit));
         match database {
-            Database::Sqlite(database) => database.run_prepared(prepared, self.limit).await,
-            Database::Postgres(database) => database.run_prepared(prepared, self.limit).await,
+            Database::Sqlite(database) => database.run_prepared(prepared, limit).await,
+            Database::Postgres(database) => database.run_prepared(prepared, limit).await,
         }
     }
 }

@@ -109,7 +109,7 @@ fn values(result: &OperationResult) -> Vec<Vec<Value>> {
 
 fn not_performed(result: Result<OperationResult, PerformError>) -> String {
     match result {
-        Err(PerformError::NotPerformed { what } | PerformError::Constraint { what }) => what,
+        Err(PerformError::NotPerformed { what }) => what,
         other => panic!("{other:?}"),
     }
 }
@@ -167,6 +167,12 @@ idempotency = "request"
 target.sql = { database = "shop", statement = "INSERT INTO orders (id, note, refunded, request) SELECT 50, :note, 0, :request RETURNING id", tables.orders = { customer = "customer_id", case = "case_id" } }
 
 [[operation]]
+name = "pay"
+parameters.id = { type = "integer" }
+parameters.amount = { role = "amount" }
+target.sql = { database = "shop", statement = "INSERT INTO payments (id, amount) VALUES (:id, :amount)", tables.payments.customer = "customer_id" }
+
+[[operation]]
 name = "cases"
 target.sql = { database = "shop", statement = "SELECT id, case_id FROM orders ORDER BY id", tables.orders = { customer = "customer_id", case = "case_id" } }
 
@@ -188,6 +194,7 @@ const TABLES: &str = "
     CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER, case_id TEXT, note TEXT, refunded INTEGER NOT NULL, request TEXT UNIQUE);
     CREATE TABLE items (order_id INTEGER, owner TEXT, name TEXT);
     CREATE TABLE bare (name TEXT);
+    CREATE TABLE payments (id INTEGER PRIMARY KEY, customer_id INTEGER, amount INTEGER CHECK (amount <> 13));
     INSERT INTO orders VALUES (1, 7, 'case-1', 'mine', 0, NULL), (2, 7, 'case-2', NULL, 5, NULL), (3, 8, 'case-1', 'theirs', 0, NULL);
     INSERT INTO items VALUES (1, '7', 'book'), (3, '8', 'xylophone');
     INSERT INTO bare VALUES ('other');";
@@ -242,10 +249,10 @@ async fn shows_scope(world: &World, rows: impl Fn(&str) -> String) {
     assert_eq!((opened.changed, values(&opened)), (1, vec![vec![json!(50)]]));
     assert_eq!(rows("SELECT customer_id, case_id, request FROM orders WHERE id = 50"), "7|case-1|key-1");
     let again = world.perform("open", "7", json!({ "note": "n" })).await;
-    assert!(
-        matches!(&again, Err(PerformError::Constraint { what }) if what.contains("constraint")),
-        "{again:?}"
-    );
+    assert!(matches!(&again, Err(PerformError::Taken { what }) if what.contains("constraint")), "{again:?}");
+    // A value that the table does not take says nothing of another row.
+    let unfit = not_performed(world.perform("pay", "7", json!({ "id": 1, "amount": 13 })).await);
+    assert!(unfit.contains("constraint"), "{unfit}");
     // A minus before a minus is no comment that the scope would be in.
     let forgotten = world.perform("forget", "8", json!({})).await.expect("a result");
     assert_eq!((forgotten.changed, rows("SELECT id FROM orders ORDER BY id")), (1, "1\n2\n50".to_owned()));
@@ -259,7 +266,11 @@ async fn shows_trial(world: &World, rows: impl Fn(&str) -> String) {
     let operation = world.operations.get("refund").expect("a declared operation");
     let parameters =
         BTreeMap::from([("order", "1"), ("amount", "9")].map(|(a, b)| (a.to_owned(), b.to_owned())));
-    let tried = world.targets.rehearse(operation, &parameters, &scope("7")).await.expect("a trial");
+    let tried = world
+        .targets
+        .rehearse(operation, &parameters, &scope("7"), Duration::from_secs(20))
+        .await
+        .expect("a trial");
     assert_eq!(tried.changed, 2);
     assert_eq!(rows("SELECT sum(refunded) FROM orders"), "5", "taken back");
 }

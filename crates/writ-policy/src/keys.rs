@@ -17,6 +17,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use biscuit_auth::builder::{Algorithm, BlockBuilder, Fact, Scope};
 use biscuit_auth::{
     Authorizer, AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, PublicKey,
+    UnverifiedBiscuit,
 };
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -158,6 +159,11 @@ impl KeyToken {
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Returns true if it has the form of a key, by whomever it was signed.
+    pub fn is_whole(&self) -> bool {
+        UnverifiedBiscuit::from(&self.0).is_ok()
     }
 }
 

@@ -44,8 +44,33 @@ pub(crate) struct OpenCase {
     /// The fingerprint of its customer, for the router.
     pub(crate) fingerprint: String,
     known: RwLock<KnownValues>,
+    /// The room that requests under way may need.
+    reserved: Mutex<CaseSpace>,
     /// What was read of its customer.
-    pub(crate) learned: tokio::sync::Mutex<Learned>,
+    pub(crate) learned: Arc<tokio::sync::Mutex<Learned>>,
+}
+
+/// Room for values in a case.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CaseSpace {
+    pub(crate) values: usize,
+    /// The bytes of values and tokens.
+    pub(crate) bytes: usize,
+}
+
+/// Room of a case that a request under way may need. It is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ReservedSpace {
+    case: Arc<OpenCase>,
+    space: CaseSpace,
+}
+
+impl Drop for ReservedSpace {
+    fn drop(&mut self) {
+        let mut taken = self.case.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.values = taken.values.saturating_sub(self.space.values);
+        taken.bytes = taken.bytes.saturating_sub(self.space.bytes);
+    }
 }
 
 /// Values by their tokens.
@@ -69,6 +94,13 @@ impl OpenCase {
         }
     }
 
+    fn has_space(&self, more: CaseSpace, parts: usize) -> bool {
+        self.with_known(|known| {
+            known.len().saturating_add(more.values) <= MAX_CASE_VALUES / 4 * parts
+                && known.bytes().saturating_add(more.bytes) <= MAX_CASE_VALUE_BYTES / 4 * parts
+        })
+    }
+
     fn held_bytes(&self) -> usize {
         self.with_known(KnownValues::bytes)
     }
@@ -84,11 +116,13 @@ pub(crate) struct Cases {
     store: Store,
     secret: Arc<ProxySecret>,
     held: Mutex<BTreeMap<String, Arc<OpenCase>>>,
+    /// What was read for cases whose state was dropped: their values are stored, and are not read from a database again.
+    learned: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Learned>>>>,
 }
 
 impl Cases {
     pub(crate) fn new(store: Store, secret: Arc<ProxySecret>) -> Self {
-        Self { store, secret, held: Mutex::new(BTreeMap::new()) }
+        Self { store, secret, held: Mutex::default(), learned: Mutex::default() }
     }
 
     /// Opens a case, or finds the one that is open; returns the tokens of customer and case. `noted` is written with it.
@@ -131,7 +165,7 @@ impl Cases {
         let close = OperationOp::CloseCase { token: token.to_owned() };
         self.store.commit(Batch::synced(vec![Op::Operations(close), noted])).await?;
         // After the commit: a case that is still open must be found.
-        self.forget_case(token);
+        self.end_case(token);
         Ok(())
     }
 
@@ -152,6 +186,8 @@ impl Cases {
             (row.token.clone(), (PersonalKind::Case, names.case.clone())),
         ]);
         let fingerprint = self.secret.customer_fingerprint(&row.tenant, &names.customer);
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        let learned = learned.unwrap_or_default();
         let open = Arc::new(OpenCase {
             fingerprint,
             token: row.token,
@@ -159,12 +195,13 @@ impl Cases {
             tenant: row.tenant,
             scope: Scope { customer: names.customer, case: names.case },
             known: RwLock::new(known),
-            learned: tokio::sync::Mutex::default(),
+            reserved: Mutex::default(),
+            learned,
         });
         let open = self.hold_case(open);
         // It may have been closed between the reading and here.
         if self.store.proxy_case(token).await?.is_none() {
-            self.forget_case(token);
+            self.end_case(token);
             return Ok(None);
         }
         Ok(Some(open))
@@ -195,15 +232,40 @@ impl Cases {
         let bytes = more.iter().fold(0_usize, |sum, (token, (_, value))| {
             sum.saturating_add(token.len()).saturating_add(value.len())
         });
-        case.with_known(|known| {
-            known.len().saturating_add(more.len()) <= MAX_CASE_VALUES / 4 * parts
-                && known.bytes().saturating_add(bytes) <= MAX_CASE_VALUE_BYTES / 4 * parts
-        })
+        case.has_space(CaseSpace { values: more.len(), bytes }, parts)
+    }
+
+    /// Takes room in a number of the four parts of what a case may hold, until the request that wants it has ended.
+    pub(crate) fn reserve_space(
+        case: &Arc<OpenCase>,
+        space: CaseSpace,
+        parts: usize,
+    ) -> Option<ReservedSpace> {
+        let mut taken = case.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let together = CaseSpace {
+            values: taken.values.saturating_add(space.values),
+            bytes: taken.bytes.saturating_add(space.bytes),
+        };
+        if space.values > 0 && !case.has_space(together, parts) {
+            return None;
+        }
+        *taken = together;
+        Some(ReservedSpace { case: Arc::clone(case), space })
     }
 
     /// Drops what is held of a case, to be read again.
     pub(crate) fn forget_case(&self, token: &str) {
+        let dropped = self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        let Some(dropped) = dropped else { return };
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        while learned.len() >= MAX_HELD && learned.pop_first().is_some() {}
+        learned.insert(token.to_owned(), Arc::clone(&dropped.learned));
+    }
+
+    /// Drops all that is held of a case that is closed: its values are deleted, and are read again if it is opened again.
+    fn end_case(&self, token: &str) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 
     async fn read_values(&self, case: &str) -> Result<TokenValues, ProxyError> {

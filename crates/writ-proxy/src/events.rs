@@ -25,6 +25,8 @@ pub enum EventMeasure {
     Requests,
     /// A request that was refused.
     Refused,
+    /// A request that found no row of its case where one was named, or a key that another row has.
+    Missed,
     /// Records in an answer.
     RecordsRead,
 }

@@ -8,19 +8,23 @@ use regex::Regex;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
-/// The zeros of decimal digits that compatibility leaves as they are; the other nine follow each.
-const ZEROS: [u32; 17] = [
-    0x0660, 0x06F0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66, 0x0E50, 0x0ED0,
-    0x0F20, 0x1040, 0x17E0, 0x1810,
-];
+/// Signs that people and programs put between the digits of a number, beside the dashes, and those for which they are taken.
+const SEPARATORS: [(char, char); 3] = [('\u{2212}', '-'), ('\u{b7}', '.'), ('\u{2022}', '.')];
+/// The frame that makes a key of a digit.
+const KEYCAP: char = '\u{20e3}';
 
 struct Classes {
     dash: Regex,
     unseen: Regex,
+    digit: Regex,
 }
 
 static CLASSES: LazyLock<Option<Classes>> = LazyLock::new(|| {
-    Some(Classes { dash: Regex::new(r"\A\p{Pd}\z").ok()?, unseen: Regex::new(r"\A\p{Cf}\z").ok()? })
+    Some(Classes {
+        dash: Regex::new(r"\A\p{Pd}\z").ok()?,
+        unseen: Regex::new(r"\A[\p{Cf}\p{Default_Ignorable_Code_Point}]\z").ok()?,
+        digit: Regex::new(r"\A\p{Nd}\z").ok()?,
+    })
 });
 
 /// A text in one spelling, with the way back.
@@ -43,7 +47,10 @@ impl<'a> FoldedText<'a> {
             while let Some((at, mark)) = letters.next_if(|(_, next)| is_combining_mark(*next)) {
                 end = at.saturating_add(mark.len_utf8());
             }
-            for folded in original.get(start..end).unwrap_or_default().nfkc().filter_map(fold_letter) {
+            // What is not seen goes first: a mark behind it would not be composed with its letter.
+            let seen =
+                original.get(start..end).unwrap_or_default().chars().filter(|letter| !is_unseen(*letter));
+            for folded in seen.nfkc().filter(|letter| !is_unseen(*letter)).map(fold_letter) {
                 text.push(folded);
                 // One for each byte.
                 places.resize(text.len(), start..end);
@@ -71,28 +78,44 @@ pub(crate) fn fold_text(text: &str) -> String {
     FoldedText::fold(text).as_str().to_owned()
 }
 
-fn fold_letter(letter: char) -> Option<char> {
+/// Returns true if a letter is one of a class. The classes are constants that a test builds; without them it is of none.
+fn is_of(letter: char, class: fn(&Classes) -> &Regex) -> bool {
+    let mut bytes = [0; 4];
+    CLASSES.as_ref().is_some_and(|classes| class(classes).is_match(letter.encode_utf8(&mut bytes)))
+}
+
+fn is_unseen(letter: char) -> bool {
+    !letter.is_ascii() && (letter == KEYCAP || is_of(letter, |classes| &classes.unseen))
+}
+
+fn fold_letter(letter: char) -> char {
     if letter.is_ascii() {
-        return Some(letter);
+        return letter;
     }
     if letter.is_whitespace() {
-        return Some(' ');
+        return ' ';
     }
-    let digit = ZEROS.iter().find_map(|zero| {
-        let digit = u32::from(letter).checked_sub(*zero).filter(|digit| *digit < 10)?;
-        char::from_digit(digit, 10)
-    });
-    if digit.is_some() {
+    if let Some((_, plain)) = SEPARATORS.iter().find(|(sign, _)| *sign == letter) {
+        return *plain;
+    }
+    if let Some(digit) = fold_digit(letter) {
         return digit;
     }
-    // The classes are constants that a test builds; without them a letter stays as it is.
-    let Some(classes) = CLASSES.as_ref() else { return Some(letter) };
-    let mut bytes = [0; 4];
-    let text: &str = letter.encode_utf8(&mut bytes);
-    if classes.unseen.is_match(text) {
+    if is_of(letter, |classes| &classes.dash) { '-' } else { letter }
+}
+
+/// Returns the plain digit for one of another script. Digits of a script follow each other from its zero, and where scripts
+/// touch, each has ten (Unicode Standard, section 4.6).
+fn fold_digit(letter: char) -> Option<char> {
+    let is_digit = |letter: char| is_of(letter, |classes| &classes.digit);
+    if !is_digit(letter) {
         return None;
     }
-    Some(if classes.dash.is_match(text) { '-' } else { letter })
+    let mut zero = u32::from(letter);
+    while let Some(before) = zero.checked_sub(1).filter(|code| char::from_u32(*code).is_some_and(is_digit)) {
+        zero = before;
+    }
+    char::from_digit(u32::from(letter).saturating_sub(zero) % 10, 10)
 }
 
 #[cfg(test)]
@@ -108,6 +131,12 @@ mod tests {
             ("\u{660}\u{6f1}\u{967}", "011"),
             ("a\u{a0}b\u{2011}c\u{2013}d", "a b-c-d"),
             ("a\u{200b}b\u{ad}c", "abc"),
+            ("a\u{fe0f}b\u{34f}c\u{180b}d", "abcd"),
+            ("Mu\u{34f}\u{308}ller", "M\u{fc}ller"),
+            ("4\u{fe0f}\u{20e3}1", "41"),
+            ("1\u{2212}2\u{b7}3\u{2022}4", "1-2.3.4"),
+            ("\u{7c1}\u{1091}\u{a620}\u{11066}\u{1e959}", "11009"),
+            ("\u{1d7d8}\u{1d7ff}", "09"),
         ] {
             assert_eq!(fold_text(text), expected, "{text:?}");
         }

@@ -15,6 +15,10 @@ const MIN_CHARS: usize = 3;
 pub(crate) const MIN_NUMBER_CHARS: usize = 5;
 /// The shortest text that is found inside a word as well: shorter ones are parts of many words.
 const MIN_INSIDE_CHARS: usize = 5;
+/// The words that say that an id follows.
+const ID_WORDS: [&str; 6] = ["customer", "client", "case", "id", "nr", "number"];
+/// The words that say so with a full stop behind them.
+const SHORT_ID_WORDS: [&str; 2] = ["no", "nr"];
 
 /// The values behind the tokens of one case.
 #[derive(Debug, Default)]
@@ -86,9 +90,12 @@ impl KnownValues {
         self.values.contains_key(token)
     }
 
-    /// Returns true if a value of a kind is known.
-    pub(crate) fn has_kind(&self, kind: PersonalKind) -> bool {
-        self.values.values().any(|(known, _)| *known == kind)
+    /// Returns true if a name is known that is long enough to be found.
+    pub(crate) fn has_name(&self) -> bool {
+        let is_name = |(kind, value): &(PersonalKind, String)| {
+            *kind == PersonalKind::Name && value.trim().chars().count() >= MIN_CHARS
+        };
+        self.values.values().any(is_name)
     }
 
     /// Finds the known values in a text.
@@ -154,9 +161,14 @@ fn counts_here(text: &str, at: Range<usize>, kind: PersonalKind) -> bool {
             let is_whole = !begins_early && (!ends_late || word.eq_ignore_ascii_case("s"));
             is_whole || value.chars().count() >= MIN_INSIDE_CHARS
         }
-        PersonalKind::Customer | PersonalKind::Case if value.chars().count() < MIN_NUMBER_CHARS => {
-            // A short id is a part of many words and numbers.
-            touches(char::is_alphanumeric) == (false, false)
+        PersonalKind::Customer | PersonalKind::Case if is_common_id(value) => {
+            // It stands in many texts as a word, an amount or a name of something else.
+            let is_word = value.chars().all(char::is_alphabetic);
+            let never = is_word && (kind == PersonalKind::Case || value.chars().count() < MIN_NUMBER_CHARS);
+            let is_alone = touches(char::is_alphanumeric) == (false, false);
+            let is_id =
+                || text.trim() == value.trim() || names_an_id(text.get(..at.start).unwrap_or_default());
+            !never && is_alone && is_id()
         }
         PersonalKind::Phone
         | PersonalKind::Card
@@ -165,6 +177,20 @@ fn counts_here(text: &str, at: Range<usize>, kind: PersonalKind) -> bool {
         | PersonalKind::Customer
         | PersonalKind::Case => true,
     }
+}
+
+/// Returns true for an id that is too short, or too much like a word, to be one wherever it stands.
+fn is_common_id(value: &str) -> bool {
+    value.chars().count() < MIN_NUMBER_CHARS || value.chars().all(char::is_alphabetic)
+}
+
+/// Returns true if a text ends with a word or a sign that says that an id follows.
+fn names_an_id(before: &str) -> bool {
+    let before = before.trim_end_matches(|sign: char| sign.is_whitespace() || ":=('\"".contains(sign));
+    let (words, is_short) = before.strip_suffix('.').map_or((before, false), |words| (words, true));
+    let word = words.rsplit(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    let is_one_of = |list: &[&str]| list.iter().any(|one| word.eq_ignore_ascii_case(one));
+    before.ends_with('#') || is_one_of(&ID_WORDS) || (is_short && is_one_of(&SHORT_ID_WORDS))
 }
 
 /// Returns the texts by which a value is found: people write one word of a name, and one line of an address.
@@ -220,11 +246,34 @@ mod tests {
             (PersonalKind::Number, "17"),
             (PersonalKind::Customer, "customer-17"),
         ]);
-        let text = "ANN MÜLLER, or Müller, or ann's: 1 high street; annual 17 customer-17 customer-177, 1 of C-7; 11 O1 AC-7 C-77";
+        let text = "ANN MÜLLER, or Müller, or ann's: 1 high street; annual 17 customer-17 customer-177, customer 1, case C-7; 11 O1 AC-7 C-77";
         assert_eq!(
             found(&known, text),
             ["ANN MÜLLER", "Müller", "ann", "1 high street", "customer-17", "1", "C-7"]
         );
+    }
+
+    /// A short id, or a word as an id, is one where it stands alone or is named as one, and corrupts no other text.
+    #[test]
+    fn a_short_id_is_found_where_it_is_named_as_one() {
+        let known = known(&[
+            (PersonalKind::Customer, "20"),
+            (PersonalKind::Case, "refund"),
+            (PersonalKind::Customer, "mueller"),
+            (PersonalKind::Case, "C-7"),
+        ]);
+        for (text, expected) in [
+            ("refund 20 for O2, 20 EUR, on 20.11.", &[][..]),
+            ("refund", &[]),
+            ("case refund", &[]),
+            ("a map of mueller and C-7", &[]),
+            ("20", &["20"]),
+            ("Customer 20, #20, customer_id: 20, no. 20; no 20, kid 20", &["20", "20", "20", "20"]),
+            ("client mueller, case (C-7)", &["mueller", "C-7"]),
+            ("customer 200, case C-77", &[]),
+        ] {
+            assert_eq!(found(&known, text), expected, "{text}");
+        }
     }
 
     /// Letters behind a name make no other person of it, and a longer value hides no shorter one.

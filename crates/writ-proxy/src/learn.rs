@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Map;
-use writ_operations::{Operation, OperationSet, PerformError, PersonalKind, TargetKind};
+use tokio::time::Instant;
+use writ_operations::{Operation, OperationSet, PersonalKind, TargetKind};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::unit::Timestamp;
 
-use crate::cases::OpenCase;
-use crate::error::ProxyError;
+use crate::cases::{Cases, OpenCase, TokenValues};
 use crate::mask::Masker;
 use crate::proxy::ProxyState;
 
@@ -21,20 +21,28 @@ use crate::proxy::ProxyState;
 const MAX_SOURCES: usize = 64;
 /// The most values that a case learns from them: a tenth of them is more than a customer has, and all are a copy of a table.
 const MAX_LEARNED: usize = 2_000;
+/// The quarters of a case's room for values that may be taken by then: the last one is for guests.
+const ROOM_OF_LEARNED: usize = 3;
+/// The time for one of them, which its statement has at its database as well.
+const SOURCE_LIMIT: Duration = Duration::from_secs(2);
 /// The time for all of them: the router waits for twice as long.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 /// The time after which a reading that has failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// The same where some of the operations were read: all of them are read again.
+const RETRY_REST_AFTER: Duration = Duration::from_secs(60);
+/// The most operations that an entry names as not read; their number is always there.
+const MAX_NAMED: usize = 8;
 
 /// How far the values of a case's customer are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Knowledge {
-    /// They could not be read.
+    /// No operation that has the name of the customer could be read.
     #[default]
     Unread,
-    /// All declared ones were read, and no operation has the name of a customer.
+    /// What can be read was read, and no name was in it.
     Nameless,
-    /// All declared ones are known, names among them.
+    /// A name is known.
     Named,
 }
 
@@ -42,102 +50,149 @@ pub(crate) enum Knowledge {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     knowledge: Knowledge,
+    /// An operation could not be read: it is tried again.
+    is_partial: bool,
     /// The operations that were in force.
     declared: Option<Digest>,
     tried_at: Option<Timestamp>,
 }
 
-/// The reason why nothing was learned.
-enum LearnFault {
-    Perform(PerformError),
-    Store(ProxyError),
-    /// There is more than a customer has.
-    TooMuch,
-    TooSlow,
+/// The values that operations had to tell of a case's customer, each for itself.
+#[derive(Default)]
+struct ReadSources {
+    values: TokenValues,
+    /// The number of operations that were read.
+    read: usize,
+    /// The operations that were not, with the reason.
+    unread: Vec<String>,
+    /// An operation has names of customers.
+    has_namer: bool,
+    /// One that has names was read.
+    has_read_namer: bool,
 }
 
 /// Reads what is declared personal of a case's customer, once for each state of the operations, and returns how far it is
-/// known.
+/// known. Where some of it cannot be read, the rest is known.
 pub(crate) async fn learn_customer(state: &ProxyState, case: &OpenCase) -> Knowledge {
     // Held while it is read: no request of the case is answered before.
     let mut learned = case.learned.lock().await;
     let (operations, now) = (state.operations(), state.clock.now());
     let is_current = learned.declared == Some(operations.digest());
-    let is_early = learned.tried_at.is_some_and(|at| now >= at && now.time_since(at) < RETRY_AFTER);
-    if !(is_current && (learned.knowledge != Knowledge::Unread || is_early)) {
-        let read = tokio::time::timeout(READ_LIMIT, read_sources(state, case, &operations)).await;
-        let read = read.unwrap_or(Err(LearnFault::TooSlow));
-        let knowledge = read.unwrap_or_else(|fault| {
-            warn_unread(&fault);
-            Knowledge::Unread
-        });
-        *learned = Learned { knowledge, declared: Some(operations.digest()), tried_at: Some(now) };
+    let wait = if learned.knowledge == Knowledge::Unread { RETRY_AFTER } else { RETRY_REST_AFTER };
+    let is_early = learned.tried_at.is_some_and(|at| now >= at && now.time_since(at) < wait);
+    if !(is_current && (!learned.is_partial || is_early)) {
+        let sources = read_sources(state, case, &operations).await;
+        let is_noted = note_sources(state, case, &sources).await;
+        *learned = Learned {
+            knowledge: match (sources.has_namer, sources.has_read_namer && is_noted) {
+                (true, false) => Knowledge::Unread,
+                (false, _) | (true, true) => Knowledge::Nameless,
+            },
+            is_partial: !(sources.unread.is_empty() && is_noted),
+            declared: Some(operations.digest()),
+            // After the reading: those that have waited for it do not read again.
+            tried_at: Some(state.clock.now()),
+        };
     }
     // The router, or an answer, may have named the customer since.
-    let is_named = || case.with_known(|known| known.has_kind(PersonalKind::Name));
-    if learned.knowledge == Knowledge::Nameless && is_named() { Knowledge::Named } else { learned.knowledge }
+    if case.with_known(|known| known.has_name()) { Knowledge::Named } else { learned.knowledge }
 }
 
-async fn read_sources(
-    state: &ProxyState,
-    case: &OpenCase,
-    operations: &OperationSet,
-) -> Result<Knowledge, LearnFault> {
+/// Reads each source for itself: what one cannot tell, another may.
+async fn read_sources(state: &ProxyState, case: &OpenCase, operations: &OperationSet) -> ReadSources {
     let missing = state.targets.find_missing(operations);
     let is_missing = |name: &str| missing.iter().any(|(operation, _)| *operation == name);
-    let sources = operations.iter().filter(|one| is_source(one) && !is_missing(one.name()));
-    let sources: Vec<&Operation> = sources.take(MAX_SOURCES + 1).collect();
-    if sources.len() > MAX_SOURCES {
-        return Err(LearnFault::TooMuch);
-    }
-    let mut masker = Masker::new(&state.secret, &state.redactor, case);
-    let mut knowledge = Knowledge::Nameless;
-    for source in sources {
-        let read = state.targets.rehearse(source, &BTreeMap::new(), &case.scope).await;
-        let mut result = read.map_err(LearnFault::Perform)?;
-        for row in &mut result.rows {
-            row.retain(|(_, _, kind)| kind.is_some_and(|kind| kind != PersonalKind::Text));
-        }
-        // Only to make the tokens of the values.
-        let _tokens = masker.mask_result(&result);
-        if result.truncated || masker.fresh.len() > MAX_LEARNED {
-            return Err(LearnFault::TooMuch);
-        }
-        if source.personal_columns().any(|(_, kind)| kind == PersonalKind::Name) {
-            knowledge = Knowledge::Named;
-        }
-    }
-    let fresh = masker.fresh;
-    if !fresh.is_empty() {
-        let stored = async {
-            let values = state.cases.seal_values(&case.token, &fresh)?;
-            state.store.commit(Batch::relaxed(vec![Op::Operations(values)])).await?;
-            Ok(())
+    let mut sources: Vec<&Operation> =
+        operations.iter().filter(|one| is_source(one) && !is_missing(one.name())).collect();
+    // What has names first: nothing else tells of them.
+    sources.sort_by_key(|source| !is_namer(source));
+    let (begun, mut all) = (Instant::now(), ReadSources::default());
+    for (place, source) in sources.into_iter().enumerate() {
+        all.has_namer |= is_namer(source);
+        let left = READ_LIMIT.saturating_sub(begun.elapsed());
+        let read = match (place < MAX_SOURCES, left.is_zero()) {
+            (false, _) => Err(format!("there are more than {MAX_SOURCES} operations to read")),
+            (true, true) => Err("the others took too long".to_owned()),
+            (true, false) => read_source(state, case, source, (left.min(SOURCE_LIMIT), &all.values)).await,
         };
-        if let Err(error) = stored.await {
-            state.cases.forget_case(&case.token);
-            return Err(LearnFault::Store(error));
+        match read {
+            Ok(values) => {
+                all.values.extend(values);
+                all.read = all.read.saturating_add(1);
+                all.has_read_namer |= is_namer(source);
+            }
+            Err(why) => all.unread.push(format!("{}: {why}", source.name())),
         }
-        state.cases.share_values(case, &fresh);
     }
-    Ok(knowledge)
+    all
 }
 
-/// Returns true for a statement that reads personal columns of the customer and needs nothing else to do so.
+/// Returns the values of a source that the case does not know.
+async fn read_source(
+    state: &ProxyState,
+    case: &OpenCase,
+    source: &Operation,
+    (limit, others): (Duration, &TokenValues),
+) -> Result<TokenValues, String> {
+    let read = state.targets.rehearse(source, &BTreeMap::new(), &case.scope, limit).await;
+    let mut result = read.map_err(|error| error.to_string())?;
+    for row in &mut result.rows {
+        row.retain(|(_, _, kind)| kind.is_some_and(|kind| kind != PersonalKind::Text));
+    }
+    let mut masker = Masker::new(&state.secret, &state.redactor, case);
+    // Only to make the tokens of the values.
+    let _masked = masker.mask_columns(&result);
+    let mut values = masker.fresh;
+    values.retain(|token, _| !others.contains_key(token));
+    let together =
+        || others.iter().chain(&values).map(|(token, value)| (token.clone(), value.clone())).collect();
+    let is_too_much = result.truncated
+        || others.len().saturating_add(values.len()) > MAX_LEARNED
+        || (!values.is_empty() && !Cases::has_room(case, &together(), ROOM_OF_LEARNED));
+    if is_too_much { Err("there is more than the values of one customer".to_owned()) } else { Ok(values) }
+}
+
+/// Writes what was read for a case, with the values, and adds these to what the case knows. Returns false if it cannot be
+/// written: then nothing is known by it.
+async fn note_sources(state: &ProxyState, case: &OpenCase, sources: &ReadSources) -> bool {
+    let ReadSources { values, read, unread, .. } = sources;
+    if *read == 0 && unread.is_empty() {
+        return true;
+    }
+    let mut summary =
+        format!("case {}: {} values of its customer are new, of {read} operations", case.token, values.len());
+    if !unread.is_empty() {
+        let named = unread.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+        summary = format!("{summary}; {} could not be read: {named}", unread.len());
+        tracing::warn!(why = named, "some of the values of a case's customer are not known");
+    }
+    let noted = async {
+        let fact = Fact::PolicyChanged { policy: state.rules.digest(), summary };
+        let mut ops = vec![state.make_entry(fact, None)];
+        if !values.is_empty() {
+            ops.push(Op::Operations(state.cases.seal_values(&case.token, values)?));
+        }
+        state.store.commit(Batch::relaxed(ops)).await?;
+        Ok::<(), crate::error::ProxyError>(())
+    };
+    if let Err(error) = noted.await {
+        tracing::error!(%error, "the values of a case's customer could not be recorded");
+        return false;
+    }
+    case.learn_values(values.clone());
+    state.cases.share_values(case, values);
+    true
+}
+
+/// Returns true for a statement that reads personal columns of the customer and takes no parameters to do so.
 fn is_source(operation: &Operation) -> bool {
     let is_telling = |kind| !matches!(kind, PersonalKind::Text | PersonalKind::Customer | PersonalKind::Case);
     operation.kind() == TargetKind::Sql
         && operation.is_read()
         && operation.personal_columns().any(|(_, kind)| is_telling(kind))
-        && operation.check_parameters(&Map::new()).is_ok()
+        && operation.parameters().next().is_none()
 }
 
-fn warn_unread(fault: &LearnFault) {
-    let why = match fault {
-        LearnFault::Perform(error) => error.to_string(),
-        LearnFault::Store(error) => error.to_string(),
-        LearnFault::TooMuch => "there is more than the values of one customer".to_owned(),
-        LearnFault::TooSlow => "the databases do not answer in time".to_owned(),
-    };
-    tracing::warn!(why, "the values of a case's customer are not known; free text is one token as a whole");
+fn is_namer(operation: &Operation) -> bool {
+    operation.personal_columns().any(|(_, kind)| kind == PersonalKind::Name)
 }

@@ -48,18 +48,8 @@ impl<'a> Masker<'a> {
 
     /// Replaces the personal data of a result: declared columns as a whole, then what stands in all other texts.
     pub(crate) fn mask_result(&mut self, result: &OperationResult) -> Vec<Value> {
-        let mut rows: Vec<Vec<(String, Value)>> = Vec::with_capacity(result.rows.len());
         // Declared columns first: their values are then known to the texts of the same result.
-        for row in &result.rows {
-            let masked = row.iter().map(|(column, value, kind)| {
-                let value = match kind {
-                    None | Some(PersonalKind::Text) => value.clone(),
-                    Some(kind) => self.mask_whole(value, *kind, 0),
-                };
-                (column.clone(), value)
-            });
-            rows.push(masked.collect());
-        }
+        let mut rows = self.mask_columns(result);
         self.case.learn_values(self.fresh.clone());
         for (row, masked) in result.rows.iter().zip(&mut rows) {
             for ((_, _, kind), (_, value)) in row.iter().zip(masked) {
@@ -76,6 +66,22 @@ impl<'a> Masker<'a> {
         // What was found in texts, too: the agent may name it in its next request.
         self.case.learn_values(self.fresh.clone());
         rows.into_iter().map(|row| Value::Object(row.into_iter().collect())).collect()
+    }
+
+    /// Replaces the declared columns of a result alone, each as a whole; the case learns nothing by it yet.
+    pub(crate) fn mask_columns(&mut self, result: &OperationResult) -> Vec<Vec<(String, Value)>> {
+        let mut rows = Vec::with_capacity(result.rows.len());
+        for row in &result.rows {
+            let masked = row.iter().map(|(column, value, kind)| {
+                let value = match kind {
+                    None | Some(PersonalKind::Text) => value.clone(),
+                    Some(kind) => self.mask_whole(value, *kind, 0),
+                };
+                (column.clone(), value)
+            });
+            rows.push(masked.collect());
+        }
+        rows
     }
 
     /// Replaces a value of a declared column.

@@ -16,7 +16,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 
 /// What is known of a request with a name.
 pub(crate) enum Earlier {
-    /// It was not made before.
+    /// It was not made before, or its target knows it again.
     New,
     /// It was performed, with this answer.
     Done(AttemptId, Value),
@@ -40,6 +40,9 @@ pub(crate) async fn find_earlier(
     if row.request != once.request {
         let error = "this idempotency key was used for another request";
         return Ok(Earlier::Refused(ProxyRefusal::refuse_repeated(error)));
+    }
+    if row.is_open {
+        return Ok(Earlier::New);
     }
     let Some(sealed) = row.answer else {
         return Ok(Earlier::Refused(ProxyRefusal::refuse_repeated(UNDER_WAY)));

@@ -150,7 +150,7 @@ pub(crate) struct ProxyState {
     pub(crate) events: EventRing,
     journal: Arc<Journal>,
     door: Door,
-    rules: Arc<RuleSet>,
+    pub(crate) rules: Arc<RuleSet>,
     keys: KeyCheck,
     declared: DeclaredOperations,
     pub(crate) targets: Targets,

@@ -42,6 +42,7 @@ struct Patterns {
     email: Regex,
     iban: Regex,
     digits: Regex,
+    phone: Regex,
     card: Regex,
 }
 
@@ -55,11 +56,13 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
         )
         .ok()?,
         iban: Regex::new(
-            r"(?i)(?:\b|_)[A-Z]{2}\d{2}(?:[\p{Zs}\p{Pd}\p{Cf}]?[A-Z0-9]{4}){2,7}(?:[\p{Zs}\p{Pd}\p{Cf}]?[A-Z0-9]{1,3})?(?:\b|_)",
+            r"(?i)(?:\b|_)[A-Z]{2}\d{2}(?:[.,_\s\p{Zs}\p{Pd}\p{Cf}]{0,2}[A-Z0-9]{4}){2,7}(?:[.,_\s\p{Zs}\p{Pd}\p{Cf}]{0,2}[A-Z0-9]{1,3})?(?:\b|_)",
         )
         .ok()?,
         // Texts of people hold other spaces and dashes than a keyboard's, and signs that are not seen.
         card: Regex::new(r"[0-9](?:[.,()/_\s\p{Zs}\p{Pd}\p{Cf}]{0,3}[0-9]){12,}").ok()?,
+        // With a sign between its groups that parts the items of lists as well, one begins as numbers of telephones alone do.
+        phone: Regex::new(r"(?:\+|0)[0-9]+(?:(?:[,_\t\n]|\r\n)[0-9]{2,})+").ok()?,
         digits: Regex::new(r"[+(]?[0-9](?:[.()/\p{Zs}\p{Pd}\p{Cf}]{0,2}[0-9])+").ok()?,
     })
 });
@@ -82,11 +85,15 @@ pub(crate) fn find_personal(text: &str, depth: Depth) -> Vec<FoundValue> {
     for found in patterns.email.find_iter(text) {
         add(found.range(), PersonalKind::Email);
     }
-    for found in patterns.iban.find_iter(text) {
+    let mut from = 0;
+    while let Some(found) = patterns.iban.find_at(text, from) {
         let part = found.as_str().trim_start_matches('_');
+        // What looks like one may hold the begin of the next.
+        from = found.start().saturating_add(1);
         if let Some(iban) = find_iban(part.trim_end_matches('_')) {
             let start = found.end().saturating_sub(part.len());
-            add(start..start.saturating_add(iban.len()), PersonalKind::Iban);
+            from = start.saturating_add(iban.len());
+            add(start..from, PersonalKind::Iban);
         }
     }
     // With signs between its digits that part the items of lists as well: the last digit of a card checks the others.
@@ -95,6 +102,11 @@ pub(crate) fn find_personal(text: &str, depth: Depth) -> Vec<FoundValue> {
         let is_plain = patterns.digits.find_iter(found.as_str()).any(|part| has_card(part.as_str()));
         if !is_plain && has_card(found.as_str()) {
             add(found.range(), PersonalKind::Card);
+        }
+    }
+    for found in patterns.phone.find_iter(text).filter(|found| stands_alone(text, found.range())) {
+        if number_kind(found.as_str(), depth) == Some(PersonalKind::Phone) {
+            add(found.range(), PersonalKind::Phone);
         }
     }
     for found in patterns.digits.find_iter(text).filter(|found| stands_alone(text, found.range())) {
@@ -117,7 +129,7 @@ fn find_iban(text: &str) -> Option<&str> {
     let mut part = text;
     loop {
         if is_iban(part) {
-            return Some(part);
+            return Some(part.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()));
         }
         part = part.get(..part.rfind(|letter: char| !letter.is_ascii_alphanumeric())?)?;
     }
@@ -259,6 +271,26 @@ mod tests {
                 assert_eq!(found(&text, Depth::Free), [(number.as_str(), kind)], "{between:?}");
             }
         }
+    }
+
+    /// Rows: SLO-028 (in part: free text)
+    #[test]
+    fn a_phone_and_an_account_are_found_with_other_signs_between_their_groups() {
+        for between in ["_", ",", "\t", "\n", "\r\n"] {
+            let number = "+4420 7946 0958".replace(' ', between);
+            assert_eq!(found(&number, Depth::Free), [(number.as_str(), PersonalKind::Phone)], "{between:?}");
+            let number = "0171 2345678".replace(' ', between);
+            assert_eq!(found(&number, Depth::Free), [(number.as_str(), PersonalKind::Phone)], "{between:?}");
+            let number = "AT61 1904 3002 3457 3201".replace(' ', between);
+            assert_eq!(found(&number, Depth::Plain), [(number.as_str(), PersonalKind::Iban)], "{between:?}");
+        }
+        let (first, second) = ("AT611904300234573201", "DE89370400440532013000");
+        for between in [", ", " ", "\n"] {
+            let text = format!("{first}{between}{second}");
+            let both = [(first, PersonalKind::Iban), (second, PersonalKind::Iban)];
+            assert_eq!(found(&text, Depth::Plain), both, "{between:?}");
+        }
+        assert_eq!(found("orders 1001,1002,1003 at 0.50, 12.00", Depth::Free), []);
     }
 
     /// Rows: SLO-028 (in part: free text)

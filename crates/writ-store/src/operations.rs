@@ -6,12 +6,15 @@
 use rusqlite::{Connection, Row, params};
 use writ_policy::keys::limits::{LimitSpan, LimitUse};
 use writ_policy::permit::{OnceName, Redemption};
+use writ_types::action::Action;
 use writ_types::digest::Digest;
+use writ_types::entry::Fact;
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use crate::codec::{self, execute, get_time, query, query_one};
 use crate::error::{Conflict, StoreError};
+use crate::ledger::lost;
 use crate::usage::date_of;
 
 /// The most open cases: ten thousand agents with ten cases each.
@@ -24,13 +27,13 @@ pub const MAX_CASE_VALUE_BYTES: usize = 1024 * 1024;
 pub const MAX_CASE_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 /// The longest sealed value or answer, in bytes.
 pub const MAX_SEALED_BYTES: usize = 1024 * 1024;
-/// The parameter under which the name of a request stands in its intent.
-pub const REQUEST_NAME: &str = "idempotency_key";
 /// The time for which a name of a request is remembered, in milliseconds: 30 days.
 pub const ONCE_MS: i64 = 30 * DAY_MS;
 /// The time for which used amounts are stored, in milliseconds: a clock that is set back for some days resets no limit.
 const USED_MS: i64 = 7 * DAY_MS;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+/// The answer of a request whose name is open to the same request. None that is sealed is empty.
+const OPEN_NAME: &[u8] = &[];
 
 /// A case of a customer, as the proxy knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub struct OnceRow {
     pub attempt: AttemptId,
     /// The answer, sealed; `None`: it runs, has failed, or has an unknown outcome.
     pub answer: Option<Vec<u8>>,
+    /// The same request may be made again under its name.
+    pub is_open: bool,
 }
 
 /// A change to the state of the security proxy.
@@ -98,7 +103,12 @@ pub enum OperationOp {
         /// The answer without its rows, sealed, for a case that has no room for more.
         short: Vec<u8>,
     },
-    /// Gives back what an attempt has counted, and its name: nothing was performed.
+    /// Leaves the name of an attempt to the same request: its target does nothing twice under it. Without a name it is left out.
+    OpenName {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// Gives back what an attempt has counted, and its name if that was not opened: nothing was performed.
     Return {
         /// The attempt.
         attempt: AttemptId,
@@ -121,6 +131,10 @@ pub(crate) fn apply_operation(conn: &Connection, op: &OperationOp) -> Result<(),
             let sql = "UPDATE once SET answer = ?2 WHERE attempt = ?1";
             execute(conn, sql, params![attempt.to_string(), if has_room { answer } else { short }]).map(drop)
         }
+        OperationOp::OpenName { attempt } => {
+            let sql = "UPDATE once SET answer = ?2 WHERE attempt = ?1";
+            execute(conn, sql, params![attempt.to_string(), OPEN_NAME]).map(drop)
+        }
         OperationOp::Return { attempt, uses, at } => return_uses(conn, *attempt, uses, *at),
     }
 }
@@ -128,6 +142,12 @@ pub(crate) fn apply_operation(conn: &Connection, op: &OperationOp) -> Result<(),
 /// Counts what an operation uses, and takes its name: both, or an error and the caller rolls back.
 pub(crate) fn count_operation(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
     let operation = &redemption.operation;
+    // Of two that were decided at the same moment, each has found that none is under way.
+    if let Fact::Intent { action: Action::Operate(operate), idempotent: false, .. } = &redemption.intent.fact
+        && lost::is_under_way(conn, operate)?
+    {
+        return Err(Conflict::Repeated(operate.operation.clone()).into());
+    }
     if let Some(once) = &operation.once {
         take_name(conn, once, redemption.attempt, redemption.intent.at)?;
     }
@@ -148,10 +168,20 @@ fn take_name(
     execute(conn, "DELETE FROM once WHERE at < ?1", [old])?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO once (scope, name, request, attempt, at) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![once.scope, once.name, once.request.as_bytes(), attempt.to_string(), at.as_millis()],
+        "INSERT INTO once (scope, name, request, attempt, at) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (scope, name) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, answer = NULL
+         WHERE once.answer = ?6 AND once.request = excluded.request",
+        params![
+            once.scope,
+            once.name,
+            once.request.as_bytes(),
+            attempt.to_string(),
+            at.as_millis(),
+            OPEN_NAME
+        ],
     )?;
-    // Of two equal requests at the same moment one gets here first, and the other is not performed.
+    // Of two equal requests at the same moment one gets here first, and the other is not performed. An open name is taken by the
+    // same request alone.
     if added == 0 { Err(Conflict::Repeated(once.name.clone()).into()) } else { Ok(()) }
 }
 
@@ -191,7 +221,8 @@ fn return_uses(
         let left = read_use(conn, limit, &span_of(limit, at))?.saturating_sub(limit.amount);
         write_use(conn, limit, at, left.max(0))?;
     }
-    execute(conn, "DELETE FROM once WHERE attempt = ?1", [attempt.to_string()]).map(drop)
+    let sql = "DELETE FROM once WHERE attempt = ?1 AND answer IS NULL";
+    execute(conn, sql, [attempt.to_string()]).map(drop)
 }
 
 fn open_case(conn: &Connection, case: &CaseRow) -> Result<(), StoreError> {
@@ -218,6 +249,7 @@ fn answer_bytes(conn: &Connection, case: &str) -> Result<usize, StoreError> {
 
 fn close_case(conn: &Connection, token: &str) -> Result<(), StoreError> {
     execute(conn, &format!("UPDATE once SET answer = NULL WHERE {OF_CASE}"), [token])?;
+    lost::forget_case(conn, token)?;
     // The values go with it: what is closed needs no personal data.
     if execute(conn, "DELETE FROM proxy_case WHERE token = ?1", [token])? == 0 {
         return Err(Conflict::Missing { what: "case", id: token.to_owned() }.into());
@@ -272,7 +304,10 @@ pub(crate) fn read_once(conn: &Connection, scope: &str, name: &str) -> Result<Op
     query_one(conn, sql, [scope, name], |row| {
         let request: [u8; 32] = row.get("request")?;
         let attempt = codec::parse("attempt", &row.get::<_, String>("attempt")?)?;
-        Ok(OnceRow { request: Digest::from_bytes(request), attempt, answer: row.get("answer")? })
+        let answer: Option<Vec<u8>> = row.get("answer")?;
+        let is_open = answer.as_deref() == Some(OPEN_NAME);
+        let answer = answer.filter(|_| !is_open);
+        Ok(OnceRow { request: Digest::from_bytes(request), attempt, answer, is_open })
     })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -119,7 +120,8 @@ fn try_operation(context: &Context, test: &TestOperation) -> Result<(), Failure>
     let parameters = operation.check_parameters(&given).map_err(|error| wrong(error.to_string()))?;
     let targets = open_targets(context, test.targets.as_deref())?;
     let scope = Scope { customer: test.customer.clone(), case: test.case.clone() };
-    let tried = block_on(async { Ok(targets.rehearse(operation, &parameters, &scope).await) })?;
+    let tried =
+        block_on(async { Ok(targets.rehearse(operation, &parameters, &scope, Duration::MAX).await) })?;
     let result = tried.map_err(|error| {
         let hint = "check the statement, the database and its settings in proxy/proxy.toml";
         Failure::new(Exit::Verification, "operations.failed", error.to_string(), hint)

@@ -459,5 +459,16 @@ fn needs_userns_a_locked_agent_reads_its_policies_and_finds_no_key() {
         "{}",
         text(&refused)
     );
+    // Neither is it shown with the folders of all agents, nor as a copy under another name.
+    let (agents, copies) = (fleet.home.dir.path().join("several"), fleet.home.dir.path().join("copies"));
+    fs::create_dir_all(agents.join("other/.keys")).expect("folders");
+    fs::create_dir_all(copies.join("data")).expect("folders");
+    fs::copy(&base, copies.join("data/notes.txt")).expect("copied");
+    for (folder, inside) in [(&agents, "other/.keys"), (&copies, "data/notes.txt")] {
+        let refused = fleet.home.run(&[&keys[..], &["--folder", &path(folder), "--", "true"]].concat());
+        let said = text(&refused);
+        assert!(said.contains("would show the agent") && said.contains(inside), "{said}");
+        assert_eq!(code(&refused), 2, "{said}");
+    }
     assert_eq!(fs::read_to_string(work.join("policy.md")).expect("reads"), POLICY);
 }

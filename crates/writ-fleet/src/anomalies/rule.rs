@@ -18,6 +18,8 @@ pub enum Measure {
     Requests,
     /// Requests that were refused.
     Refused,
+    /// Requests that found no row of their case where one was named, or a key that another row has.
+    Missed,
     /// Records that were read.
     RecordsRead,
     /// Tokens of models.
@@ -29,8 +31,15 @@ pub enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 6] =
-        [Self::Requests, Self::Refused, Self::RecordsRead, Self::Tokens, Self::Escalations, Self::WaysOut];
+    const ALL: [Self; 7] = [
+        Self::Requests,
+        Self::Refused,
+        Self::Missed,
+        Self::RecordsRead,
+        Self::Tokens,
+        Self::Escalations,
+        Self::WaysOut,
+    ];
 
     /// Finds a measure by its name in rules and events.
     pub fn find(name: &str) -> Option<Self> {
@@ -42,6 +51,7 @@ impl Measure {
         match self {
             Self::Requests => "requests",
             Self::Refused => "refused",
+            Self::Missed => "missed",
             Self::RecordsRead => "records_read",
             Self::Tokens => "tokens",
             Self::Escalations => "escalations",

@@ -30,6 +30,8 @@ const MAX_CONNECTIONS: usize = 8;
 const MAX_STATEMENTS: usize = 64;
 /// The most bytes that one operation may bring in: a result with room for what the protocol adds.
 const MAX_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
+/// The state of a key that another row has (PostgreSQL manual, appendix A).
+const UNIQUE_VIOLATION: &str = "23505";
 
 /// A server, and the connections to it that rest.
 #[derive(Debug)]
@@ -288,8 +290,9 @@ fn classify_error(what: &str, why: &tokio_postgres::Error) -> PerformError {
     };
     let separator = if detail.is_empty() { "" } else { ": " };
     let what = format!("{what}{separator}{detail} (SQLSTATE {code})");
-    if code.starts_with("23") {
-        return PerformError::Constraint { what };
+    // Other constraints say nothing of a row that is not the case's.
+    if code == UNIQUE_VIOLATION {
+        return PerformError::Taken { what };
     }
     PerformError::not_performed(what)
 }

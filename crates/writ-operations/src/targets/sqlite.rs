@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_ROWID, SQLITE_CONSTRAINT_UNIQUE};
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde_json::Value;
@@ -18,6 +19,8 @@ use crate::result::{MAX_RESULT_BYTES, OperationResult, RowCollector};
 const MAX_CONNECTIONS: usize = 4;
 /// The number of steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 1_000;
+/// The codes of a key that another row has (SQLite, result and error codes).
+const TAKEN: [i32; 3] = [SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CONSTRAINT_ROWID];
 
 /// A file of SQLite.
 #[derive(Debug)]
@@ -210,10 +213,10 @@ fn too_slow() -> PerformError {
 
 fn classify_error(what: &str, why: &rusqlite::Error) -> PerformError {
     let what = describe_error(what, why);
-    if why.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) {
-        return PerformError::Constraint { what };
-    }
-    PerformError::not_performed(what)
+    // Other constraints say nothing of a row that is not the case's.
+    let is_taken =
+        matches!(why, rusqlite::Error::SqliteFailure(code, _) if TAKEN.contains(&code.extended_code));
+    if is_taken { PerformError::Taken { what } } else { PerformError::not_performed(what) }
 }
 
 /// The kind of an error. Its message can repeat values.

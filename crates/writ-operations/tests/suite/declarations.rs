@@ -203,7 +203,9 @@ fn mistakes_are_shown_with_their_lines() {
     has("name = \"x\"\n[target]\n", 2, "no target");
     has(&format!("name = \"x y\"\n{sql}"), 1, "no name");
     has(&format!("name = \"x\"\nparameters.a = {{}}\n{sql}"), 2, "'a' is not used");
-    has(&format!("name = \"x\"\nparameters.customer = {{}}\n{sql}"), 2, "proxy's own");
+    for own in ["customer", "case_token", "idempotency_key"] {
+        has(&format!("name = \"x\"\nparameters.{own} = {{}}\n{sql}"), 2, "proxy's own");
+    }
     has(
         &format!("name = \"x\"\nparameters.a = {{ role = \"amount\", type = \"number\" }}\n{sql}"),
         2,

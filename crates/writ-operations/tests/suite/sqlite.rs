@@ -43,7 +43,8 @@ fn rows_of(connection: &Connection, sql: &str) -> String {
 
 /// A statement reads and changes rows of its customer alone, whatever its WHERE and its values say.
 ///
-/// Rows: SLO-025 SLO-022
+/// Rows: SLO-022
+/// Rows: SLO-025 (in part: no data of another customer)
 #[tokio::test]
 async fn statements_stay_in_their_scope() {
     let (world, connection) = shop(Duration::from_secs(20));

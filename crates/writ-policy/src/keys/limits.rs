@@ -14,6 +14,8 @@ use super::grants::Grants;
 pub const CUSTOMER: &str = "customer_token";
 /// The parameter that names a case.
 pub const CASE: &str = "case_token";
+/// The parameter under which the name of a request stands in its intent. No operation declares one of this name.
+pub const REQUEST_NAME: &str = "idempotency_key";
 
 /// Amounts that were used, by operation and parameter.
 pub type UsedLimits = BTreeMap<(String, String), i64>;

@@ -10,23 +10,25 @@ use writ_inspect::egress::EgressScope;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
 use writ_operations::Operation;
+use writ_operations::parameter::Parameter;
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_policy::keys::Authority;
-use writ_policy::keys::limits::{self, CASE, CUSTOMER};
+use writ_policy::keys::limits::{self, CASE, CUSTOMER, REQUEST_NAME};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
-use writ_store::operations::REQUEST_NAME;
-use writ_store::reads::RevocationReads as _;
+use writ_store::reads::{LedgerReads as _, RevocationReads as _};
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Requester};
+use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
 use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
-use crate::cases::{Cases, OpenCase, TokenValues};
+use crate::cases::{CaseSpace, Cases, OpenCase, TokenValues};
+use crate::error::ProxyError;
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
+use crate::known::MIN_NUMBER_CHARS;
 use crate::learn::learn_customer;
 use crate::mask::{Masker, PutBackError, put_back};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
@@ -126,16 +128,19 @@ impl ProxyState {
                 Earlier::Refused(refusal) => return Err(refusal.into()),
             }
         }
-        let (recorded, fresh) =
+        let (recorded, fresh, wanted) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
-        if !fresh.is_empty() && !Cases::has_room(&case, &fresh, ROOM_OF_PARAMETERS) {
-            return Err(ProxyRefusal::refuse_full().into());
-        }
+        // Also where the case knows the values: another answer would confirm a guess at one.
+        let space = Cases::reserve_space(&case, wanted, ROOM_OF_PARAMETERS);
+        let space = space.ok_or_else(ProxyRefusal::refuse_full)?;
         let action = Operate { operation: name.to_owned(), parameters: recorded };
         let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
         let origin = RequestOrigin { requester: requester.clone(), denied_prompt: None, once, only_reads };
-        let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
+        let mut prepared = prepare_operation(action, &authority, only_reads, operations.digest());
+        if operation.is_idempotent() && self.is_known_again(&prepared).await? {
+            prepared.call = None;
+        }
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);
         let subject = EventSubject {
@@ -154,6 +159,7 @@ impl ProxyState {
             uses,
             name,
             _place: place,
+            _space: space,
         })
     }
 
@@ -196,7 +202,8 @@ impl ProxyState {
         Ok(Some(once_name(&self.secret, scope, name, &parts)))
     }
 
-    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat.
+    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat; the values
+    /// that the case does not know, and the room for all of them.
     fn recorded_parameters(
         &self,
         operation: &Operation,
@@ -204,7 +211,7 @@ impl ProxyState {
         case: &OpenCase,
         given: &BTreeMap<String, String>,
         once: Option<&OnceName>,
-    ) -> (BTreeMap<String, String>, TokenValues) {
+    ) -> (BTreeMap<String, String>, TokenValues, CaseSpace) {
         // What a key limits must stay as it is, so that the door can judge it.
         let mut plain: BTreeSet<&str> = BTreeSet::new();
         for grants in [&authority.base().grants, &authority.task().grants] {
@@ -215,7 +222,10 @@ impl ProxyState {
         let mut masker = Masker::new(&self.secret, &self.redactor, case);
         let mut recorded: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in given {
-            let value = match plain.contains(name.as_str()) {
+            // As in answers: of short numbers any could be the id of the customer.
+            let is_number = |(own, parameter): (&str, &Parameter)| own == name && !parameter.is_text();
+            let is_short = value.len() < MIN_NUMBER_CHARS && operation.parameters().any(is_number);
+            let value = match is_short || plain.contains(name.as_str()) {
                 true => value.clone(),
                 false => masker.mask_text(value, Depth::Plain),
             };
@@ -225,9 +235,29 @@ impl ProxyState {
         recorded.insert(CASE.to_owned(), case.token.clone());
         // With its name a request is another one than its twin.
         if let Some(once) = once {
-            recorded.entry(REQUEST_NAME.to_owned()).or_insert_with(|| once.name.clone());
+            recorded.insert(REQUEST_NAME.to_owned(), once.name.clone());
         }
-        (recorded, masker.fresh)
+        let is_own = |token: &str| token == case.customer_token || token == case.token;
+        let found: Vec<&String> = masker.tokens.iter().filter(|token| !is_own(token)).collect();
+        let bytes = found.iter().map(|token| token.len()).chain(given.values().map(String::len)).sum();
+        let wanted = CaseSpace { values: found.len(), bytes };
+        (recorded, masker.fresh, wanted)
+    }
+
+    /// Returns true if what has an unknown outcome is the same request under the same name, by which its target knows it again.
+    async fn is_known_again(&self, prepared: &Prepared) -> Result<bool, ProxyError> {
+        let (Some(session), Action::Operate(wanted)) = (prepared.session, &prepared.action) else {
+            return Ok(false);
+        };
+        let Some(name) = wanted.parameters.get(REQUEST_NAME) else { return Ok(false) };
+        let Some(begun) = self.store.unknown_outcome(session, &prepared.action).await? else {
+            return Ok(false);
+        };
+        let entry = self.store.ledger_row(begun).await?.and_then(|row| row.entry());
+        let Some(Fact::Intent { action: Action::Operate(begun), .. }) = entry.map(|entry| entry.fact) else {
+            return Ok(false);
+        };
+        Ok(begun.operation == wanted.operation && begun.parameters.get(REQUEST_NAME) == Some(name))
     }
 
     /// Asks the door, which writes the decision.

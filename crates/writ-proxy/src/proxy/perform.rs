@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use writ_operations::{OperationResult, OperationSet, PerformError, TargetKind};
+use writ_operations::{Operation, OperationResult, OperationSet, PerformError, TargetKind};
 use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
@@ -19,7 +19,7 @@ use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use super::{BusyPlace, ProxyAnswer, ProxyState};
-use crate::cases::{Cases, OpenCase, TokenValues};
+use crate::cases::{Cases, OpenCase, ReservedSpace, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
 use crate::learn::Knowledge;
@@ -53,6 +53,8 @@ pub(super) struct GrantedRequest {
     /// The name under which it is performed once, and its answer stored.
     pub(super) name: Option<String>,
     pub(super) _place: BusyPlace,
+    /// The room of its case for the values of the parameters.
+    pub(super) _space: ReservedSpace,
 }
 
 /// The result of an operation that was performed.
@@ -71,10 +73,16 @@ struct Begun {
     session: Option<SessionId>,
     /// The entry of its decision.
     entry: EntrySeq,
+    /// It has a name by which its target knows it again.
+    is_known_again: bool,
 }
 
 fn error_answer(status: u16, error: &str) -> ProxyAnswer {
     ProxyAnswer { status, body: json!({ "error": error }) }
+}
+
+fn unavailable_answer() -> ProxyAnswer {
+    error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed")
 }
 
 /// Answers where something may have been performed.
@@ -96,19 +104,25 @@ impl ProxyState {
             uses,
             name,
             _place,
+            _space,
         } = granted;
-        let begun =
-            Begun { attempt: permit.attempt(), session: permit.prepared().session, entry: permit.entry() };
         let target = if let Action::Operate(operate) = permit.action() {
             operations.get(&operate.operation)
         } else {
             None
         };
+        let begun = Begun {
+            attempt: permit.attempt(),
+            session: permit.prepared().session,
+            entry: permit.entry(),
+            is_known_again: name.is_some() && target.is_some_and(Operation::is_idempotent),
+        };
         // The target knows a repetition by its key, which is another one in every case.
         let key = name.as_ref().map(|name| format!("{} {name}", case.token));
         let key = key.unwrap_or_else(|| begun.attempt.to_string());
         let Some(operation) = target else {
-            return self.note_failure(&begun, &case, (fresh, uses), "there is no such operation").await;
+            let why = "there is no such operation";
+            return self.note_failure(&begun, &case, (fresh, uses), why, unavailable_answer()).await;
         };
         case.learn_values(fresh.clone());
         // What the permit names with tokens and masks is performed as it was asked for, byte for byte: a value that is put
@@ -119,13 +133,11 @@ impl ProxyState {
             self.targets.perform(*permit, self.clock.now(), operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
-                // Of another customer's row there is nothing to see or change: an agent that names its id has missed.
-                let missed =
-                    (operation.kind() == TargetKind::Sql && !operation.is_read() && result.changed == 0)
-                        .then_some("no row of this case");
+                let missed = find_miss(operation, &result);
                 if missed.is_some() {
-                    self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
+                    self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 }
+                let missed = missed.filter(|_| !operation.is_read());
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
                 if rows > 0 {
                     self.count_events(&subject, &[(EventMeasure::RecordsRead, rows)]);
@@ -133,15 +145,16 @@ impl ProxyState {
                 let found = FoundResult { result: &result, missed, fresh, knowledge };
                 self.note_success(&begun, &case, found, name.is_some()).await
             }
-            // The same answer: it would say that there is such a row of another customer.
-            Err(PerformError::Constraint { what }) => {
-                self.count_events(&subject, &[(EventMeasure::Refused, 1)]);
-                let none = OperationResult { rows: Vec::new(), changed: 0, truncated: false };
-                let found = FoundResult { result: &none, missed: Some(&what), fresh, knowledge };
-                self.note_success(&begun, &case, found, name.is_some()).await
+            // Answered like a change that found no row: the row that has the key may be another customer's.
+            Err(PerformError::Taken { what }) => {
+                self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
+                let why = format!("missed: {what}");
+                let body = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+                let answer = ProxyAnswer { status: 200, body };
+                self.note_failure(&begun, &case, (fresh, uses), &why, answer).await
             }
             Err(PerformError::NotPerformed { what }) => {
-                self.note_failure(&begun, &case, (fresh, uses), &what).await
+                self.note_failure(&begun, &case, (fresh, uses), &what, unavailable_answer()).await
             }
             Err(PerformError::Unknown { what }) => self.note_unknown(&begun, &case, fresh, &what).await,
         }
@@ -222,13 +235,14 @@ impl ProxyState {
         self.commit_end(case, fresh, Batch::relaxed(ops)).await
     }
 
-    /// Records that nothing was performed, and gives back what was counted.
+    /// Records that nothing was performed, gives back what was counted, and answers.
     async fn note_failure(
         &self,
         begun: &Begun,
         case: &OpenCase,
         (fresh, uses): (TokenValues, Vec<LimitUse>),
         why: &str,
+        answer: ProxyAnswer,
     ) -> ProxyAnswer {
         // Amounts were counted on the day of the decision, which may have ended since.
         let decided = match self.store.ledger_row(begun.entry).await {
@@ -238,8 +252,10 @@ impl ProxyState {
         let at = self.journal.budget_day(decided);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
-        match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
-            Ok(()) => error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed"),
+        let mut ops = open_name(begun);
+        ops.extend([back, outcome]);
+        match self.commit_failed(case, &fresh, Batch::relaxed(ops)).await {
+            Ok(()) => answer,
             Err(error) => super::answer_unwritable(&error),
         }
     }
@@ -253,7 +269,9 @@ impl ProxyState {
         why: &str,
     ) -> ProxyAnswer {
         let outcome = self.make_outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
-        if let Err(error) = self.commit_failed(case, &fresh, Batch::synced(vec![outcome])).await {
+        let mut ops = open_name(begun);
+        ops.push(outcome);
+        if let Err(error) = self.commit_failed(case, &fresh, Batch::synced(ops)).await {
             // The intent stays open, and the next start records it.
             tracing::error!(%error, "an unknown outcome could not be recorded");
         }
@@ -292,6 +310,22 @@ impl ProxyState {
         self.cases.share_values(case, fresh);
         Ok(())
     }
+}
+
+/// Leaves the name of an attempt that has no answer to the same request, where its target knows that again.
+fn open_name(begun: &Begun) -> Vec<Op> {
+    let open = || Op::Operations(OperationOp::OpenName { attempt: begun.attempt });
+    begun.is_known_again.then(open).into_iter().collect()
+}
+
+/// Returns the reason why a statement has found nothing where a row was named. Of another customer's row there is nothing to see
+/// or change, so an agent that names its id has missed, as has one that does again what was done.
+fn find_miss(operation: &Operation, result: &OperationResult) -> Option<&'static str> {
+    let is_empty = match operation.is_read() {
+        true => operation.parameters().next().is_some() && result.rows.is_empty(),
+        false => result.changed == 0,
+    };
+    (operation.kind() == TargetKind::Sql && is_empty).then_some("no row of this case")
 }
 
 /// Says what was read and changed: counts and tokens, no value.

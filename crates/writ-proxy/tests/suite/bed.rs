@@ -72,7 +72,8 @@ pub(crate) struct Pair {
     pub(crate) task_claims: TaskClaims,
 }
 
-/// A server with an interface that operations call. What it is asked for is recorded; `/hold` is never answered.
+/// A server with an interface that operations call. What it is asked for is recorded; `/hold` is never answered, and `/charge`
+/// fails every other time.
 pub(crate) struct Desk {
     address: std::net::SocketAddr,
     asked: Arc<Mutex<Vec<Value>>>,
@@ -88,9 +89,24 @@ impl Desk {
                 axum::Json(json!({}))
             }
         };
+        let charge = {
+            let asked = Arc::clone(&asked);
+            move |head: axum::http::HeaderMap| async move {
+                let key = head.get("idempotency-key").and_then(|key| key.to_str().ok()).expect("a key");
+                let mut asked = asked.lock().expect("not poisoned");
+                asked.push(json!(key));
+                // Every other time, whatever came of it.
+                if asked.len() % 2 == 1 {
+                    axum::http::StatusCode::BAD_GATEWAY
+                } else {
+                    axum::http::StatusCode::OK
+                }
+            }
+        };
         let hold = || std::future::pending::<axum::Json<Value>>();
         let routes = axum::Router::new()
             .route("/send_email", axum::routing::post(record))
+            .route("/charge", axum::routing::post(charge))
             .route("/profile", axum::routing::post(show_profile))
             .route("/hold", axum::routing::post(hold));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listens");
@@ -419,6 +435,9 @@ fn write_operations(folder: &std::path::Path) {
     let profile = "name = \"profile\"\n[target.http]\napi = \"desk\"\nmethod = \"POST\"\npath = \"/profile\"\n\
                    body = { customer = \"{customer}\" }\nresult = { data = \"/data\", address = \"/address\" }\n\
                    [personal]\ndata = \"address\"\naddress = \"address\"\n";
+    let charge = "name = \"charge\"\nidempotency = \"request\"\n[parameters.amount]\nrole = \"amount\"\n\
+                  [target.http]\napi = \"desk\"\nmethod = \"POST\"\npath = \"/charge\"\n\
+                  body = { amount = \"{amount}\", request = \"{request}\", customer = \"{customer}\" }\n";
     let history = "name = \"history\"\n[target.sql]\ndatabase = \"shop\"\nstatement = \"SELECT line FROM history\"\n\
                    [target.sql.tables.history]\ncustomer = \"customer_id\"\ncase = \"case_id\"\n";
     let all = "SELECT customer_id, name, email, phone, card FROM customers";
@@ -436,6 +455,7 @@ fn write_operations(folder: &std::path::Path) {
         ("notes", read("notes", "SELECT id, note FROM orders", "orders", "note = \"text\"\n")),
         ("owners", read("owners", "SELECT customer_id AS owner, id FROM orders", "orders", "")),
         ("profile", profile.to_owned()),
+        ("charge", charge.to_owned()),
         ("history", history.to_owned()),
         ("hold", call("hold", "amount", "role = \"amount\"")),
         ("send_email", call("send_email", "template", "role = \"template\"")),

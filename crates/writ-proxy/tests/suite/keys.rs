@@ -220,9 +220,11 @@ async fn a_base_key_says_what_is_done_and_a_task_key_for_whom() {
     assert_eq!((bed.refunded("A-1"), bed.refunded("B-1")), (0, 0));
 }
 
-/// The case of the key is the only one that is reached, whatever a request names.
+/// The case of the key is the only one that is reached, whatever a request names. A row of another customer that is named by its own
+/// id is not refused and not found.
 ///
-/// Rows: SLO-013 SLO-019 SLO-025
+/// Rows: SLO-019
+/// Rows: SLO-013 SLO-025 (in part: another customer's record by its id is answered as one that is not there)
 /// Rows: SLO-044 (in part: the scope)
 #[tokio::test]
 async fn another_customer_and_a_raw_number_are_refused() {

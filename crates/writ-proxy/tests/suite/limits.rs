@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use writ_proxy::events::EventMeasure;
+use writ_types::chat::ToolOutcome;
 use writ_types::entry::Fact;
 
 use crate::bed::{Bed, error_of, refund_agent};
@@ -123,14 +124,46 @@ async fn the_total_of_a_key_is_not_given_back_at_midnight() {
 async fn the_limit_of_a_day_holds_for_fifty_at_once() {
     let bed = Bed::new().await;
     let pair = bed.keys(refund_agent(), &bed.ann);
-    let body = || json!({ "order": "A-1", "amount": 100 });
-    let names: Vec<String> = (0..50).map(|n| format!("request-{n}")).collect();
-    let asked = names.iter().map(|name| bed.ask_once(&pair, "refund", body(), name));
+    // Each for an order of its own: of equal ones that are under way one alone is performed.
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    let names: Vec<String> = (0..50).map(|n| format!("O-{n}")).collect();
+    for name in &names {
+        shop.execute("INSERT INTO orders VALUES (?1, '101', 0, NULL)", [name]).expect("an order");
+    }
+    let asked =
+        names.iter().map(|name| bed.ask_once(&pair, "refund", json!({ "order": name, "amount": 100 }), name));
     let answers = futures_join(asked).await;
     let passed = answers.iter().filter(|answer| answer.status == 200).count();
     let refused = answers.iter().filter(|answer| answer.status == 409).count();
-    assert_eq!((passed, refused, bed.refunded("A-1")), (10, 40, 1_000));
+    let moved = names.iter().map(|name| bed.refunded(name)).sum::<i64>();
+    assert_eq!((passed, refused, moved), (10, 40, 1_000));
     assert_eq!((bed.facts("intent").len(), bed.decisions().len()), (10, 50));
+}
+
+/// Of equal requests at once one alone is performed, whatever they are named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn equal_requests_at_once_are_performed_once() {
+    const AT_ONCE: usize = 16;
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let mut held = tokio::task::JoinSet::new();
+    for n in 0..AT_ONCE {
+        let body = json!({ "order": "A-1", "amount": 5 });
+        let request = crate::bed::request(Some(&pair.base), Some(&pair.task), "hold", &body);
+        let request = writ_proxy::proxy::ProxyRequest { once: Some(format!("r-{n}")), ..request };
+        let proxy = bed.proxy.clone();
+        held.spawn(async move { proxy.operate(request).await });
+    }
+    let mut refused = 0;
+    // The one that is performed is never answered.
+    while refused + bed.facts("intent").len() < AT_ONCE {
+        while let Some(answer) = held.try_join_next() {
+            assert_eq!(answer.expect("no panic").status, 409);
+            refused += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bed.facts("intent").len(), 1);
 }
 
 /// What was not performed uses up nothing.
@@ -244,12 +277,23 @@ async fn an_agent_that_floods_holds_up_no_other() {
     assert_eq!(usize::try_from(denied).expect("a number"), FLOOD, "one entry each");
 }
 
-/// A change of another customer's row, by its id, misses: it is counted as refused, and answered like that of a row that is
-/// not there.
+/// A change of another customer's row, by its id, misses: it is counted as missed, and answered like that of a row that is not
+/// there. A read by an id is counted as well.
 #[tokio::test]
-async fn a_change_of_another_customers_row_is_missed_and_counted_as_refused() {
+async fn what_names_another_customers_row_is_counted_as_missed() {
     let bed = Bed::new().await;
-    let pair = bed.keys(refund_agent(), &bed.ann);
+    let one = "name = \"one\"\n[parameters.order]\ntype = \"string\"\n[target.sql]\ndatabase = \"shop\"\n\
+               statement = \"SELECT id FROM orders WHERE id = :order\"\n\
+               [target.sql.tables.orders]\ncustomer = \"customer_id\"\n";
+    std::fs::write(bed.folder.path().join("operations/one.toml"), one).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+    let mut document = refund_agent();
+    document["capabilities"]["one"] = json!({});
+    let pair = bed.keys(document, &bed.ann);
+    for (order, rows) in [("A-1", 1), ("B-1", 0)] {
+        let read = bed.ask(&pair, "one", json!({ "order": order })).await;
+        assert_eq!((read.status, read.body["rows"].as_array().map(Vec::len)), (200, Some(rows)), "{order}");
+    }
     let missed = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
     let refund = |order: &str| ("refund", json!({ "order": order, "amount": 5 }));
     let ticket = |id: &str| ("ticket", json!({ "id": id }));
@@ -272,8 +316,41 @@ async fn a_change_of_another_customers_row_is_missed_and_counted_as_refused() {
         |fact: &&Fact| matches!(fact, Fact::Outcome { summary, .. } if summary.starts_with("missed: "));
     assert_eq!(outcomes.iter().filter(is_missed).count(), asked.len(), "{outcomes:?}");
     let events = bed.proxy.read_events(0, Duration::ZERO).await.events;
-    let refused = events.iter().filter(|event| event.measure == EventMeasure::Refused);
-    assert_eq!(refused.count(), asked.len());
+    let count = |measure| events.iter().filter(|event| event.measure == measure).count();
+    assert_eq!((count(EventMeasure::Missed), count(EventMeasure::Refused)), (asked.len() + 1, 0));
+}
+
+/// A key that another row has is missed, and another constraint is not: of neither is anything recorded as done, and both give
+/// back what they counted.
+#[tokio::test]
+async fn what_a_constraint_stops_was_not_done_and_uses_up_nothing() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "CREATE TABLE payments (id TEXT PRIMARY KEY, customer_id TEXT, amount INTEGER CHECK (amount <> 13));
+         INSERT INTO payments VALUES ('P-1', '102', 1);",
+    )
+    .expect("a table");
+    let pay = "name = \"pay\"\n[parameters.id]\ntype = \"string\"\n[parameters.amount]\nrole = \"amount\"\n\
+               [target.sql]\ndatabase = \"shop\"\n\
+               statement = \"INSERT INTO payments (id, amount) VALUES (:id, :amount)\"\n\
+               [target.sql.tables.payments]\ncustomer = \"customer_id\"\n";
+    std::fs::write(bed.folder.path().join("operations/pay.toml"), pay).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+    let mut document = refund_agent();
+    document["capabilities"]["pay"] = json!({ "max_amount": 500, "daily_amount": 500 });
+    let pair = bed.keys(document, &bed.ann);
+    let pay = |id: &str, amount: i64| json!({ "id": id, "amount": amount });
+    let missed = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+    for _ in 0..2 {
+        let taken = bed.ask_once(&pair, "pay", pay("P-1", 400), "taken").await;
+        assert_eq!((taken.status, &taken.body), (200, &missed));
+        assert_eq!(bed.ask(&pair, "pay", pay("P-2", 13)).await.status, 503);
+    }
+    let outcomes = bed.facts("outcome");
+    let failed = |fact: &Fact| matches!(fact, Fact::Outcome { outcome: ToolOutcome::Failed, .. });
+    assert!(outcomes.len() == 4 && outcomes.iter().all(failed), "{outcomes:?}");
+    assert_eq!(bed.ask(&pair, "pay", pay("P-2", 500)).await.status, 200, "the whole limit is left");
 }
 
 /// A name is good for one performance: the same request gets the same answer, another one is refused.

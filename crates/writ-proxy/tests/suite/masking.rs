@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use writ_types::entry::Fact;
 
 use crate::bed::{Bed, PERSONAL, refund_agent};
 
@@ -137,6 +138,104 @@ async fn free_text_is_one_token_where_names_cannot_be_read() {
     assert_clean(&read);
 }
 
+/// The number of times that the proxy has read of a customer for a case, as its ledger says, and the last entry about it.
+fn readings(bed: &Bed, case: &(String, String)) -> (usize, String) {
+    let summary = |fact| {
+        let Fact::PolicyChanged { summary, .. } = fact else { panic!("another fact") };
+        summary
+    };
+    let mut of_case: Vec<String> = bed.facts("policy_changed").into_iter().map(summary).collect();
+    of_case.retain(|text| text.contains(&case.1) && text.contains("values of its customer"));
+    (of_case.len(), of_case.pop().unwrap_or_default())
+}
+
+/// Declares one more operation without parameters.
+fn declare(bed: &Bed, name: &str, statement: &str, table: &str, personal: &str) {
+    let text = format!(
+        "name = \"{name}\"\n[target.sql]\ndatabase = \"shop\"\nstatement = \"{statement}\"\n\
+         [target.sql.tables.{table}]\ncustomer = \"customer_id\"\n[personal]\n{personal}\n"
+    );
+    std::fs::write(bed.folder.path().join(format!("operations/{name}.toml")), text).expect("writes");
+    bed.proxy.reload_operations().expect("reads it");
+}
+
+/// An operation that cannot be read leaves what the others tell, and the ledger names it. What is read has one entry, and is read
+/// again where the operations change or the case is opened anew, not where it is only named again.
+#[tokio::test]
+async fn one_operation_that_cannot_be_read_leaves_what_the_others_tell() {
+    let bed = Bed::new().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 1);
+    let again =
+        async || bed.proxy.open_case(Some("shop"), "101", "C-1", &BTreeMap::new()).await.expect("opens");
+    again().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 1, "it is known");
+    declare(&bed, "broken", "SELECT email FROM nowhere", "nowhere", "email = \"email\"");
+    let masked = bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    assert_clean(&masked);
+    assert!(masked.starts_with("name_tk_") && masked.ends_with(" here"), "{masked}");
+    let notes = bed.ask(&bed.keys(refund_agent(), &bed.ann), "notes", json!({})).await;
+    assert!(
+        notes.body["rows"][0]["note"].as_str().is_some_and(|note| note.contains("card_tk_")),
+        "{notes:?}"
+    );
+    let (read, last) = readings(&bed, &bed.ann);
+    assert!(read == 2 && last.contains("1 could not be read: broken: "), "{read} {last}");
+    bed.proxy.close_case(&bed.ann.1).await.expect("closed");
+    again().await;
+    assert_eq!(readings(&bed, &bed.ann).0, 3, "its values were deleted");
+    let masked = bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    assert!(masked.starts_with("name_tk_"), "{masked}");
+}
+
+/// Requests that wait while a statement takes too long are answered when it ends, and none of them begins it again.
+#[tokio::test]
+async fn a_slow_statement_is_read_once_for_all_that_wait() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "CREATE TABLE numbers (customer_id TEXT, n INTEGER);
+         INSERT INTO numbers WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 500)
+             SELECT '101', n FROM c;",
+    )
+    .expect("a table");
+    let slow = "SELECT a.n AS email FROM numbers AS a, numbers AS b, numbers AS c, numbers AS d, numbers AS e \
+                WHERE a.n + b.n + c.n + d.n + e.n = 0";
+    declare(&bed, "slow", slow, "numbers", "email = \"email\"");
+    let before = readings(&bed, &bed.ann).0;
+    let mask = async || bed.proxy.mask_text(&bed.ann.1, "Ann Example here").await.expect("masked");
+    // Longer than what failed is left alone, and begun while the first of them reads.
+    let later = async { bed.clock.0.go_on(std::time::Duration::from_secs(60)) };
+    let (first, second, third, ()) = tokio::join!(mask(), mask(), mask(), later);
+    for masked in [first, second, third] {
+        assert!(masked.starts_with("name_tk_") && masked.ends_with(" here"), "{masked}");
+    }
+    let (read, last) = readings(&bed, &bed.ann);
+    assert!(read == before + 1 && last.contains("could not be read: slow: "), "{read} {last}");
+}
+
+/// A statement that has no name for a customer, or one that is too short to be found, leaves free text whole.
+///
+/// Rows: SLO-028 (in part: names that are not there)
+#[tokio::test]
+async fn free_text_is_one_token_where_no_name_was_read() {
+    let bed = Bed::new().await;
+    let shop = rusqlite::Connection::open(bed.folder.path().join("shop.db")).expect("opens");
+    shop.execute_batch(
+        "INSERT INTO customers VALUES ('103', 'Al', NULL, NULL, NULL), ('105', 'Alma', NULL, NULL, NULL);
+         INSERT INTO orders VALUES ('D-1', '103', 0, 'Al called'), ('D-2', '104', 0, 'Zoe called'),
+             ('D-3', '105', 0, 'Alma called');",
+    )
+    .expect("rows");
+    for (customer, prefix) in [("103", "text_tk_"), ("104", "text_tk_"), ("105", "name_tk_")] {
+        let opened =
+            bed.proxy.open_case(Some("shop"), customer, "C-5", &BTreeMap::new()).await.expect("opens");
+        let pair = bed.keys(refund_agent(), &(opened.customer_token, opened.case_token));
+        let notes = bed.ask(&pair, "notes", json!({})).await;
+        let note = notes.body["rows"][0]["note"].as_str().expect("a note");
+        assert!(note.starts_with(prefix), "{customer}: {note}");
+    }
+}
+
 /// The same value has another token in another case, also of the same customer.
 ///
 /// Rows: SLO-028 (in part: cases)
@@ -169,6 +268,24 @@ async fn personal_data_in_parameters_is_not_in_the_ledger() {
     assert_eq!(bed.ask(&pair, "refund", body).await.status, 200);
     let intents = format!("{:?}", bed.facts("intent"));
     assert!(!intents.contains("carol@example.com") && intents.contains("write to email_tk_"), "{intents}");
+}
+
+/// An amount that is written like a short id is an amount.
+#[tokio::test]
+async fn an_amount_that_equals_the_customers_id_stands_in_the_ledger() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    assert_eq!(
+        bed.ask(&pair, "charge", json!({ "amount": 101 })).await.status,
+        403,
+        "twin: it is not granted"
+    );
+    let mut document = refund_agent();
+    document["capabilities"]["charge"] = json!({});
+    let pair = bed.keys(document, &bed.ann);
+    assert_eq!(bed.ask(&pair, "charge", json!({ "amount": 101 })).await.status, 504);
+    let intents = format!("{:?}", bed.facts("intent"));
+    assert!(intents.contains("\"amount\": \"101\""), "{intents}");
 }
 
 /// What the router knows of a customer is found in texts from the first request on.
@@ -230,8 +347,7 @@ async fn a_token_from_free_text_is_known_to_the_next_request() {
     assert_eq!(sent.status, 200, "{sent:?}");
     let order = bed.desk.asked()[0]["order"].as_str().expect("a text").to_owned();
     // What the shop has as well is written as it stands there.
-    let expected = "(ann@example.com) paid with 4111 1111 1111 1111, call 020 7946 0958";
-    assert!(order.contains(expected), "{order}");
+    assert_eq!(order, "Mrs Example (ann@example.com) paid with 4111 1111 1111 1111, call 020 7946 0958");
 }
 
 /// What an agent writes is performed byte for byte, also where the ledger has tokens and masks in its place.
@@ -329,8 +445,55 @@ async fn an_agent_cannot_fill_its_case_with_values() {
     assert!((100..200).contains(&refused), "{refused}");
     let masked = bed.proxy.mask_text(&bed.ann.1, "write to new@guest.example").await.expect("is masked");
     assert!(masked.starts_with("write to email_tk_"), "{masked}");
-    // What it knows already it may say again, and what it reads has tokens.
-    let again = json!({ "order": "a0.0@b.example", "template": "apology" });
-    assert_eq!(bed.ask(&pair, "send_email", again).await.status, 200);
-    assert_eq!(bed.ask(&pair, "customer", json!({})).await.body["rows"].as_array().map(Vec::len), Some(1));
+    // The rest of its share, one by one.
+    let mail = async |order: &str| {
+        bed.ask(&pair, "send_email", json!({ "order": order, "template": "apology" })).await.status
+    };
+    let mut last = 0;
+    while mail(&format!("c{last}@b.example")).await == 200 {
+        last += 1;
+    }
+    assert!(last <= 40, "{last}");
+    // No answer says which of them the case knows.
+    for text in ["ann@example.com", "a0.0@b.example", "new@b.example"] {
+        assert_eq!(mail(text).await, 409, "{text}");
+    }
+    // What it reads has tokens, and these it may say.
+    let read = bed.ask(&pair, "customer", json!({})).await;
+    let token = read.body["rows"][0]["email"].as_str().expect("a token");
+    assert_eq!((mail(token).await, mail("A-1 of 101").await), (200, 200));
+}
+
+/// Requests at once take no more room together than one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_once_share_the_room_of_their_case() {
+    const AT_ONCE: usize = 60;
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let text = |n: usize| (0..40).map(|m| format!("a{n}.{m}@b.example")).collect::<Vec<_>>().join(" ");
+    for n in 0..115 {
+        let body = json!({ "order": text(n), "template": "apology" });
+        assert_eq!(bed.ask(&pair, "send_email", body).await.status, 200);
+    }
+    // Of its share 400 values are left, and each of these needs 40 until it ends, which it never does.
+    let before = bed.facts("intent").len();
+    let (mut held, mut refused) = (tokio::task::JoinSet::new(), 0);
+    for n in 0..AT_ONCE {
+        let body = json!({ "order": text(200 + n), "amount": 1 });
+        let request = crate::bed::request(Some(&pair.base), Some(&pair.task), "hold", &body);
+        let proxy = bed.proxy.clone();
+        held.spawn(async move { proxy.operate(request).await });
+    }
+    let begun = loop {
+        while let Some(answer) = held.try_join_next() {
+            assert_eq!(answer.expect("no panic").status, 409);
+            refused += 1;
+        }
+        let begun = bed.facts("intent").len() - before;
+        if begun + refused == AT_ONCE {
+            break begun;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!((5..=10).contains(&begun), "{begun}");
 }

@@ -27,6 +27,8 @@ async fn what_was_cut_off_is_unknown_and_not_performed_again() {
         }
         let under_way = ask(&bed).await;
         assert_eq!(under_way.status, 409, "while it runs: {under_way:?}");
+        let other = bed.ask_once(&bed.keys(refund_agent(), &bed.ann), "hold", body(), "r-9").await;
+        assert_eq!(other.status, 409, "under another name and key: {other:?}");
         let bed = bed.restarted().await;
         let outcomes = bed.facts("outcome");
         assert!(
@@ -47,6 +49,40 @@ async fn what_was_cut_off_is_unknown_and_not_performed_again() {
         let other = bed.ask_once(&pair, "refund", body(), "another").await;
         assert_eq!(other.status, 200, "twin: another request passes: {other:?}");
     }
+}
+
+/// Where the target is handed an idempotency key, what has an unknown outcome is asked for again under the same name, and by no
+/// other request, until it is done. It blocks nothing once its case is closed.
+#[tokio::test]
+async fn an_unknown_outcome_is_tried_again_under_its_own_name_alone() {
+    let bed = Bed::new().await;
+    let mut document = refund_agent();
+    document["capabilities"]["charge"] = json!({});
+    let (pair, other) = (bed.keys(document.clone(), &bed.ann), bed.keys(document.clone(), &bed.ann));
+    let body = |amount: i64| json!({ "amount": amount });
+    assert_eq!(bed.ask_once(&pair, "charge", body(5), "r-1").await.status, 504);
+    for refused in [
+        bed.ask(&pair, "charge", body(5)).await,
+        bed.ask_once(&pair, "charge", body(5), "r-2").await,
+        bed.ask_once(&other, "charge", body(5), "r-2").await,
+        bed.ask_once(&pair, "charge", body(6), "r-1").await,
+    ] {
+        assert_eq!(refused.status, 409, "{refused:?}");
+    }
+    let bed = bed.restarted().await;
+    assert_eq!(bed.ask_once(&other, "charge", body(5), "r-1").await.status, 200);
+    let asked = bed.desk.asked();
+    assert!(asked.len() == 2 && asked[0] == asked[1], "one key: {asked:?}");
+    let repeated = bed.ask_once(&pair, "charge", body(5), "r-1").await;
+    assert_eq!((repeated.status, &repeated.body["repeated"]), (200, &json!(true)));
+    // By now it is done, and another of the same content is another one.
+    assert_eq!(bed.ask_once(&pair, "charge", body(5), "r-2").await.status, 504);
+    assert_eq!(bed.ask(&pair, "charge", body(5)).await.status, 409);
+    bed.proxy.close_case(&bed.ann.1).await.expect("closes");
+    bed.proxy.open_case(Some("shop"), "101", "C-1", &Default::default()).await.expect("opens again");
+    let pair = bed.keys(document, &bed.ann);
+    assert_eq!(bed.ask_once(&pair, "charge", body(5), "r-3").await.status, 200, "nothing is left of it");
+    assert_eq!(bed.ask_once(&pair, "charge", body(5), "r-2").await.status, 409, "twin: its name is");
 }
 
 /// Counters, names and the map of tokens are those of before.

@@ -164,6 +164,8 @@ async fn the_routers_socket_is_the_routers() {
     assert_eq!(refund(&mut stream, &pair).await.0, 403, "its case is closed");
     // Agents have no such paths.
     assert_eq!(send(&mut stream, "POST", "/v1/cases", &[], "{}").await.0, 401);
+    let keys = [("writ-base-key", pair.base.as_str()), ("writ-task-key", pair.task.as_str())];
+    assert_eq!(send(&mut stream, "POST", "/v1/cases", &keys, "{}").await.0, 404);
     served.end().await;
 }
 

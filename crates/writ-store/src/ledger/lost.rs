@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, params};
 use writ_inspect::prepared::{leaves_nothing, request_digest};
-use writ_policy::keys::limits::CASE;
-use writ_types::action::Action;
+use writ_policy::keys::limits::{CASE, REQUEST_NAME};
+use writ_types::action::{Action, Operate};
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
@@ -12,7 +12,6 @@ use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, int};
 use crate::error::StoreError;
-use crate::operations::REQUEST_NAME;
 use crate::sessions;
 
 /// The most actions of a session with an unknown outcome that are stored one by one. From there on every
@@ -38,7 +37,7 @@ pub(super) fn record_outcome(
     let sql = "SELECT l.seq, l.session, p.payload FROM intent i JOIN ledger l ON l.seq = i.entry
                JOIN ledger_payload p ON p.seq = l.seq
                WHERE i.attempt = ?1 AND l.session IS NOT NULL
-               AND (?2 OR EXISTS (SELECT 1 FROM lost WHERE lost.session = l.session))";
+               AND (?2 OR EXISTS (SELECT 1 FROM lost WHERE lost.session = l.session OR lost.session GLOB 'case *'))";
     let begun = codec::query_one(conn, sql, params![attempt.to_string(), is_lost], |row| {
         Ok((row.get::<_, i64>("seq")?, row.get::<_, String>("session")?, row.get::<_, String>("payload")?))
     })?;
@@ -48,7 +47,9 @@ pub(super) fn record_outcome(
     let most = codec::limit(MAX_LOST);
     if !is_lost {
         // The same operation under another name proves nothing about this one.
-        if let Action::Operate(_) = action {
+        if let Action::Operate(operate) = &action
+            && !has_name_of(conn, &session, request, operate)?
+        {
             return Ok(());
         }
         // If a session has reached the limit, some of its unknown outcomes have no row; then no row is removed, because all are needed.
@@ -61,9 +62,35 @@ pub(super) fn record_outcome(
         return Ok(());
     }
     let sql = "INSERT OR REPLACE INTO lost (session, wish, entry) SELECT ?1, ?2, ?3
-               WHERE EXISTS (SELECT 1 FROM lost WHERE session = ?1 AND wish = ?2)
-               OR (SELECT count(*) FROM lost WHERE session = ?1) < ?4";
-    execute(conn, sql, params![session, request.as_bytes(), entry, most])?;
+               WHERE (?5 IS NULL OR EXISTS (SELECT 1 FROM proxy_case WHERE token = ?5))
+               AND (EXISTS (SELECT 1 FROM lost WHERE session = ?1 AND wish = ?2)
+               OR (SELECT count(*) FROM lost WHERE session = ?1) < ?4)";
+    // What was under way when its case was closed goes with the case.
+    execute(conn, sql, params![session, request.as_bytes(), entry, most, case_of(&action)])?;
+    Ok(())
+}
+
+/// Returns true if the operation with an unknown outcome has the name of this one, so that this one settles it.
+fn has_name_of(
+    conn: &Connection,
+    place: &str,
+    request: Digest,
+    operate: &Operate,
+) -> Result<bool, StoreError> {
+    let Some(name) = operate.parameters.get(REQUEST_NAME) else { return Ok(false) };
+    let sql = "SELECT p.payload FROM lost JOIN ledger_payload p ON p.seq = lost.entry
+               WHERE lost.session = ?1 AND lost.wish = ?2";
+    let begun = codec::query_one(conn, sql, params![place, request.as_bytes()], |row| {
+        Ok(row.get::<_, String>("payload")?)
+    })?;
+    let begun = begun.and_then(|payload| serde_json::from_str(&payload).ok());
+    let Some(Fact::Intent { action: Action::Operate(begun), .. }) = begun else { return Ok(false) };
+    Ok(begun.parameters.get(REQUEST_NAME) == Some(name))
+}
+
+/// Forgets what has an unknown outcome in a case that is closed.
+pub(crate) fn forget_case(conn: &Connection, case: &str) -> Result<(), StoreError> {
+    execute(conn, "DELETE FROM lost WHERE session = ?1", [case_place(case)])?;
     Ok(())
 }
 
@@ -89,13 +116,24 @@ pub(crate) fn unknown_outcome(
     session: SessionId,
     action: &Action,
 ) -> Result<Option<EntrySeq>, StoreError> {
-    // The door refuses an action without a canonical form, so such an action was never begun.
-    let Some(request) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else {
+    if leaves_nothing(action) {
         return Ok(None);
-    };
+    }
+    // The door refuses an action without a canonical form, so such an action was never begun.
     let session = session.to_string();
     let Some((place, lost)) = lost_place(&session, action) else { return Ok(None) };
-    Ok(read_begun(conn, &place, lost)?.max(under_way(conn, &session, request)?))
+    Ok(read_begun(conn, &place, lost)?.max(under_way(conn, &session, action, (&place, lost))?))
+}
+
+/// Returns true if the same operation of a case runs.
+pub(crate) fn is_under_way(conn: &Connection, operate: &Operate) -> Result<bool, StoreError> {
+    let action = Action::Operate(operate.clone());
+    // One without a case has no place but its session.
+    if case_of(&action).is_none() {
+        return Ok(false);
+    }
+    let Some((place, digest)) = lost_place("", &action) else { return Ok(false) };
+    Ok(under_way(conn, "", &action, (&place, digest))?.is_some())
 }
 
 /// Returns the place and the digest under which an action with an unknown outcome is stored. An operation of the security
@@ -105,12 +143,22 @@ fn lost_place(session: &str, action: &Action) -> Option<(String, Digest)> {
     if let Action::Operate(operate) = action {
         let mut unnamed = operate.clone();
         unnamed.parameters.remove(REQUEST_NAME);
-        if let Some(case) = operate.parameters.get(CASE) {
-            place = format!("case {case}");
+        if let Some(case) = case_of(action) {
+            place = case_place(case);
         }
         content = Some(Action::Operate(unnamed));
     }
     Some((place, request_digest(content.as_ref().unwrap_or(action)).ok()?))
+}
+
+/// Returns the case of an operation of the security proxy.
+fn case_of(action: &Action) -> Option<&str> {
+    let Action::Operate(operate) = action else { return None };
+    operate.parameters.get(CASE).map(String::as_str)
+}
+
+fn case_place(case: &str) -> String {
+    format!("case {case}")
 }
 
 pub(crate) fn begun_since(
@@ -138,20 +186,37 @@ fn read_begun(conn: &Connection, session: &str, request: Digest) -> Result<Optio
     codec::query_one(conn, sql, params, |row| Ok(EntrySeq(codec::get_uint(row, "entry")?)))
 }
 
-/// Returns the intent of an attempt without an outcome: it runs, or its process has failed.
-fn under_way(conn: &Connection, session: &str, request: Digest) -> Result<Option<EntrySeq>, StoreError> {
+/// Returns the intent of an attempt without an outcome: it runs, or its process has failed. Those of a case count, whatever
+/// session they are of.
+fn under_way(
+    conn: &Connection,
+    session: &str,
+    action: &Action,
+    place: (&str, Digest),
+) -> Result<Option<EntrySeq>, StoreError> {
     // In this order: few are open, and a session may have any number of entries.
-    let sql = "SELECT l.seq, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
+    let sql = "SELECT l.seq, l.session, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
                CROSS JOIN ledger_payload p ON p.seq = l.seq
-               WHERE i.closed_by IS NULL AND l.session = ?1 ORDER BY i.entry DESC LIMIT ?2";
-    let open = codec::query(conn, sql, params![session, codec::limit(MAX_READ_ROWS)], |row| {
-        Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
+               WHERE i.closed_by IS NULL AND (l.session = ?1 OR instr(p.payload, ?3) > 0)
+               ORDER BY i.entry DESC LIMIT ?2";
+    // A text that no payload has, where there is no case.
+    let case = case_of(action).unwrap_or("\n");
+    let open = codec::query(conn, sql, params![session, codec::limit(MAX_READ_ROWS), case], |row| {
+        let session: Option<String> = row.get("session")?;
+        Ok((
+            EntrySeq(codec::get_uint(row, "seq")?),
+            session.unwrap_or_default(),
+            row.get::<_, String>("payload")?,
+        ))
     })?;
-    let is_it = |payload: &str| {
+    let is_it = |session: &str, payload: &str| {
         let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
-        !idempotent && !leaves_nothing(&action) && request_digest(&action).is_ok_and(|found| found == request)
+        let same = lost_place(session, &action);
+        !idempotent
+            && !leaves_nothing(&action)
+            && same.is_some_and(|(at, found)| (at.as_str(), found) == place)
     };
-    Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(entry, _)| entry))
+    Ok(open.into_iter().find(|(_, session, payload)| is_it(session, payload)).map(|(entry, ..)| entry))
 }
 
 #[cfg(test)]

@@ -119,10 +119,29 @@ async fn a_request_with_a_name_is_begun_once() {
     assert_eq!(used(&home, "amount"), 0);
     let found =
         |home: &TestHome| home.store.blocking().once("case refund", "a").expect("reads").expect("known");
-    let begun = OnceRow { request: name("a").request, attempt: attempt(1), answer: None };
+    let begun = OnceRow { request: name("a").request, attempt: attempt(1), answer: None, is_open: false };
     assert_eq!(found(&home), begun);
     home.commit(vec![keep_answer(1, vec![1, 2, 3])]);
     assert_eq!(found(&home.reopened()).answer, Some(vec![1, 2, 3]));
+}
+
+/// An open name is taken by the same request alone, once at a time, and is not given away with what is given back.
+#[tokio::test]
+async fn an_open_name_is_for_the_same_request_alone() {
+    let home = TestHome::new();
+    let redeem = |n, once| home.store.redeem(redemption(n, Vec::new(), Some(once)));
+    let open = |n| home.commit(vec![Op::Operations(OperationOp::OpenName { attempt: attempt(n) })]);
+    redeem(1, name("a")).await.expect("the first");
+    open(1);
+    let other = OnceName { request: name("b").request, ..name("a") };
+    assert_eq!(redeem(2, other.clone()).await, Err(RedeemError::Repeated("a".into())));
+    redeem(3, name("a")).await.expect("the same");
+    assert_eq!(redeem(4, name("a")).await, Err(RedeemError::Repeated("a".into())), "it is under way");
+    open(3);
+    let back = OperationOp::Return { attempt: attempt(3), uses: Vec::new(), at: at(0) };
+    home.commit(vec![Op::Operations(back)]);
+    assert_eq!(redeem(5, other).await, Err(RedeemError::Repeated("a".into())), "it is still its own");
+    redeem(6, name("a")).await.expect("the same again");
 }
 
 fn keep_answer(n: u128, answer: Vec<u8>) -> Op {

@@ -227,7 +227,8 @@ fn work_at_once(socket: &Path, work: &[Work]) -> Vec<Asked> {
 /// Nothing of a customer is read or changed under the key of another's case, no amount is above its limit, and each request
 /// has left one decision: by what the server of the database has logged of each statement, and by the ledger.
 ///
-/// Rows: SLO-025 SLO-026 SLO-027 SLO-028
+/// Rows: SLO-026 SLO-027 SLO-028
+/// Rows: SLO-025 (in part: no data of another customer)
 #[test]
 fn needs_postgres_needs_python_no_statement_of_five_hundred_cases_leaves_its_customer_by_the_databases_own_log()
  {
