@@ -145,8 +145,9 @@ pub struct Reconciliation {
     pub ids: Vec<UnitId>,
 }
 
-/// Reconciles an edited plan with the store. An item without an id is the unit of its title below the same one above, if no item of the
-/// file names that: a reload that was cut off, or that met another editor, has made the unit and not noted its id. `taken`: the ids that the project has ever had, also those of archived units.
+/// Reconciles an edited plan with the store. An item without an id is the unit of its title below the same one above, if the file has
+/// never shown that unit: a reload that was cut off, or that met another editor, has made it and not noted its id. `taken`: the ids that
+/// the project has ever had, also those of archived units.
 pub fn reconcile_plan(
     base: &BTreeMap<UnitId, OutlineFields>,
     file: &[OutlineItem],

@@ -83,9 +83,22 @@ pub(crate) async fn withdraw_ends(project: &OpenProject, units: &[UnitId]) {
 ///
 /// The first failure of a unit of `own`; those of others are in the log. What has failed is tried again by the loop.
 pub(crate) async fn finish_ends(project: &Arc<OpenProject>, own: &[UnitId]) -> Result<(), AutopilotError> {
+    let mut first = Ok(());
+    for (id, error) in finish_all(project).await {
+        if own.contains(&id) && first.is_ok() {
+            first = Err(error);
+        } else {
+            log_failure(id, &error);
+        }
+    }
+    first
+}
+
+/// Does what follows from the ends that can be finished now. Returns those that have failed.
+async fn finish_all(project: &Arc<OpenProject>) -> Vec<(UnitId, AutopilotError)> {
     let ends = project.ends();
     let _alone = ends.finishing.lock().await;
-    let (mut first, mut has_failed) = (Ok(()), false);
+    let mut failed = Vec::new();
     for id in ends.list() {
         // Also a part of it whose own end is not done: a plan ends after its slices.
         let is_in_use = project.live().keys().any(|live| live.is_within(id))
@@ -96,18 +109,15 @@ pub(crate) async fn finish_ends(project: &Arc<OpenProject>, own: &[UnitId]) -> R
         match finish_end(project, id).await {
             Ok(false) => {}
             Ok(true) => ends.remove(&[id]),
-            Err(error) => {
-                has_failed = true;
-                if own.contains(&id) {
-                    first = first.and(Err(error));
-                } else {
-                    tracing::error!(unit = %id, %error, "the end of a unit is not complete; it is tried again");
-                }
-            }
+            Err(error) => failed.push((id, error)),
         }
     }
-    ends.state().failed_at = has_failed.then(Instant::now);
-    first
+    ends.state().failed_at = (!failed.is_empty()).then(Instant::now);
+    failed
+}
+
+fn log_failure(id: UnitId, error: &AutopilotError) {
+    tracing::error!(unit = %id, %error, "the end of a unit is not complete; it is tried again");
 }
 
 /// Returns false if the end is not written down yet.
@@ -124,8 +134,8 @@ pub(super) async fn try_ends(project: &Arc<OpenProject>) {
     if !project.ends().is_due() {
         return;
     }
-    if let Err(error) = finish_ends(project, &[]).await {
-        tracing::error!(%error, "the end of a unit is not complete; it is tried again");
+    for (id, error) in finish_all(project).await {
+        log_failure(id, &error);
     }
 }
 

@@ -40,6 +40,7 @@ pub fn find_own_locks(project: &GitProject) -> Result<BTreeSet<RefName>, GitFaul
             let entry = entry.map_err(|error| GitFault::from_io(&folder, error))?;
             seen += 1;
             if seen > MAX_ENTRIES {
+                tracing::warn!("there are more references below {OWN} than are searched for locks");
                 return Ok(found);
             }
             let path = entry.path();
@@ -124,8 +125,8 @@ fn has_running_git(project: &GitProject) -> bool {
     })
 }
 
-/// Returns true if a lock is older than any git may run that keeps the lock of a reference.
-fn is_old(at: SystemTime) -> bool {
+/// Returns true if a lock that was made then is older than any git of ours can be.
+pub(super) fn is_old(at: SystemTime) -> bool {
     SystemTime::now().duration_since(at).is_ok_and(|age| age > crate::host::GIT_TIME_MAX)
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::commits::{PathChange, changed_paths};
 use super::indexes::{self, IndexCopy};
+use super::left_locks::is_old;
 use super::process::{GitProcess, split_nul, to_line, to_path};
 use super::{BranchName, CommitId, GitFault, GitProject, TreeId};
 
@@ -69,9 +70,8 @@ impl PilotTree {
     /// If it cannot be removed.
     pub fn remove_old_lock(&self) -> Result<bool, GitFault> {
         let path = self.admin.join("index.lock");
-        let age = fs::symlink_metadata(&path).and_then(|meta| meta.modified()).ok();
-        let age = age.and_then(|at| std::time::SystemTime::now().duration_since(at).ok());
-        if age.is_none_or(|age| age <= crate::host::GIT_TIME_MAX) {
+        let made_at = fs::symlink_metadata(&path).and_then(|meta| meta.modified()).ok();
+        if !made_at.is_some_and(is_old) {
             return Ok(false);
         }
         fs::remove_file(&path).map_err(|error| GitFault::from_io(path, error))?;
