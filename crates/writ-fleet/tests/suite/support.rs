@@ -76,6 +76,15 @@ pub(super) struct Tokens {
     pub(super) hangs: AtomicBool,
     /// Texts that were to be restored.
     pub(super) restores: AtomicUsize,
+    /// True while the router is killed where it next hands out a key, or passes a revocation on.
+    pub(super) router_dies: Arc<AtomicBool>,
+}
+
+/// Ends whatever has called it, as a process that is killed there.
+pub(super) fn die_if(router_dies: &AtomicBool) {
+    if router_dies.load(Ordering::SeqCst) {
+        std::panic::resume_unwind(Box::new("killed"));
+    }
 }
 
 impl CaseTokenSource for Tokens {
@@ -119,6 +128,7 @@ impl CaseTokenSource for Tokens {
     }
 
     fn revoke_keys(&self, ids: &[KeyId]) {
+        die_if(&self.router_dies);
         self.revoked.lock().expect("no panic").extend(ids);
     }
 }
