@@ -6,7 +6,8 @@
 //! - [`server`] takes connections and requests, within bounds;
 //! - `openai` and `anthropic` read requests and write answers of their formats, both from and to what `prompt` and the runtime
 //!   have in common;
-//! - `stream` sends an answer as it comes.
+//! - `stream` sends an answer as it comes;
+//! - [`within`] serves one program in a sandbox, whose calls belong to a turn of the engine.
 
 pub mod server;
 
@@ -21,3 +22,5 @@ mod prompt;
 mod refusal;
 
 mod stream;
+
+pub mod within;

@@ -8,6 +8,7 @@
 //! - [`services`] holds all of these;
 //! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
 //!   programs' tools;
+//! - [`coding`] has a coding agent of the owner take turns of the autopilot;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
 //! - `memories` holds the index of vectors, `recall` searches with it, `remembering` decides about new memories, `upkeep` embeds and
 //!   consolidates them;
@@ -78,6 +79,7 @@ mod breaker;
 
 mod budget;
 mod closing;
+pub mod coding;
 mod erase;
 mod gatekeeper;
 mod judging;

@@ -44,7 +44,7 @@ use crate::budget;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
-pub(crate) use self::ask::{HarnessAnswer, ask};
+pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 pub(crate) use self::embedding::embed_texts;
@@ -72,6 +72,16 @@ pub(crate) struct ModelCallResult {
     /// The operations to write to the ledger together with the turn's event.
     pub(crate) ops: Pending,
     pub(crate) cost: MicroUsd,
+}
+
+/// The result of a call that was answered by another than a model.
+pub(crate) fn answered_call(ops: Pending, cost: MicroUsd, reply: ModelReply) -> ModelCallResult {
+    ModelCallResult { event: Event::ModelReplied { reply }, ops, cost }
+}
+
+/// The result of a call that has failed.
+pub(crate) fn failed_call(ops: Pending, report: &Report) -> ModelCallResult {
+    ModelCallResult { event: failure(report), ops, cost: MicroUsd::ZERO }
 }
 
 /// Calls a model of the turn's agent: the first of its routes, and when that cannot answer, those to fall back on. Each

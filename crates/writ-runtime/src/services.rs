@@ -25,6 +25,7 @@ use writ_types::unit::Timestamp;
 use crate::approved::Approved;
 use crate::breaker::ScorerBreaker;
 use crate::clock::Clock;
+use crate::coding::CodingAgent;
 use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
 use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
@@ -195,6 +196,8 @@ pub(crate) struct Life {
     pub(crate) approved: Approved,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
+    /// The owner's coding agent, where there is one.
+    pub(crate) coding: OnceLock<Arc<CodingAgent>>,
     /// The autopilot, once it has started and until the engine ends: it holds the services in turn.
     autopilot: Mutex<Option<Arc<dyn PilotDesk>>>,
 }
@@ -220,6 +223,7 @@ impl Life {
             work: WorkCalls::default(),
             approved: Approved::new(Arc::clone(journal)),
             fleet: OnceLock::new(),
+            coding: OnceLock::new(),
             autopilot: Mutex::default(),
         }
     }

@@ -51,6 +51,7 @@ pub(super) fn assemble_config(
     let network = typed.read_section("network", section("network"));
     let ledger: Option<LedgerConfig> = typed.read_section("ledger", section("ledger"));
     let fleet: Option<FleetConfig> = typed.read_section("fleet", section("fleet"));
+    let worker = typed.read_section("worker", section("worker"));
     let turn: Option<AgentConfig> = typed.read_section("", turn);
     let models = typed.read_section("", models);
     let general: Option<General> = typed.read_section("", tree);
@@ -65,6 +66,7 @@ pub(super) fn assemble_config(
         network: network?,
         ledger: resolve_below(ledger?, home),
         fleet: fleet?,
+        worker: worker?,
         models: models?,
         budget,
         gates,

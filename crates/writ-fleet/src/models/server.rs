@@ -84,7 +84,7 @@ impl RouterSocket {
     }
 }
 
-async fn answer_request(router: &ModelRouter, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer_request(router: &ModelRouter, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().trim_end_matches('/').to_owned();
     let is_anthropic = path == "/v1/messages" || request.headers().contains_key("anthropic-version");
     let format = if is_anthropic { WireFormat::Anthropic } else { WireFormat::OpenAi };
