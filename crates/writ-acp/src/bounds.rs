@@ -10,8 +10,8 @@ pub const MAX_TURN_BYTES: u64 = 256 * 1024 * 1024;
 pub const MAX_MESSAGES: u64 = 200_000;
 /// The most lines of one turn that are no message: agents print logs between their messages.
 pub const MAX_STRAY_LINES: u64 = 10_000;
-/// The most bytes of an agent's words that are remembered; of longer ones the end is.
-pub const MAX_SAID_BYTES: usize = 64 * 1024;
+/// The most bytes of an agent's last words that are remembered; of longer ones, their end.
+pub const MAX_WORDS_BYTES: usize = 64 * 1024;
 /// The most tool calls that are remembered; further ones are counted.
 pub const MAX_TOOL_CALLS: usize = 2_000;
 /// The most paths of one tool call that are looked at; one with more is refused.

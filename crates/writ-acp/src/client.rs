@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounds::{CANCEL_TIME, MAX_LINE_BYTES, MAX_UNREAD, START_TIME};
 use crate::error::{AcpError, Moment};
-use crate::line::{Line, Lines};
+use crate::line::{AcpLine, LineReader};
 use crate::talk::{AcpTalk, TurnOrder};
-use crate::transcript::{StopReason, Transcript};
+use crate::transcript::{AcpStop, Transcript};
 
 /// The times of a turn. How long it may work is its caller's affair, who cancels it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Default for TurnTimes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcpTurn {
     /// The agent's reason for its end, or ours.
-    pub end: Result<StopReason, AcpError>,
+    pub end: Result<AcpStop, AcpError>,
     /// The remembered part of it; also of one that has broken off.
     pub transcript: Transcript,
 }
@@ -51,41 +51,42 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let (mut talk, first) = AcpTalk::begin(order);
+    let (mut talk, first) = AcpTalk::begin_talk(order);
     let (out, unread) = mpsc::channel(MAX_UNREAD);
-    let speak = async {
-        send(&out, first)?;
-        speak(&mut talk, Lines::new(read, MAX_LINE_BYTES), &out, times, cancel).await
+    let talking = async {
+        send_line(&out, first)?;
+        hold_talk(&mut talk, LineReader::new(read, MAX_LINE_BYTES), &out, times, cancel).await
     };
     // Both at once, so that an agent which does not read cannot stop itself from being read.
     let end = tokio::select! {
-        end = speak => end,
+        end = talking => end,
         error = write_lines(write, unread) => Err(error),
     };
     AcpTurn { end, transcript: talk.into_transcript() }
 }
 
-async fn speak<R: AsyncRead + Unpin>(
+async fn hold_talk<R: AsyncRead + Unpin>(
     talk: &mut AcpTalk,
-    mut lines: Lines<R>,
+    mut lines: LineReader<R>,
     out: &mpsc::Sender<Vec<u8>>,
     times: TurnTimes,
     cancel: &CancellationToken,
-) -> Result<StopReason, AcpError> {
+) -> Result<AcpStop, AcpError> {
     let ready = Instant::now() + times.start;
     let mut until: Option<Instant> = None;
     loop {
         if let Some(reason) = talk.stop_reason() {
             return Ok(reason);
         }
+        // Work may take as long as its caller lets it.
         let is_starting = talk.moment() != Moment::Work;
         let line = tokio::select! {
-            // An agent that writes without end is stopped all the same.
+            // In this order: an agent that writes without end is stopped, too.
             biased;
             () = cancel.cancelled(), if until.is_none() => {
                 // One that does not work yet has nothing to end.
-                let Some(line) = talk.cancel() else { return Ok(StopReason::Cancelled) };
-                send(out, line)?;
+                let Some(line) = talk.cancel_turn() else { return Ok(AcpStop::Cancelled) };
+                send_line(out, line)?;
                 until = Some(Instant::now() + times.cancel);
                 continue;
             }
@@ -96,14 +97,14 @@ async fn speak<R: AsyncRead + Unpin>(
             line = lines.next_line() => line.map_err(|why| AcpError::Transport(why.to_string()))?,
         };
         match line {
-            Some(Line::Read(line)) => {
+            Some(AcpLine::Read(line)) => {
                 if let Some(answer) = talk.take_line(&line)? {
-                    send(out, answer)?;
+                    send_line(out, answer)?;
                 }
             }
-            Some(Line::Passed(bytes)) => talk.pass_over(bytes)?,
+            Some(AcpLine::Passed(bytes)) => talk.pass_over(bytes)?,
             // One that ends when it is asked to end its turn has ended it.
-            None if until.is_some() => return Ok(StopReason::Cancelled),
+            None if until.is_some() => return Ok(AcpStop::Cancelled),
             None => return Err(AcpError::Gone(talk.moment())),
         }
     }
@@ -116,11 +117,11 @@ async fn sleep_until(until: Option<Instant>) {
     }
 }
 
-fn send(out: &mpsc::Sender<Vec<u8>>, line: Vec<u8>) -> Result<(), AcpError> {
+fn send_line(out: &mpsc::Sender<Vec<u8>>, line: Vec<u8>) -> Result<(), AcpError> {
     out.try_send(line).map_err(|_full| AcpError::Deaf)
 }
 
-/// Writes lines as they come. Returns only if the agent takes no more and something was to be written.
+/// Writes lines as they come. Never returns: an agent that takes none has ended, or is noticed when its lines fill up.
 async fn write_lines<W: AsyncWrite + Unpin>(mut write: W, mut unread: mpsc::Receiver<Vec<u8>>) -> AcpError {
     while let Some(line) = unread.recv().await {
         let written = async {

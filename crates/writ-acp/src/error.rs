@@ -106,24 +106,38 @@ impl std::fmt::Display for Flood {
 
 impl ToReport for AcpError {
     fn report(&self) -> Report {
-        let text = self.to_string();
-        let report = |code| Report::new(Exit::Blocked, code, text.clone());
-        match self {
-            Self::Gone(_) => report("acp.gone")
-                .with_hint("run its command by hand: it should wait for messages on its standard input"),
-            Self::NotReady { .. } => report("acp.not_ready").with_hint(
+        let (exit, code, hint) = match self {
+            Self::Gone(_) => (
+                Exit::Blocked,
+                "acp.gone",
+                "run its command by hand: it should wait for messages on its standard input",
+            ),
+            Self::NotReady { .. } => (
+                Exit::Blocked,
+                "acp.not_ready",
                 "check that its command starts it in the mode of the Agent Client Protocol, and that it needs no download: it has no network",
             ),
-            Self::Version(_) => report("acp.version").with_hint("install a version of it that speaks version 1"),
-            Self::Login(_) => report("acp.login").with_hint(
+            Self::Version(_) => {
+                (Exit::Blocked, "acp.version", "install a version of it that speaks version 1")
+            }
+            Self::Login(_) => (
+                Exit::Blocked,
+                "acp.login",
                 "set it up to use a model by its address and a key, and name the way of its login that uses this; it never gets an account",
             ),
-            Self::Refused { .. } => report("acp.refused").with_hint("its own words say why"),
-            Self::Wrong { .. } => report("acp.wrong_answer").with_hint("install another version of it"),
-            Self::Flooded(_) => report("acp.flooded").with_hint("let it write its logs to a file, or install another version of it"),
-            Self::Deaf => report("acp.deaf").with_hint("install another version of it"),
-            Self::NotEnded => report("acp.not_ended").with_hint("it was killed, with everything that it had started"),
-            Self::Transport(_) => report("acp.transport").with_hint("try again"),
-        }
+            Self::Refused { .. } => (Exit::Blocked, "acp.refused", "its own words say why"),
+            Self::Wrong { .. } => (Exit::Blocked, "acp.wrong_answer", "install another version of it"),
+            Self::Flooded(_) => (
+                Exit::Blocked,
+                "acp.flooded",
+                "let it write its logs to a file, or install another version of it",
+            ),
+            Self::Deaf => (Exit::Blocked, "acp.deaf", "install another version of it"),
+            Self::NotEnded => {
+                (Exit::Blocked, "acp.not_ended", "it was killed, with everything that it had started")
+            }
+            Self::Transport(_) => (Exit::Blocked, "acp.transport", "give the task another try"),
+        };
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }

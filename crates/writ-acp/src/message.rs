@@ -15,9 +15,9 @@ pub(crate) const AUTH_REQUIRED: i64 = -32_000;
 
 /// A message of an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Incoming {
+pub(crate) enum AcpMessage {
     /// An answer to the request with this number.
-    Answer { id: u64, result: Result<Value, RpcError> },
+    Answer { id: u64, result: Result<Value, AcpAnswerError> },
     /// A request, with the id that its answer must have.
     Request { id: Value, method: String, params: Value },
     /// News.
@@ -28,15 +28,15 @@ pub(crate) enum Incoming {
 
 /// An error in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RpcError {
+pub(crate) struct AcpAnswerError {
     pub(crate) code: i64,
     /// The agent's words, cut.
     pub(crate) message: String,
 }
 
-impl Incoming {
+impl AcpMessage {
     /// Reads a line. Never fails: what is no message is [`Self::Stray`].
-    pub(crate) fn parse(line: &[u8]) -> Self {
+    pub(crate) fn parse_line(line: &[u8]) -> Self {
         let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return Self::Stray };
         let id = fields.remove("id").filter(|id| !id.is_null());
         if let Some(method) = fields.get("method") {
@@ -51,7 +51,7 @@ impl Incoming {
         // Our ids are numbers; another one was never asked.
         let Some(id) = id.as_ref().and_then(Value::as_u64) else { return Self::Stray };
         if let Some(error) = fields.get("error").filter(|error| !error.is_null()) {
-            return Self::Answer { id, result: Err(RpcError::read(error)) };
+            return Self::Answer { id, result: Err(AcpAnswerError::read_error(error)) };
         }
         match fields.remove("result") {
             Some(result) => Self::Answer { id, result: Ok(result) },
@@ -60,10 +60,11 @@ impl Incoming {
     }
 }
 
-impl RpcError {
-    fn read(error: &Value) -> Self {
+impl AcpAnswerError {
+    fn read_error(error: &Value) -> Self {
         let words = error.get("message").and_then(Value::as_str).unwrap_or_default();
         Self {
+            // One without a number is an error as well.
             code: error.get("code").and_then(Value::as_i64).unwrap_or_default(),
             message: words.chars().filter(|char| !char.is_control()).take(MAX_ERROR_CHARS).collect(),
         }
@@ -86,18 +87,18 @@ fn line_of(message: &Value) -> Vec<u8> {
     line
 }
 
-pub(crate) fn request(id: u64, method: &str, params: &Value) -> Vec<u8> {
+pub(crate) fn request_line(id: u64, method: &str, params: &Value) -> Vec<u8> {
     line_of(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
 }
 
-pub(crate) fn news(method: &str, params: &Value) -> Vec<u8> {
+pub(crate) fn news_line(method: &str, params: &Value) -> Vec<u8> {
     line_of(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
 }
 
-pub(crate) fn answer(id: &Value, result: &Value) -> Vec<u8> {
+pub(crate) fn answer_line(id: &Value, result: &Value) -> Vec<u8> {
     line_of(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 
-pub(crate) fn refusal(id: &Value, code: i64, why: &str) -> Vec<u8> {
+pub(crate) fn refusal_line(id: &Value, code: i64, why: &str) -> Vec<u8> {
     line_of(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } }))
 }

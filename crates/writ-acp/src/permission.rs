@@ -69,7 +69,7 @@ pub(crate) struct NamedPaths {
 
 impl NamedPaths {
     /// Reads those of a tool call: its places, and the files of its changes.
-    pub(crate) fn read(call: &Value) -> Self {
+    pub(crate) fn read_call(call: &Value) -> Self {
         let list =
             |name: &str| call.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let places = list("locations").iter().map(|place| place.get("path"));
@@ -104,6 +104,7 @@ pub fn is_inside(folder: &str, path: &str) -> bool {
     if !path.starts_with('/') {
         return !path.is_empty() && !path.starts_with('~') && !path.contains("://");
     }
+    // A neighbour such as `/workshop` begins with the same letters.
     let folder = folder.trim_end_matches('/');
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -113,7 +114,7 @@ pub fn is_inside(folder: &str, path: &str) -> bool {
 /// # Errors
 ///
 /// If anything of it lies outside the work tree, or nothing is known about it.
-pub(crate) fn judge(folder: &str, kind: ToolKind, paths: &NamedPaths) -> Result<(), &'static str> {
+pub(crate) fn judge_call(folder: &str, kind: ToolKind, paths: &NamedPaths) -> Result<(), &'static str> {
     if paths.is_cut || paths.paths.iter().any(|path| !is_inside(folder, path)) {
         return Err("it is not inside the work tree");
     }
@@ -129,7 +130,7 @@ pub(crate) fn judge(folder: &str, kind: ToolKind, paths: &NamedPaths) -> Result<
 }
 
 /// Chooses the option that says yes or no once. A yes for ever is never given, since it would be one to what is not known yet.
-pub(crate) fn choose(params: &Value, is_yes: bool) -> Option<String> {
+pub(crate) fn choose_option(params: &Value, is_yes: bool) -> Option<String> {
     let options = params.get("options").and_then(Value::as_array)?;
     let with_kind = |wanted: &str| {
         let found = options

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::bounds::{MAX_ID_BYTES, MAX_MESSAGES, MAX_STRAY_LINES, MAX_TITLE_CHARS, MAX_TURN_BYTES};
 use crate::error::{AcpError, Flood, Moment};
-use crate::message::{self, AUTH_REQUIRED, INVALID_PARAMS, Incoming, METHOD_NOT_FOUND, RpcError};
-use crate::permission::{NamedPaths, ToolKind, choose, judge};
-use crate::transcript::{StopReason, ToldCall, Transcript};
+use crate::message::{self, AUTH_REQUIRED, AcpAnswerError, AcpMessage, INVALID_PARAMS, METHOD_NOT_FOUND};
+use crate::permission::{NamedPaths, ToolKind, choose_option, judge_call};
+use crate::transcript::{AcpStop, ReportedCall, Transcript};
 
 /// The version of the protocol that is spoken.
 const VERSION: u64 = 1;
@@ -37,7 +37,7 @@ enum Stage {
         session: String,
         is_cancelled: bool,
     },
-    Over(StopReason),
+    Over(AcpStop),
 }
 
 /// A conversation with one agent about one prompt.
@@ -45,7 +45,7 @@ enum Stage {
 pub struct AcpTalk {
     order: TurnOrder,
     stage: Stage,
-    /// The number of the newest request, whose answer is waited for.
+    /// The number of the newest request: its answer is waited for.
     request: u64,
     messages: u64,
     /// The ways of a login that the agent offers.
@@ -55,7 +55,7 @@ pub struct AcpTalk {
 
 impl AcpTalk {
     /// Begins a conversation. Returns it with its first line.
-    pub fn begin(order: TurnOrder) -> (Self, Vec<u8>) {
+    pub fn begin_talk(order: TurnOrder) -> (Self, Vec<u8>) {
         let mut talk = Self {
             order,
             stage: Stage::Greeting,
@@ -64,7 +64,7 @@ impl AcpTalk {
             logins: Vec::new(),
             transcript: Transcript::default(),
         };
-        let line = talk.ask(
+        let line = talk.ask_agent(
             "initialize",
             &json!({
                 "protocolVersion": VERSION,
@@ -76,7 +76,7 @@ impl AcpTalk {
     }
 
     /// Returns the reason for the end of the turn, once it has ended.
-    pub const fn stop_reason(&self) -> Option<StopReason> {
+    pub const fn stop_reason(&self) -> Option<AcpStop> {
         match self.stage {
             Stage::Over(reason) => Some(reason),
             Stage::Greeting | Stage::Opening(_) | Stage::Login | Stage::Work { .. } => None,
@@ -96,16 +96,16 @@ impl AcpTalk {
     /// Returns what is remembered of the turn.
     #[must_use]
     pub fn into_transcript(mut self) -> Transcript {
-        self.transcript.cut_said();
+        self.transcript.cut_words();
         self.transcript
     }
 
     /// Asks for the end of the turn. Returns the line that does; `None`: it has not begun, or was asked to end before.
-    pub fn cancel(&mut self) -> Option<Vec<u8>> {
+    pub fn cancel_turn(&mut self) -> Option<Vec<u8>> {
         match &mut self.stage {
             Stage::Work { session, is_cancelled } if !*is_cancelled => {
                 *is_cancelled = true;
-                Some(message::news("session/cancel", &json!({ "sessionId": session })))
+                Some(message::news_line("session/cancel", &json!({ "sessionId": session })))
             }
             Stage::Greeting | Stage::Opening(_) | Stage::Login | Stage::Work { .. } | Stage::Over(_) => None,
         }
@@ -131,19 +131,19 @@ impl AcpTalk {
         if line.iter().all(u8::is_ascii_whitespace) {
             return self.count_stray();
         }
-        let message = Incoming::parse(line);
-        if message != Incoming::Stray {
+        let message = AcpMessage::parse_line(line);
+        if message != AcpMessage::Stray {
             self.messages = self.messages.saturating_add(1);
             if self.messages > MAX_MESSAGES {
                 return Err(AcpError::Flooded(Flood::Messages));
             }
         }
         match message {
-            Incoming::Answer { id, result } if id == self.request => self.take_answer(result),
+            AcpMessage::Answer { id, result } if id == self.request => self.take_answer(result),
             // An answer to nothing: to a request that was answered before, or to one that was never made.
-            Incoming::Answer { .. } | Incoming::Stray => self.count_stray(),
-            Incoming::Request { id, method, params } => Ok(Some(self.take_request(&id, &method, &params))),
-            Incoming::News { method, params } => {
+            AcpMessage::Answer { .. } | AcpMessage::Stray => self.count_stray(),
+            AcpMessage::Request { id, method, params } => Ok(Some(self.take_request(&id, &method, &params))),
+            AcpMessage::News { method, params } => {
                 if method == "session/update" && self.is_ours(&params) {
                     self.take_update(params.get("update").unwrap_or(&Value::Null));
                 }
@@ -153,6 +153,7 @@ impl AcpTalk {
     }
 
     fn count_bytes(&mut self, bytes: u64) -> Result<(), AcpError> {
+        // Before anything of a line is looked at: what costs nothing to write may cost much to read.
         self.transcript.bytes = self.transcript.bytes.saturating_add(bytes);
         if self.transcript.bytes > MAX_TURN_BYTES { Err(AcpError::Flooded(Flood::Bytes)) } else { Ok(()) }
     }
@@ -165,24 +166,26 @@ impl AcpTalk {
         Ok(None)
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Vec<u8> {
+    fn ask_agent(&mut self, method: &str, params: &Value) -> Vec<u8> {
         self.request = self.request.saturating_add(1);
-        message::request(self.request, method, params)
+        message::request_line(self.request, method, params)
     }
 
-    fn take_answer(&mut self, result: Result<Value, RpcError>) -> Result<Option<Vec<u8>>, AcpError> {
+    fn take_answer(&mut self, result: Result<Value, AcpAnswerError>) -> Result<Option<Vec<u8>>, AcpError> {
         let at = self.moment();
         let result = match (result, &self.stage) {
             (Ok(result), _) => result,
             (Err(error), Stage::Opening(false)) if error.code == AUTH_REQUIRED => {
                 return self.log_in().map(Some);
             }
-            // An agent whose work is broken off may call that an error; it has ended its turn all the same.
+            // An agent may call it an error that its work is broken off; it has ended its turn.
             (Err(_), Stage::Work { is_cancelled: true, .. }) => {
-                self.stage = Stage::Over(StopReason::Cancelled);
+                self.stage = Stage::Over(AcpStop::Cancelled);
                 return Ok(None);
             }
-            (Err(RpcError { code, message }), _) => return Err(AcpError::Refused { at, code, message }),
+            (Err(AcpAnswerError { code, message }), _) => {
+                return Err(AcpError::Refused { at, code, message });
+            }
         };
         match &self.stage {
             Stage::Greeting => {
@@ -203,10 +206,10 @@ impl AcpTalk {
                     "prompt": [{ "type": "text", "text": self.order.prompt }],
                 });
                 self.stage = Stage::Work { session, is_cancelled: false };
-                Ok(Some(self.ask("session/prompt", &prompt)))
+                Ok(Some(self.ask_agent("session/prompt", &prompt)))
             }
             Stage::Work { .. } => {
-                let reason = result.get("stopReason").and_then(Value::as_str).and_then(StopReason::from_name);
+                let reason = result.get("stopReason").and_then(Value::as_str).and_then(AcpStop::from_name);
                 let reason = reason.ok_or(AcpError::Wrong { at, why: "it has no known stop reason" })?;
                 self.stage = Stage::Over(reason);
                 Ok(None)
@@ -217,14 +220,16 @@ impl AcpTalk {
     }
 
     fn open_session(&mut self) -> Vec<u8> {
+        // No servers: tools of the engine are for its own turns, where the door sees each call.
         let params = json!({ "cwd": self.order.folder, "mcpServers": [] });
-        self.ask("session/new", &params)
+        self.ask_agent("session/new", &params)
     }
 
     fn take_greeting(&mut self, result: &Value) -> Result<(), AcpError> {
+        // An agent answers with the version that it wants; a newer one may mean other things by the same words.
         let version = result.get("protocolVersion").unwrap_or(&Value::Null);
         if version.as_u64() != Some(VERSION) {
-            return Err(AcpError::Version(cut(&version.to_string(), MAX_NAME_CHARS)));
+            return Err(AcpError::Version(cut_text(&version.to_string(), MAX_NAME_CHARS)));
         }
         let logins =
             result.get("authMethods").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -233,7 +238,7 @@ impl AcpTalk {
             ids.filter(|id| id.len() <= MAX_ID_BYTES).take(MAX_SHOWN_LOGINS).map(str::to_owned).collect();
         let own = |name: &str| {
             let text = result.get("agentInfo").and_then(|info| info.get(name)).and_then(Value::as_str);
-            cut(text.unwrap_or_default(), MAX_NAME_CHARS)
+            cut_text(text.unwrap_or_default(), MAX_NAME_CHARS)
         };
         self.transcript.agent = format!("{} {}", own("name"), own("version")).trim().to_owned();
         Ok(())
@@ -243,12 +248,13 @@ impl AcpTalk {
     fn log_in(&mut self) -> Result<Vec<u8>, AcpError> {
         let login = self.order.login.clone().filter(|login| self.logins.contains(login));
         let Some(login) = login else {
-            let offered: Vec<String> = self.logins.iter().map(|login| cut(login, MAX_NAME_CHARS)).collect();
+            let offered: Vec<String> =
+                self.logins.iter().map(|login| cut_text(login, MAX_NAME_CHARS)).collect();
             let offered = if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") };
             return Err(AcpError::Login(offered));
         };
         self.stage = Stage::Login;
-        Ok(self.ask("authenticate", &json!({ "methodId": login })))
+        Ok(self.ask_agent("authenticate", &json!({ "methodId": login })))
     }
 
     /// Returns true if a message is about the session of this conversation.
@@ -263,43 +269,43 @@ impl AcpTalk {
         }
         // Files and terminals among them, which the greeting has not offered.
         self.transcript.unoffered = self.transcript.unoffered.saturating_add(1);
-        message::refusal(id, METHOD_NOT_FOUND, "this client does not offer it: use your own sandbox")
+        message::refusal_line(id, METHOD_NOT_FOUND, "this client does not offer it: use your own sandbox")
     }
 
     fn take_question(&mut self, id: &Value, params: &Value) -> Vec<u8> {
         let Stage::Work { is_cancelled, .. } = self.stage else {
-            return message::refusal(id, INVALID_PARAMS, "there is no such session");
+            return message::refusal_line(id, INVALID_PARAMS, "there is no such session");
         };
         if !self.is_ours(params) {
-            return message::refusal(id, INVALID_PARAMS, "there is no such session");
+            return message::refusal_line(id, INVALID_PARAMS, "there is no such session");
         }
         // The protocol wants this answer to every question once a turn was cancelled.
         if is_cancelled {
-            return message::answer(id, &json!({ "outcome": { "outcome": "cancelled" } }));
+            return message::answer_line(id, &json!({ "outcome": { "outcome": "cancelled" } }));
         }
         let call = params.get("toolCall").unwrap_or(&Value::Null);
-        let paths = NamedPaths::read(call);
+        let paths = NamedPaths::read_call(call);
         let folder = self.order.folder.clone();
         // The agent may have named the kind before, and nothing but the id now.
-        let told = self.note_call(call).map(|told| told.kind);
-        let kind = told.unwrap_or_else(|| kind_of(call));
-        let judged = judge(&folder, kind, &paths);
-        let chosen = choose(params, judged.is_ok());
+        let reported = self.note_call(call).map(|reported| reported.kind);
+        let kind = reported.unwrap_or_else(|| kind_of(call));
+        let judged = judge_call(&folder, kind, &paths);
+        let chosen = choose_option(params, judged.is_ok());
         // One who offers no yes for this time gets none.
         let judged =
             if chosen.is_none() { judged.and(Err("it offers no yes for this time alone")) } else { judged };
-        let chosen = chosen.or_else(|| choose(params, false));
+        let chosen = chosen.or_else(|| choose_option(params, false));
         if judged.is_err() {
             self.transcript.refused = self.transcript.refused.saturating_add(1);
         }
-        if let Some(told) = self.note_call(call) {
-            told.asked = Some(judged);
+        if let Some(reported) = self.note_call(call) {
+            reported.asked = Some(judged);
         }
         match chosen {
             Some(option) => {
-                message::answer(id, &json!({ "outcome": { "outcome": "selected", "optionId": option } }))
+                message::answer_line(id, &json!({ "outcome": { "outcome": "selected", "optionId": option } }))
             }
-            None => message::refusal(id, INVALID_PARAMS, "the question has no answer that can be given"),
+            None => message::refusal_line(id, INVALID_PARAMS, "the question has no answer that can be given"),
         }
     }
 
@@ -307,7 +313,7 @@ impl AcpTalk {
         match update.get("sessionUpdate").and_then(Value::as_str) {
             Some("agent_message_chunk") => {
                 let text = update.get("content").and_then(|content| content.get("text"));
-                self.transcript.say(text.and_then(Value::as_str).unwrap_or_default());
+                self.transcript.add_words(text.and_then(Value::as_str).unwrap_or_default());
             }
             Some("tool_call" | "tool_call_update") => drop(self.note_call(update).map(|_| ())),
             // Thoughts, plans, modes, commands, and what later versions add.
@@ -315,21 +321,21 @@ impl AcpTalk {
         }
     }
 
-    /// Takes over what an agent tells about a tool call.
-    fn note_call(&mut self, call: &Value) -> Option<&mut ToldCall> {
+    /// Takes over the report of an agent about a tool call.
+    fn note_call(&mut self, call: &Value) -> Option<&mut ReportedCall> {
         let text = |name: &str| call.get(name).and_then(Value::as_str);
         let id = text("toolCallId").filter(|id| id.len() <= MAX_ID_BYTES)?;
-        let told = self.transcript.call(id)?;
+        let reported = self.transcript.find_call(id)?;
         if text("kind").is_some() {
-            told.kind = kind_of(call);
+            reported.kind = kind_of(call);
         }
         if let Some(title) = text("title") {
-            told.title = cut(title, MAX_TITLE_CHARS);
+            reported.title = cut_text(title, MAX_TITLE_CHARS);
         }
         if let Some(status) = text("status") {
-            told.status = cut(status, MAX_NAME_CHARS);
+            reported.status = cut_text(status, MAX_NAME_CHARS);
         }
-        Some(told)
+        Some(reported)
     }
 }
 
@@ -337,6 +343,6 @@ fn kind_of(call: &Value) -> ToolKind {
     ToolKind::from_name(call.get("kind").and_then(Value::as_str).unwrap_or_default())
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn cut_text(text: &str, most: usize) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(most).collect()
 }

@@ -15,7 +15,7 @@ use crate::client::{AcpTurn, TurnTimes, drive_agent};
 use crate::error::{AcpError, Flood, Moment};
 use crate::permission::{ToolKind, is_inside};
 use crate::talk::{AcpTalk, TurnOrder};
-use crate::transcript::StopReason;
+use crate::transcript::AcpStop;
 
 fn order() -> TurnOrder {
     TurnOrder { folder: "/work".to_owned(), prompt: "Do it.".to_owned(), login: Some("key".to_owned()) }
@@ -38,7 +38,7 @@ fn answer(talk: &mut AcpTalk, id: u64, result: Value) -> Result<Option<Vec<u8>>,
 
 /// A conversation whose prompt was sent.
 fn at_work() -> AcpTalk {
-    let (mut talk, _) = AcpTalk::begin(order());
+    let (mut talk, _) = AcpTalk::begin_talk(order());
     answer(
         &mut talk,
         1,
@@ -79,7 +79,7 @@ fn asked(call: Value) -> String {
 
 #[test]
 fn a_turn_goes_from_greeting_to_stop_reason() {
-    let (mut talk, first) = AcpTalk::begin(order());
+    let (mut talk, first) = AcpTalk::begin_talk(order());
     let greeting = read(Some(first));
     assert_eq!(greeting["params"]["protocolVersion"], 1);
     assert_eq!(
@@ -104,9 +104,9 @@ fn a_turn_goes_from_greeting_to_stop_reason() {
     talk.take_line(&update(json!({ "sessionUpdate": "of_a_later_version", "x": 1 }))).unwrap();
     assert_eq!(talk.stop_reason(), None);
     assert_eq!(answer(&mut talk, 3, json!({ "stopReason": "end_turn" })).unwrap(), None);
-    assert_eq!(talk.stop_reason(), Some(StopReason::EndTurn));
+    assert_eq!(talk.stop_reason(), Some(AcpStop::EndTurn));
     let transcript = talk.into_transcript();
-    assert_eq!(transcript.said, "It is done.");
+    assert_eq!(transcript.last_words, "It is done.");
     assert_eq!(transcript.calls.len(), 1);
     let call = &transcript.calls[0];
     assert_eq!(
@@ -120,7 +120,7 @@ fn last_words_stand_where_a_call_comes_after_them() {
     let mut talk = at_work();
     talk.take_line(&words("All done.")).unwrap();
     talk.take_line(&update(json!({ "sessionUpdate": "tool_call", "toolCallId": "t" }))).unwrap();
-    assert_eq!(talk.into_transcript().said, "All done.");
+    assert_eq!(talk.into_transcript().last_words, "All done.");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn logs_between_messages_are_passed_over_and_counted() {
 #[test]
 fn other_versions_are_refused_with_their_number() {
     for version in [json!(2), json!("2025-06-18"), json!(null), json!(-1)] {
-        let (mut talk, _) = AcpTalk::begin(order());
+        let (mut talk, _) = AcpTalk::begin_talk(order());
         let error = answer(&mut talk, 1, json!({ "protocolVersion": version })).unwrap_err();
         assert_eq!(error, AcpError::Version(version.to_string()));
         assert_eq!(error.report().code, "acp.version");
@@ -160,7 +160,7 @@ fn a_login_is_made_once_and_only_where_its_owner_has_named_it() {
         bytes(&json!({ "id": id, "error": { "code": -32_000, "message": "Authentication required" } }))
     };
     let offer = json!({ "protocolVersion": 1, "authMethods": [{ "id": "account" }, { "id": "key" }] });
-    let (mut talk, _) = AcpTalk::begin(order());
+    let (mut talk, _) = AcpTalk::begin_talk(order());
     answer(&mut talk, 1, offer.clone()).unwrap();
     let login = read(talk.take_line(&denied(2)).unwrap());
     assert_eq!((&login["method"], &login["params"]), (&json!("authenticate"), &json!({ "methodId": "key" })));
@@ -171,7 +171,7 @@ fn a_login_is_made_once_and_only_where_its_owner_has_named_it() {
         Err(AcpError::Refused { code: -32_000, at: Moment::Opening, .. })
     ));
 
-    let (mut talk, _) = AcpTalk::begin(TurnOrder { login: None, ..order() });
+    let (mut talk, _) = AcpTalk::begin_talk(TurnOrder { login: None, ..order() });
     answer(&mut talk, 1, offer).unwrap();
     assert_eq!(talk.take_line(&denied(2)), Err(AcpError::Login("account, key".to_owned())));
 }
@@ -188,7 +188,7 @@ fn questions_are_answered_by_the_rule() {
             "/work/../etc/passwd",
             "../x",
             "/workshop/a",
-            "/home/u/.ssh/id",
+            "/home/user/.ssh/id",
             "~/x",
             "file:///etc/passwd",
             "",
@@ -201,7 +201,7 @@ fn questions_are_answered_by_the_rule() {
     }
     let diff = |path: &str| json!({ "toolCallId": "t", "kind": "edit", "content": [{ "type": "diff", "path": path, "newText": "" }] });
     assert_eq!(asked(diff("/work/a")), "yes");
-    assert_eq!(asked(diff("/root/a")), "no");
+    assert_eq!(asked(diff("/srv/a")), "no");
     // What names nothing is no change inside the work tree.
     assert_eq!(asked(json!({ "toolCallId": "t", "kind": "edit" })), "no");
     assert_eq!(asked(json!({ "toolCallId": "t", "kind": "execute" })), "yes");
@@ -240,19 +240,19 @@ fn a_question_uses_the_kind_that_was_named_before() {
 #[test]
 fn a_question_in_the_middle_of_a_cancel_is_answered_as_cancelled() {
     let mut talk = at_work();
-    let cancel = read(talk.cancel());
+    let cancel = read(talk.cancel_turn());
     assert_eq!(
         (&cancel["method"], &cancel["params"], cancel.get("id")),
         (&json!("session/cancel"), &json!({ "sessionId": "s1" }), None)
     );
-    assert_eq!(talk.cancel(), None);
+    assert_eq!(talk.cancel_turn(), None);
     let answer = read(talk.take_line(&question(json!({ "toolCallId": "t", "kind": "read" }))).unwrap());
     assert_eq!(answer["result"], json!({ "outcome": { "outcome": "cancelled" } }));
     // An agent that has no answer to the request to end says so, and one whose work breaks off as well.
     talk.take_line(&bytes(&json!({ "id": null, "error": { "code": -32_601, "message": "session/cancel" } })))
         .unwrap();
     talk.take_line(&bytes(&json!({ "id": 3, "error": { "code": -32_603, "message": "aborted" } }))).unwrap();
-    assert_eq!(talk.stop_reason(), Some(StopReason::Cancelled));
+    assert_eq!(talk.stop_reason(), Some(AcpStop::Cancelled));
 }
 
 #[test]
@@ -280,13 +280,13 @@ fn other_sessions_are_no_part_of_the_turn() {
             .unwrap(),
     );
     assert_eq!(answer["error"]["code"], -32_602);
-    assert_eq!(talk.into_transcript().said, "");
+    assert_eq!(talk.into_transcript().last_words, "");
 }
 
 #[test]
 fn what_is_remembered_has_bounds() {
     let mut talk = at_work();
-    let long = "é".repeat(MAX_SAID_BYTES);
+    let long = "é".repeat(MAX_WORDS_BYTES);
     for _ in 0..4 {
         talk.take_line(&words(&long)).unwrap();
     }
@@ -299,7 +299,7 @@ fn what_is_remembered_has_bounds() {
         .unwrap();
     }
     let transcript = talk.into_transcript();
-    assert!(transcript.said.len() <= MAX_SAID_BYTES && transcript.said.ends_with("éEND"));
+    assert!(transcript.last_words.len() <= MAX_WORDS_BYTES && transcript.last_words.ends_with("éEND"));
     assert_eq!((transcript.calls.len(), transcript.more_calls), (MAX_TOOL_CALLS, 2));
     assert!(transcript.calls.iter().all(|call| call.title.len() == MAX_TITLE_CHARS));
 }
@@ -319,7 +319,7 @@ fn a_turn_has_an_end_to_its_bytes_and_messages() {
 
 #[test]
 fn wrong_answers_end_the_conversation_with_their_moment() {
-    let (mut talk, _) = AcpTalk::begin(order());
+    let (mut talk, _) = AcpTalk::begin_talk(order());
     answer(&mut talk, 1, json!({ "protocolVersion": 1 })).unwrap();
     for session in [
         json!({}),
@@ -414,7 +414,7 @@ async fn an_update_of_a_hundred_megabytes_is_passed_over() {
         std::future::pending::<()>().await;
     })
     .await;
-    assert_eq!(turn.end, Ok(StopReason::EndTurn));
+    assert_eq!(turn.end, Ok(AcpStop::EndTurn));
     assert!(turn.transcript.bytes > 100 * 1024 * 1024 && turn.transcript.long_lines > 0);
 }
 
@@ -434,10 +434,10 @@ async fn an_agent_that_never_answers_its_greeting_is_not_waited_for() {
     let times = TurnTimes { start: Duration::from_millis(100), ..soon() };
     let turn = drive(times, &CancellationToken::new(), async |_read, mut write| {
         // It is busy with logs meanwhile.
-        while write.write_all(b"loading\n").await.is_ok() {
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        for _ in 0..100 {
+            write.write_all(b"loading\n").await.unwrap();
         }
+        std::future::pending::<()>().await;
     })
     .await;
     assert_eq!(turn.end, Err(AcpError::NotReady { at: Moment::Greeting, secs: 0 }));
@@ -454,7 +454,7 @@ async fn an_agent_that_dies_is_named_with_the_moment() {
     })
     .await;
     assert_eq!(turn.end, Err(AcpError::Gone(Moment::Work)));
-    assert_eq!(turn.transcript.said, "I go");
+    assert_eq!(turn.transcript.last_words, "I go");
 }
 
 #[tokio::test]
@@ -485,7 +485,7 @@ async fn an_agent_ends_its_turn_when_it_is_asked_to() {
         std::future::pending::<()>().await;
     })
     .await;
-    assert_eq!(turn.end, Ok(StopReason::Cancelled));
+    assert_eq!(turn.end, Ok(AcpStop::Cancelled));
 }
 
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::bounds::{MAX_SAID_BYTES, MAX_TOOL_CALLS};
+use crate::bounds::{MAX_TOOL_CALLS, MAX_WORDS_BYTES};
 use crate::permission::ToolKind;
 
 /// The reason that an agent gives for the end of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopReason {
+pub enum AcpStop {
     /// It is done.
     EndTurn,
     /// Its model has written as much as it may.
@@ -20,7 +20,7 @@ pub enum StopReason {
     Cancelled,
 }
 
-impl StopReason {
+impl AcpStop {
     /// Every reason, with its name in the protocol.
     pub const NAMES: [(Self, &'static str); 5] = [
         (Self::EndTurn, "end_turn"),
@@ -36,9 +36,9 @@ impl StopReason {
     }
 }
 
-/// A tool call, as its agent tells it. Nothing of it was seen by us.
+/// A tool call, as its agent reports it. Nothing of it was seen by us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToldCall {
+pub struct ReportedCall {
     /// Its kind.
     pub kind: ToolKind,
     /// Its title, cut.
@@ -55,9 +55,9 @@ pub struct Transcript {
     /// The agent's name and version, in its own words.
     pub agent: String,
     /// Its last words: those after its last tool call if there are any, else those before it.
-    pub said: String,
+    pub last_words: String,
     /// Its tool calls, in their order.
-    pub calls: Vec<ToldCall>,
+    pub calls: Vec<ReportedCall>,
     /// Tool calls that were only counted.
     pub more_calls: u64,
     /// Questions for permission that were refused.
@@ -78,30 +78,30 @@ pub struct Transcript {
 
 impl Transcript {
     /// Adds to the last words. Of what is too long the end stays: there the agent says what came of its work.
-    pub(crate) fn say(&mut self, text: &str) {
-        // What was said before a call was about the way, and what comes after the last one about the result.
+    pub(crate) fn add_words(&mut self, text: &str) {
+        // Words before a call are about the way, and those after the last one about the result.
         if !text.is_empty() && std::mem::take(&mut self.is_passage_over) {
-            self.said.clear();
+            self.last_words.clear();
         }
-        self.said.push_str(text);
-        let over = self.said.len().saturating_sub(MAX_SAID_BYTES);
+        self.last_words.push_str(text);
+        let over = self.last_words.len().saturating_sub(MAX_WORDS_BYTES);
         // Cut in large pieces, so that many small words do not move the whole each time.
-        if over > MAX_SAID_BYTES {
-            self.cut_said();
+        if over > MAX_WORDS_BYTES {
+            self.cut_words();
         }
     }
 
     /// Cuts the words to their bound.
-    pub(crate) fn cut_said(&mut self) {
-        let mut over = self.said.len().saturating_sub(MAX_SAID_BYTES);
-        while !self.said.is_char_boundary(over) {
+    pub(crate) fn cut_words(&mut self) {
+        let mut over = self.last_words.len().saturating_sub(MAX_WORDS_BYTES);
+        while !self.last_words.is_char_boundary(over) {
             over = over.saturating_add(1);
         }
-        self.said.drain(..over);
+        self.last_words.drain(..over);
     }
 
     /// Returns the call with an id, which is begun if there is none; `None`: there are too many.
-    pub(crate) fn call(&mut self, id: &str) -> Option<&mut ToldCall> {
+    pub(crate) fn find_call(&mut self, id: &str) -> Option<&mut ReportedCall> {
         let at = match self.places.get(id) {
             Some(at) => *at,
             None if self.calls.len() >= MAX_TOOL_CALLS => {
@@ -110,7 +110,7 @@ impl Transcript {
             }
             None => {
                 self.is_passage_over = true;
-                self.calls.push(ToldCall::default());
+                self.calls.push(ReportedCall::default());
                 let at = self.calls.len() - 1;
                 self.places.insert(id.to_owned(), at);
                 at

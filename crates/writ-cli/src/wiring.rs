@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use writ_acp::client::TurnTimes;
 use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::Egress;
 use writ_egress::authority::CertificateAuthority;
 use writ_egress::deliver::Endpoint;
 use writ_fleet::cases::service::CaseService;
 use writ_fleet::models::server::RouterSocket;
-use writ_fleet::models::within::ListenerModels;
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::{Http, TakenPort};
 use writ_inspect::redact::Redactor;
@@ -29,7 +27,6 @@ use writ_pilot::config::OWNER_FILE;
 use writ_pilot::pilots::{OwnerFiles, Pilots};
 use writ_policy::access::Access;
 use writ_runtime::clock::{Clock as _, SystemClock};
-use writ_runtime::coding::CodingAgent;
 use writ_runtime::config::{MemorySettings, RuntimeConfig};
 use writ_runtime::engine::Engine;
 use writ_runtime::keys::EngineKeys;
@@ -51,7 +48,6 @@ use writ_types::taint::{Label, Taint};
 use writ_types::zone::TimeZone;
 
 use crate::config::servers::OwnServers;
-use crate::config::worker::{WorkerConfig, WorkerKind};
 use crate::config::{Config, named, network, policies};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -232,7 +228,7 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
-    if let Some(agent) = coding_agent(&config.worker) {
+    if let Some(agent) = config.worker.coding_agent() {
         engine.open_coding_agent(agent);
     }
     open_autopilot(context, &engine).await;
@@ -245,17 +241,6 @@ fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {
         run: run.map(|run| run.to_string()).unwrap_or_default(),
         installation: runtime.installation.to_string(),
     }
-}
-
-/// Returns the owner's coding agent; none: the engine's own agent does the work.
-fn coding_agent(worker: &WorkerConfig) -> Option<CodingAgent> {
-    (worker.kind == WorkerKind::Acp).then(|| CodingAgent {
-        command: worker.command.clone(),
-        variables: worker.variables.clone(),
-        login: worker.login.clone(),
-        times: TurnTimes { start: worker.start_time(), ..TurnTimes::default() },
-        models: Arc::new(ListenerModels),
-    })
 }
 
 /// Hands the autopilot to its engine; projects that ran when an earlier engine ended go on.

@@ -7,11 +7,13 @@
 //! - `openai` and `anthropic` read requests and write answers of their formats, both from and to what `prompt` and the runtime
 //!   have in common;
 //! - `stream` sends an answer as it comes;
-//! - [`within`] serves one program in a sandbox, whose calls belong to a turn of the engine.
+//! - [`within`] serves one program in a sandbox that works in a turn of the engine; `clients` is the difference: it shows no keys.
 
 pub mod server;
 
 mod anthropic;
+
+mod clients;
 
 mod fields;
 

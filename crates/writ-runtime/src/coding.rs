@@ -5,18 +5,19 @@
 //! engine, and each of its calls is one of the turn's: before the door, under the turn's keys and budgets, in the ledger. What it has
 //! changed lies in the work folder, and goes the way of all changes from there.
 
+mod calls;
+
 use std::collections::BTreeMap;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use writ_acp::client::{AcpTurn, TurnTimes, drive_agent};
+use writ_acp::client::{AcpTurn, drive_agent};
 use writ_acp::error::AcpError;
 use writ_acp::talk::TurnOrder;
-use writ_acp::transcript::{StopReason, Transcript};
+use writ_acp::transcript::{AcpStop, Transcript};
+use writ_agent::event::Event;
 use writ_inspect::prepared::Prepared;
 use writ_policy::permit::Permit;
 use writ_sandbox::error::SandboxError;
@@ -24,9 +25,7 @@ use writ_sandbox::exec::{Ending, ExecResult, Listener, PROXY_PORT};
 use writ_sandbox::serve::ServerHandle;
 use writ_tools::render::Rendered;
 use writ_types::action::{Action, Exec, ExecProfile};
-use writ_types::chat::{
-    ModelReply, ModelRequest, Part, Role, StopReason as ReplyStop, ToolCall, ToolOutcome, Usage,
-};
+use writ_types::chat::{ModelReply, ModelRequest, Part, Role, StopReason, ToolCall, ToolOutcome, Usage};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -34,6 +33,8 @@ use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
 
+use self::calls::AgentCalls;
+use crate::coding_agent::CodingAgent;
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::model::{self, ModelCallResult};
@@ -41,9 +42,6 @@ use crate::outcome::outcome_entry;
 use crate::passage;
 use crate::pending::Pending;
 use crate::place::CallPlace;
-use crate::routed::ModelRouter;
-use crate::services::Services;
-use crate::session::Session;
 
 /// The longest time of one turn of a coding agent, in milliseconds, where nothing ends it before: two hours.
 const MAX_TURN_MS: u64 = 2 * 60 * 60 * 1_000;
@@ -51,6 +49,8 @@ const MAX_TURN_MS: u64 = 2 * 60 * 60 * 1_000;
 const END_WAIT: Duration = Duration::from_secs(5);
 /// The most characters of an agent's errors that a failure quotes.
 const MAX_ERRORS_CHARS: usize = 600;
+/// The most of its model calls that wait, while one is made.
+const MAX_WAITING_CALLS: usize = 16;
 /// The most tool calls that are recorded one by one.
 const MAX_RECORDED_CALLS: usize = 200;
 /// The tool of its start, and the role of its words, in the ledger.
@@ -58,44 +58,33 @@ const CODING_AGENT: &str = "coding_agent";
 /// The key that its client libraries want; nothing reads it.
 const NO_KEY: &str = "none";
 
-/// A coding agent, as its owner has named it.
-#[derive(Clone, Debug)]
-pub struct CodingAgent {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Its variables, beside those that name the models.
-    pub variables: BTreeMap<String, String>,
-    /// The way of a login that it may use, by its own id for it.
-    pub login: Option<String>,
-    /// The times of its turns.
-    pub times: TurnTimes,
-    /// The server that answers its questions to models.
-    pub models: Arc<dyn SandboxModels>,
-}
-
-/// A server of models for one agent in a sandbox. It lies above this crate: the program that starts the engine hands it in.
-pub trait SandboxModels: fmt::Debug + Send + Sync {
-    /// Answers on the listener of a sandbox until `stop`, with what the router says.
-    fn serve_models(
-        &self,
-        router: ModelRouter,
-        listener: Listener,
-        stop: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-}
-
-/// Returns the agent that takes the turns of a session; none: the models of the engine do.
-pub(crate) fn agent_of(services: &Services, session: &Session) -> Option<Arc<CodingAgent>> {
-    let writes = session.plan_above().is_some_and(|under| !under.reads_only);
-    services.life.coding.get().filter(|_| writes).cloned()
-}
-
-/// Has a coding agent answer the turn's message. What is to be written `first` is written with the intent.
+/// Has the message of a turn answered: by the owner's coding agent, where one takes the turns of its session, else by a model.
 ///
 /// # Errors
 ///
-/// If the store or the sandbox cannot be used at all; what the agent cannot do is an event.
-pub(crate) async fn take_turn(
+/// If the store or the sandbox cannot be used at all; what agent and model cannot do is an event.
+pub(crate) async fn answer_message(
+    place: CallPlace,
+    spent_in_turn: MicroUsd,
+    first: Pending,
+    asked: (ModelRequest, Label),
+    cancel: CancellationToken,
+) -> Result<ModelCallResult, EngineError> {
+    // Both on the heap: rules need room on the stack.
+    match agent_of(&place) {
+        Some(agent) => Box::pin(take_turn(place, &agent, first, asked, cancel)).await,
+        None => Box::pin(model::call(place, spent_in_turn, first, asked, cancel)).await,
+    }
+}
+
+/// Returns the agent that takes the turns of a session: those of the autopilot that write.
+fn agent_of(place: &CallPlace) -> Option<Arc<CodingAgent>> {
+    let writes = place.session.plan_above().is_some_and(|under| !under.reads_only);
+    place.services.life.desks.coding.get().filter(|_| writes).cloned()
+}
+
+/// Has a coding agent answer the turn's message. What is to be written `first` is written with the intent.
+async fn take_turn(
     place: CallPlace,
     agent: &CodingAgent,
     first: Pending,
@@ -115,7 +104,7 @@ pub(crate) async fn take_turn(
         let report =
             Report::new(Exit::Denied, "coding.refused", format!("the coding agent was not started: {text}"))
                 .with_hint("see `writ policy` for the rule that decided");
-        Ok(model::failed_call(Pending::new(), &report))
+        Ok(ModelCallResult { event: model::failure(&report), ops: Pending::new(), cost: MicroUsd::ZERO })
     };
     let permit = match Box::pin(passage::pass_after(&services, first, prepared, standing)).await? {
         Passage::Permit(permit) => *permit,
@@ -198,41 +187,42 @@ async fn work(
     let stop = CancellationToken::new();
     // If this future is dropped, its connections end with it.
     let _stopped = stop.clone().drop_guard();
-    let (router, spent) = ModelRouter::within(place.clone(), label.clone());
+    let (sending, calls) = mpsc::channel(MAX_WAITING_CALLS);
     let serving = async {
         // Without a listener it was not started.
         if let Some(listener) = listeners.recv().await {
-            agent.models.serve_models(router, listener, stop.clone()).await;
+            agent.models.serve_models(sending, listener, stop.clone()).await;
         }
     };
+    let answering = AgentCalls { place, label, cost: MicroUsd::ZERO }.answer_calls(calls, &stop);
     let order = TurnOrder {
         folder: workspace.root_inside().await?.to_string_lossy().into_owned(),
         prompt,
         login: agent.login.clone(),
     };
     let working = async {
-        let done = match Box::pin(workspace.talk(permit, services.journal.clock.now(), Some(sender))).await {
+        match Box::pin(workspace.talk(permit, services.journal.clock.now(), Some(sender))).await {
             Ok(running) => {
                 let talk = drive_agent((running.output, running.input), order, agent.times, cancel);
                 let turn = Box::pin(talk).await;
                 let process = end_process(running.ended, &turn).await;
-                (Ok(turn), process)
+                Ok((Ok(turn), process))
             }
             Err(error @ (SandboxError::Refused { .. } | SandboxError::Helper { .. })) => {
-                return Err(error.into());
+                Err(EngineError::from(error))
             }
-            Err(error) => (Err(error), None),
-        };
-        stop.cancel();
-        Ok::<_, EngineError>(done)
+            Err(error) => Ok((Err(error), None)),
+        }
     };
-    let ((), done) = tokio::join!(serving, async {
+    let working = async {
         let done = working.await;
+        // Its calls end with it.
         stop.cancel();
         done
-    });
+    };
+    let ((), cost, done) = tokio::join!(serving, answering, working);
     let (turn, process) = done?;
-    Ok(Worked { turn, process, cost: spent.cost().await })
+    Ok(Worked { turn, process, cost })
 }
 
 /// Ends the agent's process. It waits for the next prompt, which does not come; one that has closed its output is ending by itself, and
@@ -272,7 +262,7 @@ fn settle(
     };
     let rendered =
         Rendered { text: redactor.clean_text(format!("{summary}\n{}", reply.text)), label, outcome };
-    let told = Fact::ModelCalled {
+    let answered = Fact::ModelCalled {
         // The outcome below is that of the program; its words are an entry of their own, which begins and ends here.
         attempt: journal.ids.attempt(journal.clock.now()),
         requested: format!(
@@ -280,7 +270,7 @@ fn settle(
             agent.command.first().map(String::as_str).unwrap_or_default()
         ),
         actual: reply.model.clone(),
-        stop: end.is_ok().then_some(ReplyStop::EndTurn),
+        stop: end.is_ok().then_some(StopReason::EndTurn),
         // What its models took is in the entries of their calls.
         usage: Usage::default(),
         cost: None,
@@ -289,30 +279,31 @@ fn settle(
         sealed_reply: model::seal_reply(&place.services, &reply),
     };
     let entry = |fact| journal.entry(place.session.id, place.at(), fact);
-    let ops = Pending::from([entry(told), entry(outcome_entry(attempt, &rendered))]);
+    let ops = Pending::from([entry(answered), entry(outcome_entry(attempt, &rendered))]);
     match end {
         Ok(()) => {
             // Its calls are its own, and were made.
             let reply = ModelReply { calls: Vec::new(), ..reply };
-            model::answered_call(ops, cost, reply)
+            ModelCallResult { event: Event::ModelReplied { reply }, ops, cost }
         }
-        Err(report) => ModelCallResult { cost, ..model::failed_call(ops, &report) },
+        Err(report) => ModelCallResult { event: model::failure(&report), ops, cost },
     }
 }
 
 /// The meaning of an agent's own word about its end.
-fn result_of(reason: StopReason) -> Result<(), Report> {
+fn result_of(reason: AcpStop) -> Result<(), Report> {
     let ended = |why: &str| {
         Err(Report::new(Exit::Blocked, "coding.unfinished", format!("the coding agent has stopped: {why}"))
             .with_hint("give the task another try, or make it smaller"))
     };
     match reason {
-        StopReason::EndTurn => Ok(()),
-        StopReason::MaxTokens => ended("its model wrote as much as it may"),
-        StopReason::MaxTurnRequests => ended("it asked its model as often as it may"),
-        StopReason::Refusal => ended("its model refused"),
-        StopReason::Cancelled => {
-            Err(Report::new(Exit::Interrupted, "coding.cancelled", "the coding agent was stopped"))
+        AcpStop::EndTurn => Ok(()),
+        AcpStop::MaxTokens => ended("its model wrote as much as it may"),
+        AcpStop::MaxTurnRequests => ended("it asked its model as often as it may"),
+        AcpStop::Refusal => ended("its model refused"),
+        AcpStop::Cancelled => {
+            Err(Report::new(Exit::Interrupted, "coding.cancelled", "the coding agent was stopped")
+                .with_hint("`writ pilot status` shows what becomes of its task"))
         }
     }
 }
@@ -344,20 +335,20 @@ fn summary_of(transcript: &Transcript) -> String {
 
 /// An agent's words and tool calls, in the form in which the ledger seals those of models.
 fn recorded_reply(transcript: &Transcript) -> ModelReply {
-    let calls = transcript.calls.iter().take(MAX_RECORDED_CALLS).enumerate().map(|(n, told)| ToolCall {
+    let calls = transcript.calls.iter().take(MAX_RECORDED_CALLS).enumerate().map(|(n, call)| ToolCall {
         id: n.to_string(),
-        name: told.kind.name().to_owned(),
+        name: call.kind.name().to_owned(),
         arguments: serde_json::json!({
-            "title": told.title,
-            "status": told.status,
-            "permission": told.asked.map(|asked| asked.map_or_else(|why| format!("no: {why}"), |()| "yes".to_owned())),
+            "title": call.title,
+            "status": call.status,
+            "permission": call.asked.map(|asked| asked.map_or_else(|why| format!("no: {why}"), |()| "yes".to_owned())),
         }),
     });
     let agent = if transcript.agent.is_empty() { CODING_AGENT } else { &transcript.agent };
     ModelReply {
-        text: transcript.said.clone(),
+        text: transcript.last_words.clone(),
         calls: calls.collect(),
-        stop: ReplyStop::EndTurn,
+        stop: StopReason::EndTurn,
         usage: Usage::default(),
         model: agent.to_owned(),
         reasoning: Vec::new(),

@@ -46,7 +46,7 @@ use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
-use crate::{coding, model, trace};
+use crate::{coding, trace};
 
 /// The wait before a failed write to the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -221,19 +221,9 @@ impl Drive {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
-        let agent = coding::agent_of(&self.services, &self.session);
-        let spent = self.tally.cost;
-        let call = async {
-            match &agent {
-                // Both on the heap: rules need room on the stack.
-                Some(agent) => {
-                    Box::pin(coding::take_turn(place, agent, first, (request, label), cancel.clone())).await
-                }
-                None => Box::pin(model::call(place, spent, first, (request, label), cancel.clone())).await,
-            }
-        };
-        let call = call.instrument(trace::agent(self.profile.model));
-        match self.watch(cancel.clone(), call).await {
+        let call = coding::answer_message(place, self.tally.cost, first, (request, label), cancel.clone())
+            .instrument(trace::agent(self.profile.model));
+        match self.watch(cancel, call).await {
             Watched::Done(called) => {
                 let called = self.unless_lost(had, called)?;
                 self.tally.cost += called.cost;

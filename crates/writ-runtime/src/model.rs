@@ -74,16 +74,6 @@ pub(crate) struct ModelCallResult {
     pub(crate) cost: MicroUsd,
 }
 
-/// The result of a call that was answered by another than a model.
-pub(crate) fn answered_call(ops: Pending, cost: MicroUsd, reply: ModelReply) -> ModelCallResult {
-    ModelCallResult { event: Event::ModelReplied { reply }, ops, cost }
-}
-
-/// The result of a call that has failed.
-pub(crate) fn failed_call(ops: Pending, report: &Report) -> ModelCallResult {
-    ModelCallResult { event: failure(report), ops, cost: MicroUsd::ZERO }
-}
-
 /// Calls a model of the turn's agent: the first of its routes, and when that cannot answer, those to fall back on. Each
 /// attempt passes the door. What is to be written `first` is written with the first intent, or handed back.
 ///
@@ -426,7 +416,8 @@ fn nearly_full(input: Tokens, window: Tokens) -> bool {
     u128::from(input.get()) * 100 >= u128::from(window.get()) * WINDOW_NOTED_PCT
 }
 
-fn failure(report: &Report) -> Event {
+/// The event of a call that has failed.
+pub(crate) fn failure(report: &Report) -> Event {
     failure_noted(report, None)
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use writ_models::provider::Route;
 use writ_policy::keys::{Authority, KeyToken};
@@ -15,24 +15,20 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::error::Report;
 use writ_types::id::AttemptId;
-use writ_types::taint::Label;
 
+use crate::coding_agent::TurnCall;
 use crate::error::EngineError;
-use crate::place::CallPlace;
 use crate::services::Services;
 
 use asking::RoutedCall;
 use tokens::send_report;
 pub use tokens::{CallCount, CallReport};
-pub(crate) use within::WithinTurn;
 
 mod asking;
 
 mod course;
 
 mod tokens;
-
-mod within;
 
 /// Parts of an answer that wait for a slow program.
 const EVENTS: usize = 64;
@@ -46,8 +42,6 @@ const OPERATION: &str = "model_call";
 pub struct ModelRouter {
     services: Arc<Services>,
     observer: Option<mpsc::Sender<CallReport>>,
-    /// The turn that all of its calls belong to; `None`: each shows keys.
-    within: Option<Arc<WithinTurn>>,
 }
 
 /// An agent with genuine keys. Whether they are in force is decided anew for each attempt.
@@ -80,8 +74,8 @@ pub enum AnswerEvent {
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedReply {
-    /// The attempt that was answered.
-    pub attempt: AttemptId,
+    /// The attempt that was answered; `None` within a turn, which records its own.
+    pub attempt: Option<AttemptId>,
     /// The answer, with what was withheld from the model put back.
     pub reply: ModelReply,
 }
@@ -122,6 +116,21 @@ pub struct AnswerStream {
 }
 
 impl AnswerStream {
+    /// Puts a prompt to the turn that a program works in. The turn has one model, under every name. The answer comes whole, after it was recorded.
+    pub fn ask_turn(calls: &mpsc::Sender<TurnCall>, prompt: AgentPrompt) -> Self {
+        let (out, events) = mpsc::channel(EVENTS);
+        let (calls, cancel) = (calls.clone(), CancellationToken::new());
+        let stop = cancel.clone().drop_guard();
+        tokio::spawn(async move {
+            // The turn sees a client leave by the end of what waits for the answer.
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = pass_call(&calls, prompt.request, &out) => {}
+            }
+        });
+        Self { events, _stop: stop }
+    }
+
     /// Returns the next part; `None`: the last one was the end.
     pub async fn next_event(&mut self) -> Option<AnswerEvent> {
         self.events.recv().await
@@ -137,15 +146,7 @@ impl From<EngineError> for RoutingError {
 
 impl ModelRouter {
     pub(crate) const fn new(services: Arc<Services>) -> Self {
-        Self { services, observer: None, within: None }
-    }
-
-    /// Makes a router for a program that works within a turn: every call is one of the turn's, and needs no key. Returns it with
-    /// what its calls have cost.
-    pub(crate) fn within(place: CallPlace, label: Label) -> (Self, Arc<WithinTurn>) {
-        let within = WithinTurn::new(place, label);
-        let services = Arc::clone(&within.place.services);
-        (Self { within: Some(Arc::clone(&within)), ..Self::new(services) }, within)
+        Self { services, observer: None }
     }
 
     /// Reports the tokens of every attempt and every refusal into a channel. While it is full, answers wait; a closed one is ignored.
@@ -160,10 +161,6 @@ impl ModelRouter {
     ///
     /// If a key has ended or was revoked, which is recorded then; or the ledger cannot be read or written.
     pub async fn list_models(&self, agent: ProvenAgent) -> Result<BTreeSet<String>, RoutingError> {
-        // Within a turn there is one model, that of the turn, under every name.
-        if self.within.is_some() {
-            return Ok(BTreeSet::new());
-        }
         let ProvenAgent { authority, requester } = agent;
         let now = self.services.journal.valid_now();
         let ended = now >= authority.task().expires_at || now >= authority.base().expires_at;
@@ -194,10 +191,6 @@ impl ModelRouter {
         base: Option<&str>,
         task: Option<&str>,
     ) -> Result<ProvenAgent, RoutingError> {
-        if let Some(within) = &self.within {
-            let authority = Authority::clone(&within.place.authority);
-            return Ok(ProvenAgent { authority, requester: Requester::default() });
-        }
         // The hash of what was shown, also where it is no key: one forgery shown twice differs from two forgeries.
         let hash = |key: Option<&str>| key.map(|key| Digest::of_bytes(key.as_bytes()));
         let mut requester = Requester {
@@ -256,13 +249,6 @@ impl ModelRouter {
         let cancel = self.services.life.stop_now.child_token();
         let services = Arc::clone(&self.services);
         let (stop, observer) = (cancel.clone().drop_guard(), self.observer.clone());
-        if let Some(within) = self.within.clone() {
-            self.services
-                .life
-                .turns
-                .spawn(async move { answer_within(&within, prompt, &out, &cancel).await });
-            return AnswerStream { events, _stop: stop };
-        }
         // A task of its own: an answer that no one waits for is recorded, too.
         self.services.life.turns.spawn(async move {
             let asking = RoutedCall { services: &services, agent, out: out.clone(), observer, cancel };
@@ -277,24 +263,23 @@ impl ModelRouter {
     }
 }
 
-/// Answers a call within a turn. The answer comes whole, after it was recorded.
-async fn answer_within(
-    within: &WithinTurn,
-    prompt: AgentPrompt,
-    out: &mpsc::Sender<AnswerEvent>,
-    cancel: &CancellationToken,
-) {
-    let last = match within.ask(prompt.request, cancel).await {
-        Ok(reply) => {
-            if !reply.text.is_empty() {
-                // The receiver may be closed by now, here and below.
-                let _ = out.send(AnswerEvent::Text(reply.text.clone())).await;
+/// Passes a call to a turn, and its answer to a client.
+async fn pass_call(calls: &mpsc::Sender<TurnCall>, request: ModelRequest, out: &mpsc::Sender<AnswerEvent>) {
+    let (answer, answered) = oneshot::channel();
+    let last = match calls.send(TurnCall { request, answer }).await {
+        Ok(()) => match answered.await {
+            Ok(Ok(reply)) => {
+                if !reply.text.is_empty() {
+                    // The receiver may be closed by now, here and below.
+                    let _ = out.send(AnswerEvent::Text(reply.text.clone())).await;
+                }
+                AnswerEvent::Whole(Box::new(RoutedReply { attempt: None, reply }))
             }
-            let journal = &within.place.services.journal;
-            let attempt = journal.ids.attempt(journal.clock.now());
-            AnswerEvent::Whole(Box::new(RoutedReply { attempt, reply }))
-        }
-        Err(error) => AnswerEvent::Failed(error),
+            Ok(Err(report)) => AnswerEvent::Failed(RoutingError::NoAnswer(Box::new(report))),
+            Err(_dropped) => AnswerEvent::Failed(RoutingError::Unrecorded),
+        },
+        // The turn has ended.
+        Err(_closed) => AnswerEvent::Failed(RoutingError::Unrecorded),
     };
     let _ = out.send(last).await;
 }

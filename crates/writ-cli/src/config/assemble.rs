@@ -33,7 +33,6 @@ pub(super) fn assemble_config(
     // The place of secrets is the command's own setting: the crate's settings do not know it.
     let mut secrets = section("secrets");
     let backend = secrets.remove("backend");
-
     let mut typed = Typed { effective: &effective, findings };
     let escalations: Option<EscalationConfigs> = typed.read_section("escalations", section("escalations"));
     let access: Option<AccessConfig> = typed.read_section("access", section("access"));
@@ -58,7 +57,6 @@ pub(super) fn assemble_config(
 
     // From here a missing section means a finding that was already recorded.
     let budget = budget?;
-    let turn = bound_turn(turn?, &budget);
     let mut config = Config {
         general: general?,
         log: log?,
@@ -68,13 +66,13 @@ pub(super) fn assemble_config(
         fleet: fleet?,
         worker: worker?,
         models: models?,
+        turn: bound_turn(turn?, &budget),
         budget,
         gates,
         hooks,
         escalations: escalations?,
         access: access?,
         sandbox: sandbox?,
-        turn,
         egress: egress?,
         search: search?,
         memory: resolve_model_folder(memory?, home),

@@ -1,9 +1,13 @@
 //! The owner's worker: who does the autopilot's work. A project cannot name one, since an agent could write its file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use writ_acp::client::TurnTimes;
+use writ_fleet::models::within::ListenerModels;
+use writ_runtime::coding_agent::CodingAgent;
 
 /// The longest time until a coding agent is ready, in seconds.
 pub(crate) const MAX_START_SECS: u64 = 600;
@@ -86,9 +90,16 @@ impl WorkerConfig {
         Self { kind, command, variables, login, start_secs }
     }
 
-    /// Returns the time until it is ready.
-    pub(crate) const fn start_time(&self) -> Duration {
-        Duration::from_secs(self.start_secs)
+    /// Returns the owner's coding agent; `None`: the engine's own agent does the work.
+    pub(crate) fn coding_agent(&self) -> Option<CodingAgent> {
+        let times = TurnTimes { start: Duration::from_secs(self.start_secs), ..TurnTimes::default() };
+        (self.kind == WorkerKind::Acp).then(|| CodingAgent {
+            command: self.command.clone(),
+            variables: self.variables.clone(),
+            login: self.login.clone(),
+            times,
+            models: Arc::new(ListenerModels),
+        })
     }
 }
 

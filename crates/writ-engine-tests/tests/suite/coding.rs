@@ -3,19 +3,19 @@
 use serde_json::Value;
 use writ_acp::client::TurnTimes;
 use writ_fleet::models::within::ListenerModels;
-use writ_runtime::coding::CodingAgent;
+use writ_runtime::coding_agent::CodingAgent;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::LedgerReads as _;
 use writ_types::unit::Tokens;
 
 use super::*;
 
-/// The agent, with its faults.
-fn agent(faults: &str) -> CodingAgent {
+/// The agent, with its faults. It looks into the home of its owner, too, which is there outside.
+fn agent(home: &Path, faults: &str) -> CodingAgent {
     let command = ["python3", "-c", include_str!("coding_agent.py"), faults];
     CodingAgent {
         command: command.map(str::to_owned).into(),
-        variables: BTreeMap::new(),
+        variables: BTreeMap::from([("OWNER_HOME".to_owned(), home.display().to_string())]),
         login: None,
         times: TurnTimes { start: Duration::from_secs(30), cancel: Duration::from_millis(500) },
         models: Arc::new(ListenerModels),
@@ -34,7 +34,7 @@ fn scene(dir: &Path, faults: &str) -> Scene {
         team.answer(request)
     };
     let engine = TestEngine::new("", |_| answer);
-    engine.engine.open_coding_agent(agent(faults));
+    engine.engine.open_coding_agent(agent(engine.folder(), faults));
     Scene::of_engine(engine, std::fs::canonicalize(dir).expect("is there"))
 }
 

@@ -51,7 +51,7 @@ def look_around():
         "etc " + tries(lambda: write("/etc/writ-agent")),
         "network " + tries(lambda: socket.create_connection(("1.1.1.1", 80), 2)),
         "loopback " + tries(lambda: socket.create_connection(("127.0.0.1", 22), 2)),
-        "owner " + tries(lambda: os.listdir("/root/.ssh")),
+        "owner " + tries(lambda: os.listdir(os.environ["OWNER_HOME"])),
         "keys " + ",".join(sorted(name for name in os.environ if name.startswith("WRIT") or "SECRET" in name)),
     ]
     return "; ".join(reached)

@@ -160,7 +160,7 @@ impl Workspace {
         hold.await.map_err(busy)
     }
 
-    /// Starts a program whose input and output are given to its client.
+    /// Starts a program and gives its input and output to its client.
     async fn start_talk(&self, request: RunRequest, rung: Rung) -> Result<RunningServer, SandboxError> {
         let (talk, talking) = oneshot::channel();
         let cancel = request.options.cancel.clone();
