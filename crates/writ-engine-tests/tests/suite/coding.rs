@@ -6,6 +6,7 @@ use writ_fleet::models::within::ListenerModels;
 use writ_runtime::coding_agent::CodingAgent;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::LedgerReads as _;
+use writ_testkit::model_server::{ReplyFault, ReplyGate};
 use writ_types::unit::Tokens;
 
 use super::*;
@@ -30,6 +31,9 @@ fn scene(dir: &Path, faults: &str) -> Scene {
         if let Some(asked) = text.strip_prefix("the body of ") {
             return Reply::text(&format!("as the model of {asked} says"));
         }
+        if text.starts_with("never answered") {
+            return Reply::text("late").with_fault(ReplyFault::SlowFirstByte(ReplyGate::new()));
+        }
         assert!(!text.starts_with("# Work") && !text.starts_with("# Tests"), "the agent's work: {text}");
         team.answer(request)
     };
@@ -49,11 +53,12 @@ impl Scene {
 }
 
 /// The work of a coding agent goes through gates, review and merge as any other. It is locked in: it reaches its models and
-/// nothing else, and its questions are answered by rule. Its calls are counted, and its words are in the ledger.
+/// nothing else, and its questions are answered by rule. Its calls are counted, and its words are in the ledger. A call that it leaves
+/// ends, and the next one is made.
 #[test]
 fn needs_userns_needs_git_needs_node_needs_python_a_coding_agent_does_the_work() {
     let dir = repository(GATES);
-    let scene = scene(dir.path(), "");
+    let scene = scene(dir.path(), "execute:add=leaves");
     scene.engine.runtime.block_on(async {
         let planned = scene.plan("a library of sums").await;
         scene.approve(&planned.ask).await;
@@ -63,7 +68,7 @@ fn needs_userns_needs_git_needs_node_needs_python_a_coding_agent_does_the_work()
         let task = scene.unit("task/m1/s1/t1").await;
         let runs: Vec<_> = task.runs.iter().filter(|run| run.phase == "execute").collect();
         assert_eq!(runs.len(), 1, "{:#?}", task.runs);
-        // The one call that it has made itself.
+        // The calls that it has made itself.
         assert!(runs.iter().all(|run| run.tokens > Tokens::ZERO), "{runs:#?}");
         assert!(task.gates.iter().any(|gate| gate.passed && gate.gate == "unit"), "{:#?}", task.gates);
         let words = scene.words_of_agent().await;

@@ -30,10 +30,10 @@ def ask(number, kind, path):
     update({"sessionUpdate": "tool_call_update", "toolCallId": "t%d" % number, "status": "completed"})
     return answer["result"]["outcome"]["optionId"]
 
-def model(question):
+def model(question, patience=30):
     body = json.dumps({"model": "anything", "messages": [{"role": "user", "content": question}]}).encode()
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=patience) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
 
 def tries(action):
@@ -72,6 +72,8 @@ def work(cwd, prompt):
         time.sleep(3600)
     if fault == "lies":
         return speak("All is done.\n<turn_status>complete</turn_status>")
+    if fault == "leaves":
+        tries(lambda: model("never answered", 1))
     inside = ask(1, "edit", os.path.join(cwd, name + ".mjs"))
     outside = ask(2, "edit", "/etc/passwd")
     said = model("the body of " + name)
