@@ -36,6 +36,7 @@ use layer::{Finding, Layer};
 use merge::{Effective, LayerSource};
 use network::NetworkConfig;
 use schema::KeyPath;
+use worker::WorkerConfig;
 
 mod assemble;
 
@@ -66,6 +67,8 @@ mod observe;
 pub(crate) mod network;
 
 mod tilde;
+
+pub(crate) mod worker;
 
 pub(crate) use general::General;
 pub(crate) use observe::{LogConfig, TelemetryConfig};
@@ -117,6 +120,8 @@ pub(crate) struct Config {
     pub(crate) ledger: LedgerConfig,
     /// The routers of locked agents.
     pub(crate) fleet: FleetConfig,
+    /// The one who does the autopilot's work.
+    pub(crate) worker: WorkerConfig,
     /// Time limits of tools.
     pub(crate) timeouts: writ_tools::config::ToolTimeouts,
     /// The rule of withholding for results of each of our own tools.
@@ -244,6 +249,7 @@ fn default_values() -> BTreeMap<KeyPath, Value> {
         ("network", table_of(&NetworkConfig::default())),
         ("ledger", table_of(&LedgerConfig::default())),
         ("fleet", table_of(&FleetConfig::default())),
+        ("worker", table_of(&WorkerConfig::default())),
         ("access", table_of(&AccessConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));

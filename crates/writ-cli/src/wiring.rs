@@ -228,6 +228,9 @@ pub(crate) async fn build_engine(
     let engine = Engine::start(parts).await?;
     // Before clients connect: they find the routers or an error, never half of them.
     let (cases, models) = fleet::start_routers(context, config, &engine).await?;
+    if let Some(agent) = config.worker.coding_agent() {
+        engine.open_coding_agent(agent);
+    }
     open_autopilot(context, &engine).await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
 }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Requests of an agent go two ways, and both judge every name and every address: [`proxy`] is the way out of
-//! a sandbox, [`fetch`] reads one URL.
+//! a sandbox, [`fetch`] reads one URL. [`inside`] is the listener of a sandbox with another server on it.
 //!
 //! Three things need no permit and hand out no client: [`loopback`] asks a port of this machine for a list,
 //! [`deliver`] posts the engine's own reports to the place that its owner names, and [`local`] asks a server of
@@ -73,6 +73,8 @@ pub mod identity;
 pub mod local;
 
 pub mod credential;
+
+pub mod inside;
 
 pub mod proxy;
 

@@ -55,6 +55,7 @@ pub(crate) use exchange::HEADERS_MAX;
 use crate::authority::CertificateAuthority;
 use crate::connect::Resolver;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
+use crate::inside::listener_of;
 use crate::upstream::ProxyRoutes;
 use flow::{Flow, Place};
 use rate::RateWindows;
@@ -280,12 +281,6 @@ impl Proxy {
             tool_per_minute: config.tool_per_minute,
         }
     }
-}
-
-fn listener_of(socket: OwnedFd) -> io::Result<TcpListener> {
-    let listener = std::net::TcpListener::from(socket);
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
 }
 
 /// Accepts as long as there is room: for a connection, and for its record.

@@ -6,11 +6,14 @@
 //! - [`server`] takes connections and requests, within bounds;
 //! - `openai` and `anthropic` read requests and write answers of their formats, both from and to what `prompt` and the runtime
 //!   have in common;
-//! - `stream` sends an answer as it comes.
+//! - `stream` sends an answer as it comes;
+//! - [`within`] serves one program in a sandbox that works in a turn of the engine; `clients` is the difference: it shows no keys.
 
 pub mod server;
 
 mod anthropic;
+
+mod clients;
 
 mod fields;
 
@@ -21,3 +24,5 @@ mod prompt;
 mod refusal;
 
 mod stream;
+
+pub mod within;

@@ -46,7 +46,7 @@ use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
-use crate::{model, trace};
+use crate::{coding, trace};
 
 /// The wait before a failed write to the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -221,7 +221,7 @@ impl Drive {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
-        let call = model::call(place, self.tally.cost, first, (request, label), cancel.clone())
+        let call = coding::answer_message(place, self.tally.cost, first, (request, label), cancel.clone())
             .instrument(trace::agent(self.profile.model));
         match self.watch(cancel, call).await {
             Watched::Done(called) => {

@@ -118,7 +118,7 @@ impl Engine {
 
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.
     pub async fn metrics(&self, format: MetricsFormat) -> String {
-        let fleet = match self.services.life.fleet.get() {
+        let fleet = match self.services.life.desks.fleet.get() {
             // If the fleet cannot be read, its metrics are left out: old values would look as if all were well.
             Some(desk) => desk.show_fleet().await.ok(),
             None => None,

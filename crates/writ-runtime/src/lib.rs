@@ -8,6 +8,7 @@
 //! - [`services`] holds all of these;
 //! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
 //!   programs' tools;
+//! - `coding` has the owner's [`coding_agent`] take turns of the autopilot;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
 //! - `memories` holds the index of vectors, `recall` searches with it, `remembering` decides about new memories, `upkeep` embeds and
 //!   consolidates them;
@@ -18,6 +19,7 @@
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
 
 pub mod clock;
+pub mod coding_agent;
 pub mod config;
 pub mod error;
 pub mod fleet;
@@ -78,6 +80,7 @@ mod breaker;
 
 mod budget;
 mod closing;
+mod coding;
 mod erase;
 mod gatekeeper;
 mod judging;

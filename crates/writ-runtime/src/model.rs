@@ -44,7 +44,7 @@ use crate::budget;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
-pub(crate) use self::ask::{HarnessAnswer, ask};
+pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 pub(crate) use self::embedding::embed_texts;
@@ -416,7 +416,8 @@ fn nearly_full(input: Tokens, window: Tokens) -> bool {
     u128::from(input.get()) * 100 >= u128::from(window.get()) * WINDOW_NOTED_PCT
 }
 
-fn failure(report: &Report) -> Event {
+/// The event of a call that has failed.
+pub(crate) fn failure(report: &Report) -> Event {
     failure_noted(report, None)
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use tokio_util::sync::DropGuard;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use writ_models::provider::Route;
 use writ_policy::keys::{Authority, KeyToken};
 use writ_store::batch::Batch;
@@ -16,6 +16,7 @@ use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::error::Report;
 use writ_types::id::AttemptId;
 
+use crate::coding_agent::TurnCall;
 use crate::error::EngineError;
 use crate::services::Services;
 
@@ -73,8 +74,8 @@ pub enum AnswerEvent {
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedReply {
-    /// The attempt that was answered.
-    pub attempt: AttemptId,
+    /// The attempt that was answered; `None` within a turn, which records its own.
+    pub attempt: Option<AttemptId>,
     /// The answer, with what was withheld from the model put back.
     pub reply: ModelReply,
 }
@@ -115,6 +116,21 @@ pub struct AnswerStream {
 }
 
 impl AnswerStream {
+    /// Puts a prompt to the turn that a program works in. The turn has one model, under every name. The answer comes whole, after it was recorded.
+    pub fn ask_turn(calls: &mpsc::Sender<TurnCall>, prompt: AgentPrompt) -> Self {
+        let (out, events) = mpsc::channel(EVENTS);
+        let (calls, cancel) = (calls.clone(), CancellationToken::new());
+        let stop = cancel.clone().drop_guard();
+        tokio::spawn(async move {
+            // The turn sees a client leave by the end of what waits for the answer.
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = pass_call(&calls, prompt.request, &out) => {}
+            }
+        });
+        Self { events, _stop: stop }
+    }
+
     /// Returns the next part; `None`: the last one was the end.
     pub async fn next_event(&mut self) -> Option<AnswerEvent> {
         self.events.recv().await
@@ -245,6 +261,27 @@ impl ModelRouter {
         });
         AnswerStream { events, _stop: stop }
     }
+}
+
+/// Passes a call to a turn, and its answer to a client.
+async fn pass_call(calls: &mpsc::Sender<TurnCall>, request: ModelRequest, out: &mpsc::Sender<AnswerEvent>) {
+    let (answer, answered) = oneshot::channel();
+    let last = match calls.send(TurnCall { request, answer }).await {
+        Ok(()) => match answered.await {
+            Ok(Ok(reply)) => {
+                if !reply.text.is_empty() {
+                    // The receiver may be closed by now, here and below.
+                    let _ = out.send(AnswerEvent::Text(reply.text.clone())).await;
+                }
+                AnswerEvent::Whole(Box::new(RoutedReply { attempt: None, reply }))
+            }
+            Ok(Err(report)) => AnswerEvent::Failed(RoutingError::NoAnswer(Box::new(report))),
+            Err(_dropped) => AnswerEvent::Failed(RoutingError::Unrecorded),
+        },
+        // The turn has ended.
+        Err(_closed) => AnswerEvent::Failed(RoutingError::Unrecorded),
+    };
+    let _ = out.send(last).await;
 }
 
 fn route_name(route: &Route) -> String {

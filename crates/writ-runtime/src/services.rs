@@ -25,6 +25,7 @@ use writ_types::unit::Timestamp;
 use crate::approved::Approved;
 use crate::breaker::ScorerBreaker;
 use crate::clock::Clock;
+use crate::coding_agent::CodingAgent;
 use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
 use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
@@ -193,9 +194,17 @@ pub(crate) struct Life {
     pub(crate) work: WorkCalls,
     /// What was approved and is being performed.
     pub(crate) approved: Approved,
-    /// The case router, once it has started.
+    pub(crate) desks: Desks,
+}
+
+/// The parts that lie above the engine, and are handed in once it has started.
+#[derive(Debug, Default)]
+pub(crate) struct Desks {
+    /// The case router.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
-    /// The autopilot, once it has started and until the engine ends: it holds the services in turn.
+    /// The owner's coding agent, where there is one.
+    pub(crate) coding: OnceLock<Arc<CodingAgent>>,
+    /// The autopilot, until the engine ends: it holds the services in turn.
     autopilot: Mutex<Option<Arc<dyn PilotDesk>>>,
 }
 
@@ -219,14 +228,13 @@ impl Life {
             metrics,
             work: WorkCalls::default(),
             approved: Approved::new(Arc::clone(journal)),
-            fleet: OnceLock::new(),
-            autopilot: Mutex::default(),
+            desks: Desks::default(),
         }
     }
 
     /// The place of the autopilot.
     pub(crate) fn autopilot(&self) -> MutexGuard<'_, Option<Arc<dyn PilotDesk>>> {
-        self.autopilot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desks.autopilot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of the task that takes messages from the queue.

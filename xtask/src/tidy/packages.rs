@@ -12,8 +12,8 @@ use task_process::Program;
 /// Packages in `Cargo.lock`, for any purpose.
 const LOCKED_MAX: usize = 750;
 /// Packages that are compiled for the binary on Linux, build scripts included. Raised from 560 for the readers of local
-/// embedding models and the key bindings of the editor.
-const SHIPPED_MAX: usize = 570;
+/// embedding models and the key bindings of the editor, and by one for our own client of coding agents.
+const SHIPPED_MAX: usize = 571;
 
 /// The numbers of packages.
 #[derive(Debug)]

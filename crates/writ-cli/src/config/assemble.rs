@@ -33,7 +33,6 @@ pub(super) fn assemble_config(
     // The place of secrets is the command's own setting: the crate's settings do not know it.
     let mut secrets = section("secrets");
     let backend = secrets.remove("backend");
-
     let mut typed = Typed { effective: &effective, findings };
     let escalations: Option<EscalationConfigs> = typed.read_section("escalations", section("escalations"));
     let access: Option<AccessConfig> = typed.read_section("access", section("access"));
@@ -51,13 +50,13 @@ pub(super) fn assemble_config(
     let network = typed.read_section("network", section("network"));
     let ledger: Option<LedgerConfig> = typed.read_section("ledger", section("ledger"));
     let fleet: Option<FleetConfig> = typed.read_section("fleet", section("fleet"));
+    let worker = typed.read_section("worker", section("worker"));
     let turn: Option<AgentConfig> = typed.read_section("", turn);
     let models = typed.read_section("", models);
     let general: Option<General> = typed.read_section("", tree);
 
     // From here a missing section means a finding that was already recorded.
     let budget = budget?;
-    let turn = bound_turn(turn?, &budget);
     let mut config = Config {
         general: general?,
         log: log?,
@@ -65,14 +64,15 @@ pub(super) fn assemble_config(
         network: network?,
         ledger: resolve_below(ledger?, home),
         fleet: fleet?,
+        worker: worker?,
         models: models?,
+        turn: bound_turn(turn?, &budget),
         budget,
         gates,
         hooks,
         escalations: escalations?,
         access: access?,
         sandbox: sandbox?,
-        turn,
         egress: egress?,
         search: search?,
         memory: resolve_model_folder(memory?, home),

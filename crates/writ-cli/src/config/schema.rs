@@ -7,6 +7,8 @@ use writ_inspect::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
 use writ_policy::door::MAX_SEARCH_RESULTS;
 use writ_types::frame::MAX_FRAME_BYTES;
 
+use super::worker::MAX_START_SECS;
+
 mod kind;
 
 use kind::MOST;
@@ -304,6 +306,12 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("fleet.listen", ValueKind::Text),
     owner_key("fleet.silence", ValueKind::Text),
     owner_key("fleet.rules", ValueKind::Texts),
+    // An agent could write the project's file.
+    owner_key("worker.kind", ValueKind::OneOf(&["builtin", "acp"])),
+    owner_key("worker.command", ValueKind::Texts),
+    owner_key("worker.variables.*", ValueKind::Text),
+    owner_key("worker.login", ValueKind::Text),
+    owner_key("worker.start_secs", ValueKind::Whole(1, MAX_START_SECS)),
     owner_key("telemetry.otlp_endpoint", ValueKind::Url),
     owner_key("telemetry.otlp_token", ValueKind::Credential),
     owner_key("network.proxy", ValueKind::Text),

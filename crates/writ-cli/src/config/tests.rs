@@ -81,6 +81,29 @@ fn the_example_is_the_defaults() {
     assert_eq!(none.backend, None);
 }
 
+/// A worker of the kind `acp` is the owner's alone to name: an agent could write the project's file.
+#[test]
+fn a_coding_agent_is_named_by_the_owner_with_its_command() {
+    let named =
+        loaded("[worker]\nkind = \"acp\"\ncommand = [\"opencode\", \"acp\"]\nvariables = { A = \"b\" }\n");
+    assert_eq!((named.worker.kind, named.worker.command.len()), (worker::WorkerKind::Acp, 2));
+    assert_eq!(loaded("").worker.kind, worker::WorkerKind::Builtin);
+    for wrong in [
+        "kind = \"acp\"",
+        "kind = \"ssh\"",
+        "kind = \"acp\"\ncommand = [\"\"]",
+        "variables = { \"a=b\" = \"c\" }",
+        "start_secs = 0",
+    ] {
+        assert_eq!(findings(&format!("[worker]\n{wrong}\n")).len(), 1, "{wrong}");
+    }
+    for path in ["worker.kind", "worker.command", "worker.variables.A", "worker.login", "worker.start_secs"] {
+        let path: KeyPath = path.split('.').map(str::to_owned).collect();
+        let schema::SchemaEntry::Key(key) = schema::place_of(&path) else { panic!("{path:?} is a key") };
+        assert!(matches!(key.in_project, schema::InProject::Never), "{path:?}");
+    }
+}
+
 /// Rows: SIL-255
 #[test]
 fn owner_and_data_folder_have_defaults_and_can_be_others() {

@@ -20,6 +20,8 @@ use writ_types::id::AskId;
 use crate::harness::{OWNER, TestEngine};
 use crate::work::approve;
 
+mod coding;
+
 /// The longest wait for a run of the autopilot.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The clock goes on by as much as the system's.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -16,10 +16,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::engine::Engine;
-use writ_runtime::routed::{
-    AnswerEvent, AnswerStream, CallReport, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
-};
+use writ_runtime::routed::{AnswerEvent, AnswerStream, CallReport, MAIN_MODEL, RoutedReply, RoutingError};
 
+use super::clients::ServedModels;
 use super::refusal::{Refusal, WireFormat};
 use super::stream::{EventWriter, KEEP_ALIVE, event_stream};
 use super::{anthropic, openai};
@@ -71,9 +70,10 @@ impl RouterSocket {
             Some(observer) => engine.model_router().with_observer(observer),
             None => engine.model_router(),
         };
+        let models = ServedModels::Keyed(router);
         let service = service_fn(move |request| {
-            let router = router.clone();
-            async move { Ok::<_, Infallible>(answer_request(&router, request).await) }
+            let models = models.clone();
+            async move { Ok::<_, Infallible>(answer_request(&models, request).await) }
         });
         let acceptor = Acceptor::with_room(MAX_CONNECTIONS, stop);
         acceptor.accept_connections(|| self.socket.accept_stream(), service).await;
@@ -84,14 +84,14 @@ impl RouterSocket {
     }
 }
 
-async fn answer_request(router: &ModelRouter, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer_request(models: &ServedModels, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().trim_end_matches('/').to_owned();
     let is_anthropic = path == "/v1/messages" || request.headers().contains_key("anthropic-version");
     let format = if is_anthropic { WireFormat::Anthropic } else { WireFormat::OpenAi };
     let answered = match (request.method(), path.as_str()) {
-        (&Method::POST, "/v1/chat/completions") => complete_chat(router, request).await,
-        (&Method::POST, "/v1/messages") => create_message(router, request).await,
-        (&Method::GET, "/v1/models") => list_models(router, &request, format).await,
+        (&Method::POST, "/v1/chat/completions") => complete_chat(models, request).await,
+        (&Method::POST, "/v1/messages") => create_message(models, request).await,
+        (&Method::GET, "/v1/models") => list_models(models, &request, format).await,
         (_, "/v1/chat/completions" | "/v1/messages" | "/v1/models") => {
             let text = format!("{path} does not take {}", request.method());
             Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
@@ -117,19 +117,6 @@ fn json_response(status: StatusCode, body: &Value) -> Response<Body> {
     response
 }
 
-/// Verifies the keys of a request. It comes before the body is read: who proves nothing sends nothing.
-async fn prove(router: &ModelRouter, headers: &HeaderMap) -> Result<ProvenAgent, Refusal> {
-    let (base, task) = (only_value(headers, &BASE_KEY), only_value(headers, &TASK_KEY));
-    Ok(router.prove_agent(base, task).await?)
-}
-
-/// Returns a header that stands there once; two could be read as either.
-fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let only = values.next()?;
-    if values.next().is_some() { None } else { only.to_str().ok() }
-}
-
 async fn read_body(request: Request<Incoming>) -> Result<Value, Refusal> {
     let body = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
     let late = || {
@@ -150,8 +137,8 @@ async fn read_body(request: Request<Incoming>) -> Result<Value, Refusal> {
         .map_err(|error| Refusal::invalid("", &format!("is no JSON: {error}")))
 }
 
-async fn complete_chat(router: &ModelRouter, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-    let agent = prove(router, request.headers()).await?;
+async fn complete_chat(models: &ServedModels, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let client = models.admit_client(request.headers()).await?;
     let wanted = openai::read_request(&read_body(request).await?)?;
     let now = SystemClock.now();
     let head = openai::ChatHead {
@@ -160,7 +147,7 @@ async fn complete_chat(router: &ModelRouter, request: Request<Incoming>) -> Resu
         model: wanted.prompt.model.clone(),
         has_usage: wanted.has_usage,
     };
-    let answer = router.ask_model(agent, wanted.prompt);
+    let answer = client.ask_model(wanted.prompt);
     if wanted.is_streamed {
         return stream_answer(EventWriter::OpenAi(head), answer).await;
     }
@@ -168,12 +155,15 @@ async fn complete_chat(router: &ModelRouter, request: Request<Incoming>) -> Resu
     Ok(json_response(StatusCode::OK, &head.whole_answer(&whole)))
 }
 
-async fn create_message(router: &ModelRouter, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-    let agent = prove(router, request.headers()).await?;
+async fn create_message(
+    models: &ServedModels,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let client = models.admit_client(request.headers()).await?;
     let wanted = anthropic::read_request(&read_body(request).await?)?;
     let (id, model) = (Ids.attempt(SystemClock.now()).to_string(), wanted.prompt.model.clone());
     let head = anthropic::MessageHead { id, model };
-    let answer = router.ask_model(agent, wanted.prompt);
+    let answer = client.ask_model(wanted.prompt);
     if wanted.is_streamed {
         return stream_answer(EventWriter::Anthropic(head, false), answer).await;
     }
@@ -209,12 +199,11 @@ async fn stream_answer(writer: EventWriter, mut answer: AnswerStream) -> Result<
 }
 
 async fn list_models(
-    router: &ModelRouter,
+    models: &ServedModels,
     request: &Request<Incoming>,
     format: WireFormat,
 ) -> Result<Response<Body>, Refusal> {
-    let agent = prove(router, request.headers()).await?;
-    let names = router.list_models(agent).await?;
+    let names = models.admit_client(request.headers()).await?.list_models().await?;
     let names = names.iter().map(String::as_str).chain([MAIN_MODEL]);
     let list = match format {
         WireFormat::OpenAi => {

@@ -19,7 +19,7 @@ fn name_person(who: &Authenticated<()>) -> String {
 }
 
 fn find_desk(services: &Services) -> Result<Arc<dyn FleetDesk>, EngineError> {
-    services.life.fleet.get().cloned().ok_or(EngineError::NoFleet)
+    services.life.desks.fleet.get().cloned().ok_or(EngineError::NoFleet)
 }
 
 fn refused(report: Report) -> EngineError {

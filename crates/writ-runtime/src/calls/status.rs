@@ -55,7 +55,7 @@ pub(super) async fn engine_status(services: &Services) -> Result<EngineStatus, E
         open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?.len(),
         sandboxes_ready: services.outside.sandbox.ready_count(),
         servers_running: services.servers.running(),
-        case_router: services.life.fleet.get().is_some(),
+        case_router: services.life.desks.fleet.get().is_some(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })

@@ -18,6 +18,7 @@ use writ_types::taint::Taint;
 
 use crate::answers;
 use crate::asks::open;
+use crate::coding_agent::CodingAgent;
 use crate::engine::guard::Along;
 use crate::engine::{Arrival, Engine};
 use crate::error::EngineError;
@@ -264,7 +265,12 @@ impl Engine {
 
     /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
     pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
-        let _ = self.services.life.fleet.set(desk);
+        let _ = self.services.life.desks.fleet.set(desk);
+    }
+
+    /// Hands in the owner's coding agent, which takes the attempts of the autopilot that write code. The first one stays.
+    pub fn open_coding_agent(&self, agent: CodingAgent) {
+        let _ = self.services.life.desks.coding.set(Arc::new(agent));
     }
 
     /// Hands in the autopilot, so that people reach it through the engine's methods until it drains.

@@ -95,7 +95,7 @@ pub(crate) async fn ask(
 }
 
 /// Seals an answer to the harness, for cassettes. One that is too long, or that cannot be sealed, is left out: nothing rests on it.
-pub(super) fn seal_reply(services: &Services, reply: &ModelReply) -> Option<SealedText> {
+pub(crate) fn seal_reply(services: &Services, reply: &ModelReply) -> Option<SealedText> {
     let plain = Zeroizing::new(serde_json::to_vec(reply).ok()?);
     if plain.len() > MAX_SEALED_REPLY {
         return None;

@@ -233,7 +233,7 @@ impl RoutedCall<'_> {
                 if !is_live && !reply.text.is_empty() {
                     let _ = self.out.send(AnswerEvent::Text(reply.text.clone())).await;
                 }
-                Ok(Ok(RoutedReply { attempt, reply }))
+                Ok(Ok(RoutedReply { attempt: Some(attempt), reply }))
             }
             Err(error) => {
                 let text = recorded_error(services, &error);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use secrecy::ExposeSecret as _;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::unit::Timestamp;
@@ -13,7 +13,7 @@ use writ_types::unit::Timestamp;
 use super::{Workspace, repository};
 use crate::command::{check_command, check_network, is_scratch, never_run};
 use crate::error::SandboxError;
-use crate::exec::{ExecOptions, ExecResult, WayOut};
+use crate::exec::{ExecOptions, ExecResult, Listener, WayOut};
 use crate::runner::{FolderAccess, GitMount, RunJob, RunLimits, RunRequest};
 use crate::serve::{RunningServer, ServeOptions, ServerHandle};
 use crate::status::Rung;
@@ -91,6 +91,49 @@ impl Workspace {
         Ok(runner.run(request).await?.exec_result(rung))
     }
 
+    /// Starts a program that is talked to and works on the project: [`Action::Exec`] in the profile `Task`, within its time. It has
+    /// this folder to itself until it has ended, and ends with everything that it has started when what is returned is dropped. Its
+    /// changes stay in the folder, as those of commands do.
+    ///
+    /// Where a channel for its way out is given, it reaches the listener that is sent there, and nothing else: its command names no
+    /// host.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::serve`].
+    pub async fn talk(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        network: Option<mpsc::Sender<Listener>>,
+    ) -> Result<RunningServer, SandboxError> {
+        self.run_talk(exec_of(permit, now)?, network).await
+    }
+
+    pub(crate) async fn run_talk(
+        &self,
+        exec: Exec,
+        network: Option<mpsc::Sender<Listener>>,
+    ) -> Result<RunningServer, SandboxError> {
+        check_command(&exec)?;
+        let rung = self.shared.runner.rung().await?;
+        let bad = |why: &str| Err(SandboxError::BadCommand { why: why.into() });
+        if exec.profile != ExecProfile::Task || !exec.hosts.is_empty() || exec.stdin.is_some() {
+            return bad("a program that is talked to reads its input from its client, and reaches no host");
+        }
+        // Without namespaces it would have the whole network of this machine, or none.
+        if network.is_some() && rung != Rung::Full {
+            return bad("without namespaces there is no way out, and it needs one");
+        }
+        let hold = self.hold_folder().await?;
+        let git = if rung == Rung::Full { repository::git_mount(self).await } else { None };
+        let is_reaching = network.is_some();
+        let watched = ExecOptions { network, ..ExecOptions::default() };
+        let request = self.run_request_of(exec, watched, git);
+        let limits = RunLimits { keep: ERRORS_MAX, kill_above: u64::MAX, ..request.limits };
+        self.start_talk(RunRequest { network: is_reaching, limits, hold: Some(hold), ..request }, rung).await
+    }
+
     pub(crate) async fn run_server(
         &self,
         mut exec: Exec,
@@ -101,18 +144,27 @@ impl Workspace {
         let rung = self.shared.runner.rung().await?;
         let way_out = WayOut { certificate: options.certificate, ..WayOut::default() };
         let watched = ExecOptions { network: options.network, way_out, ..ExecOptions::default() };
-        let cancel = watched.cancel.clone();
         check_network(&exec, &watched, rung)?;
-        let busy = |_| SandboxError::BadCommand { why: "another server has its folder".into() };
-        // One that was killed lets go of the folder when its last process has ended.
-        let hold = tokio::time::timeout(FOLDER_WAIT, Arc::clone(&self.write).lock_owned());
-        let hold = hold.await.map_err(busy)?;
-        let (talk, talking) = oneshot::channel();
+        let hold = self.hold_folder().await?;
         let request = self.run_request_of(exec, watched, None);
         let limits =
             RunLimits { time: SERVER_TIME_MAX, keep: ERRORS_MAX, kill_above: u64::MAX, ..request.limits };
-        let request =
-            RunRequest { limits, expect_more: false, hold: Some(hold), talk: Some(talk), ..request };
+        self.start_talk(RunRequest { limits, hold: Some(hold), ..request }, rung).await
+    }
+
+    /// Takes the folder for a program that stays.
+    async fn hold_folder(&self) -> Result<OwnedMutexGuard<()>, SandboxError> {
+        let busy = |_| SandboxError::BadCommand { why: "another server has its folder".into() };
+        // One that was killed lets go of the folder when its last process has ended.
+        let hold = tokio::time::timeout(FOLDER_WAIT, Arc::clone(&self.write).lock_owned());
+        hold.await.map_err(busy)
+    }
+
+    /// Starts a program and gives its input and output to its client.
+    async fn start_talk(&self, request: RunRequest, rung: Rung) -> Result<RunningServer, SandboxError> {
+        let (talk, talking) = oneshot::channel();
+        let cancel = request.options.cancel.clone();
+        let request = RunRequest { expect_more: false, talk: Some(talk), ..request };
         let shared = Arc::clone(&self.shared);
         // The guard travels with the handle: dropping that kills the server.
         let kill = cancel.clone().drop_guard();

@@ -111,3 +111,50 @@ async fn a_server_is_not_run_as_a_command_nor_a_command_as_a_server() {
     let refused = folder_of(&fixture).await.run_server(online, ServeOptions::default()).await;
     assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "nobody takes its way out: {refused:?}");
 }
+
+#[tokio::test]
+async fn a_program_that_is_talked_to_works_on_the_project_and_ends_with_all_it_started() {
+    let fixture = Fixture::new().await;
+    let marker = marker("talk");
+    let script = format!("sleep {marker} & while read line; do echo \"$line\" > said; ls said; done");
+    let mut talked = fixture.workspace.run_talk(exec(&["sh", "-c", &script]), None).await.unwrap();
+    assert_eq!(asked(&mut talked, "one").await, "said");
+    assert!(!processes(&marker).is_empty());
+    let second = fixture.workspace.run_talk(exec(&["cat"]), None).await;
+    assert!(matches!(second, Err(SandboxError::BadCommand { .. })), "it has the folder: {second:?}");
+    let ended = talked.ended.kill().await.unwrap();
+    assert_eq!(ended.ending, Ending::Killed { limit: Limit::Cancelled });
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+    assert_eq!(fixture.sh("cat said").await, "one");
+    assert!(!fixture.project.join("said").exists(), "its changes stay in the session's folder");
+}
+
+#[tokio::test]
+async fn a_program_that_is_talked_to_reaches_its_listener_and_nothing_else() {
+    let fixture = Fixture::new().await;
+    let (sender, mut listeners) = tokio::sync::mpsc::channel(1);
+    let script = r#"read line; for port in 3128 1; do
+        (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && said="$said yes" || said="$said no"
+    done; echo $said"#;
+    let mut talked = fixture.workspace.run_talk(exec(&["bash", "-c", script]), Some(sender)).await.unwrap();
+    let listener = listeners.recv().await.unwrap();
+    assert_eq!(asked(&mut talked, "go").await, "yes no");
+    drop(listener);
+    let plain = fixture.workspace.clone();
+    talked.ended.wait().await.unwrap();
+    // What names hosts has the proxy's rules before it, which are not asked here.
+    let hosts = Exec { hosts: vec!["example.org".into()], ..exec(&["true"]) };
+    assert!(matches!(plain.run_talk(hosts, None).await, Err(SandboxError::BadCommand { .. })));
+    let server = Exec { profile: ExecProfile::Server, ..exec(&["true"]) };
+    assert!(matches!(plain.run_talk(server, None).await, Err(SandboxError::BadCommand { .. })));
+}
+
+#[tokio::test]
+async fn a_program_that_is_talked_to_has_the_time_of_its_command() {
+    let fixture = Fixture::new().await;
+    let late = Exec { timeout_ms: 300, ..exec(&["cat"]) };
+    let talked = fixture.workspace.run_talk(late, None).await.unwrap();
+    let RunningServer { mut ended, input, output } = talked;
+    assert_eq!(ended.wait().await.unwrap().ending, Ending::Killed { limit: Limit::Time });
+    drop((input, output));
+}

@@ -1,0 +1,87 @@
+//! Reads a stream line by line. A line that is too long is passed over while it is read.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// The most bytes that one read takes.
+const BLOCK: usize = 16 * 1024;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AcpLine {
+    /// Its bytes, without the line end.
+    Read(Vec<u8>),
+    /// It was too long; its bytes, so far. More of it may follow as another one.
+    Passed(u64),
+}
+
+/// Reads lines. [`next_line`](Self::next_line) can stand in a `select!`: a future that is dropped has taken no byte.
+#[derive(Debug)]
+pub(crate) struct LineReader<R> {
+    from: R,
+    /// The bytes that were read and not yet given out; never much longer than `max`.
+    held: Vec<u8>,
+    /// The bytes of `held` that are known to have no line end.
+    searched: usize,
+    /// Set inside a line that is too long.
+    is_passing: bool,
+    max: usize,
+}
+
+impl<R: AsyncRead + Unpin> LineReader<R> {
+    pub(crate) const fn new(from: R, max: usize) -> Self {
+        Self { from, held: Vec::new(), searched: 0, is_passing: false, max }
+    }
+
+    /// Returns the next line; `None` at the end of the stream. Bytes behind the last line end are dropped: a message ends with
+    /// its line.
+    ///
+    /// # Errors
+    ///
+    /// If the stream cannot be read.
+    pub(crate) async fn next_line(&mut self) -> io::Result<Option<AcpLine>> {
+        loop {
+            if let Some(line) = self.take_held() {
+                return Ok(Some(line));
+            }
+            let mut block = [0; BLOCK];
+            let read = self.from.read(&mut block).await?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.held.extend_from_slice(block.get(..read).unwrap_or_default());
+        }
+    }
+
+    fn take_held(&mut self) -> Option<AcpLine> {
+        let fresh = self.held.get(self.searched..).unwrap_or_default();
+        let Some(at) = fresh.iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.held.len();
+            if self.held.len() <= self.max {
+                return None;
+            }
+            // Its rest is passed over, too, and counted with the rest.
+            self.is_passing = true;
+            self.searched = 0;
+            return Some(AcpLine::Passed(byte_count(std::mem::take(&mut self.held).len())));
+        };
+        let end = self.searched.saturating_add(at);
+        let rest = self.held.split_off(end.saturating_add(1));
+        let mut line = std::mem::replace(&mut self.held, rest);
+        self.searched = 0;
+        if std::mem::take(&mut self.is_passing) || end > self.max {
+            return Some(AcpLine::Passed(byte_count(line.len())));
+        }
+        line.truncate(end);
+        // Programs of other systems end a line with a carriage return before the line feed.
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Some(AcpLine::Read(line))
+    }
+}
+
+fn byte_count(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
