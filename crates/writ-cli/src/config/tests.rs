@@ -84,8 +84,9 @@ fn the_example_is_the_defaults() {
 /// A worker of the kind `acp` is the owner's alone to name: an agent could write the project's file.
 #[test]
 fn a_coding_agent_is_named_by_the_owner_with_its_command() {
-    let named =
-        loaded("[worker]\nkind = \"acp\"\ncommand = [\"opencode\", \"acp\"]\nvariables = { A = \"b\" }\n");
+    let guide = include_str!("../../../../docs/guides/pilot.md");
+    let shown = guide.split("```toml\n").find(|block| block.starts_with("[worker]")).expect("is shown");
+    let named = loaded(&shown[..shown.find("```").expect("ends")]);
     assert_eq!((named.worker.kind, named.worker.command.len()), (worker::WorkerKind::Acp, 2));
     assert_eq!(loaded("").worker.kind, worker::WorkerKind::Builtin);
     for wrong in [

@@ -435,7 +435,7 @@ fn the_examples_of_the_guide_are_read() {
         .skip(1)
         .filter_map(|rest| rest.split_once("```").map(|(text, _)| text))
         .collect();
-    let [settings, hidden, workflow] = examples[..] else { panic!("{examples:?}") };
+    let [settings, hidden, workflow, worker] = examples[..] else { panic!("{examples:?}") };
     let gate = read_config(&[(CONFIG_FILE, hidden)]).unwrap().gates.remove(0);
     assert_eq!((gate.hidden.as_deref(), gate.min_tests), (Some("leap-year"), 12));
     let config = read_config(&[(CONFIG_FILE, settings)]).unwrap();
@@ -448,6 +448,9 @@ fn the_examples_of_the_guide_are_read() {
         [GateMoment::Task, GateMoment::Merge]
     );
     writ_autopilot::workflow::parse_workflow("own", workflow).unwrap();
+    // It belongs into the home's own configuration, which a project's file cannot write.
+    assert!(worker.starts_with("[worker]"), "{worker}");
+    read_config(&[(CONFIG_FILE, worker)]).expect_err("no setting of a project");
 }
 
 /// After some failed tries a stronger tier is asked: the next one that has models, and never a weaker one.
