@@ -200,6 +200,8 @@ test("a plan is approved, run and accepted in the page, and its commits are merg
   await held.locator("[data-order=reject]").click();
   await held.locator("textarea").fill("a reason that is not sent");
   await both(page, "acceptance");
+  const items = await page.locator("#work-list").innerText();
+  assert.match(items, /pilot · \d+ tokens/, "it has units, and no steps");
   await held.getByRole("button", { name: "Back" }).click();
   assert.equal(spawnSync("git", ["cat-file", "-e", "main:add.mjs"], { cwd: folder }).status, 128);
   await held.locator("[data-order=accept]").click();

@@ -109,15 +109,20 @@ export class Work {
         node.dataset.state = item.state;
         head.onclick = () => this.#toggle(item.item);
         head.setAttribute("aria-expanded", String(this.#open === item.item));
-        const progress = el("progress", { max: Math.max(1, item.steps), value: item.steps_done });
-        progress.setAttribute("aria-label", `${item.steps_done} of ${plural(item.steps, "step")} done`);
+        // A plan of the autopilot has units instead, which stand above.
+        const done = item.steps === 0 ? [] : [`${item.steps_done} of ${plural(item.steps, "step")}`];
+        const progress = done.map((text) => {
+          const bar = el("progress", { max: item.steps, value: item.steps_done });
+          bar.setAttribute("aria-label", `${text} done`);
+          return bar;
+        });
         head.replaceChildren(
           el("span", { className: "case-head" },
             el("span", { className: "case-state" }, stateOf(item)),
             el("span", { className: "case-about" }, oneLine(item.title, 120)),
-            progress),
+            ...progress),
           el("span", { className: "case-reason" }, oneLine(item.reason)),
-          el("span", { className: "note" }, `${oneLine(item.kind, 20)} · ${item.steps_done} of ${plural(item.steps, "step")} · ${item.spending.tokens} tokens`));
+          el("span", { className: "note" }, [oneLine(item.kind, 20), ...done, `${item.spending.tokens} tokens`].join(" · ")));
         const links = item.state === "proposed" && item.ask
           ? [el("a", { className: "button primary small", href: `#/review?ask=${encodeURIComponent(item.ask)}` }, "Read the plan")]
           : [];
