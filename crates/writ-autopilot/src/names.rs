@@ -1,4 +1,4 @@
-//! Names of branches and folders of work: readable, allowed everywhere, and different for each unit.
+//! Names of the branches and folders of units: readable, valid for git and every file system, and different for each unit.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ const MAX_TRIES: u32 = 1_000;
 
 /// Returns a title as a part of a name: lower-case ASCII letters and digits, with single hyphens between.
 ///
-/// Letters of other scripts become hyphens: file systems write them in several ways, and some know no difference of case.
+/// Other letters become hyphens: file systems encode them in different ways, and some ignore their case.
 pub fn slug_of(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars() {
-        // All of it is ASCII, so bytes are characters.
+        // The slug is ASCII, so its length in bytes is that in characters.
         if slug.len() >= MAX_SLUG_CHARS {
             break;
         }
@@ -45,20 +45,20 @@ pub fn branch_name(id: UnitId, title: &str) -> String {
 #[error("'{0}' and {MAX_TRIES} names like it are taken")]
 pub struct NoFreeName(pub String);
 
-/// Returns a name that is not taken: itself, or with the first free number behind it.
+/// Returns the name if it is free; otherwise the name with the first number behind it that makes it free.
 ///
-/// Names are compared without their case, as some file systems do. A name under which another one lies as a folder is taken too, and
-/// so is one that lies under a taken one, since git keeps branches as files.
+/// Upper and lower case count as the same, as on some file systems. `a` also counts as taken if `a/b` is, and `a/b` if `a` is, since
+/// git stores a branch as a file, which cannot be a folder too.
 ///
 /// # Errors
 ///
-/// If a thousand are taken.
+/// If the name and all numbers up to [`MAX_TRIES`] are taken.
 pub fn free_name(name: &str, taken: &BTreeSet<String>) -> Result<String, NoFreeName> {
     let taken: BTreeSet<String> = taken.iter().map(|other| other.to_lowercase()).collect();
     let is_free = |name: &str| {
         let name = name.to_lowercase();
         let below = format!("{name}/");
-        // The first name at or behind `name/` is below it, if any is.
+        // In sorted order, the first name from `name/` on is one below it, if there is any.
         let has_below = taken.range(below.clone()..).next().is_some_and(|other| other.starts_with(&below));
         let is_below =
             name.match_indices('/').any(|(at, _)| taken.contains(name.get(..at).unwrap_or_default()));
@@ -71,9 +71,9 @@ pub fn free_name(name: &str, taken: &BTreeSet<String>) -> Result<String, NoFreeN
         .ok_or_else(|| NoFreeName(name.to_owned()))
 }
 
-/// Returns the reference that keeps the commits of a branch which is not proven to be in its target.
+/// Returns the git reference that archives the commits of a branch, if it is not proven that they are merged into the target.
 pub fn archive_ref(id: UnitId, run: &str) -> String {
-    // The name of a run is an ULID; what else it may hold is no part of a reference.
+    // The name of a run is a ULID. Any other characters are dropped, since they could be invalid in a reference.
     let run: String = run.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
     format!("refs/writ/archive/{}/{run}", id.folder_name())
 }
@@ -109,14 +109,14 @@ mod tests {
         let all: BTreeSet<String> =
             (2..=MAX_TRIES).map(|n| format!("x-{n}")).chain(["x".to_owned()]).collect();
         assert_eq!(free_name("x", &all), Err(NoFreeName("x".to_owned())));
-        // A user's branch `writ` leaves no room for any of ours: it is said, not overwritten.
+        // A user's branch `writ` leaves no name for ours: this is an error, and the branch is not overwritten.
         assert!(free_name("writ/a", &BTreeSet::from(["writ".to_owned()])).is_err());
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Any two units have different branches, and every name is one that git and file systems take.
+        /// Two units never have the same branch, and git and file systems accept every name.
         #[test]
         fn branches_never_collide(
             a in (1..20_u32, 1..20_u32), b in (1..20_u32, 1..20_u32),

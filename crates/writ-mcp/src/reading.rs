@@ -1,7 +1,7 @@
 //! A server's resources and prompts, as tools that the owner pins like any other.
 //!
-//! A reading is a call: the door judges its arguments, and its result is the server's words. Nothing of it is
-//! stored, so notifications of changes mean nothing here; subscriptions are not made.
+//! A reading is a tool call: the door judges its arguments, and its result counts as the server's words. What was read
+//! is not stored, so Writ does not subscribe to resources, and ignores notifications that they have changed.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::error::McpError;
 use crate::listing::{Pages, show_name as shown_name};
 use crate::result::{CallResult, MAX_BLOCKS, show_block, shown_resource};
 
-/// The number of tools for them.
+/// The number of tools for resources and prompts.
 pub(crate) const TOOLS: usize = 5;
 /// The most resources, templates or prompts that are listed.
 pub const MAX_LISTED: usize = 512;
@@ -22,14 +22,14 @@ const MAX_NAME_BYTES: usize = 200;
 const MAX_ARGUMENTS: usize = 32;
 /// The longest value of an argument, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 8 * 1024;
-/// The longest name, media type or description of something, in characters; longer ones are cut.
+/// The longest name, title, media type or description of a listed entry, in characters; longer ones are cut.
 const MAX_WORDS_CHARS: usize = 300;
 /// The most remarks about what is left out of a list.
 const MAX_REMARKS: usize = 16;
-/// The fields that are shown of one.
+/// The fields of a resource, template, prompt or argument that are shown.
 const FIELDS: [&str; 6] = ["uri", "uriTemplate", "name", "title", "mimeType", "description"];
 
-/// A server's abilities, by its answer to the greeting.
+/// The optional parts of the protocol that a server has, by its answer to `initialize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Has {
     resources: bool,
@@ -44,18 +44,18 @@ impl Has {
     }
 }
 
-/// One of our tools.
+/// One of Writ's own tools for the resources and prompts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// Lists the prompts.
     Prompts,
-    /// The messages of one.
+    /// Gets the messages of one prompt.
     Prompt,
     /// Lists the resources.
     Resources,
     /// Reads one resource.
     Resource,
-    /// Forms of URIs that can be read.
+    /// Lists the templates of URIs that can be read.
     Templates,
 }
 
@@ -63,12 +63,12 @@ impl Reading {
     const ALL: [Self; TOOLS] =
         [Self::Prompts, Self::Prompt, Self::Resources, Self::Resource, Self::Templates];
 
-    /// The one that a tool stands for; `None`: it is one of the server's own.
+    /// Returns the reading that a tool's name stands for; `None` for a tool of the server itself.
     pub(crate) fn of(tool: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reading| reading.request_method() == tool)
     }
 
-    /// The method of the protocol, which is also the tool's name.
+    /// Returns the method of the protocol, which is also the tool's name.
     pub(crate) const fn request_method(self) -> &'static str {
         match self {
             Self::Prompts => "prompts/list",
@@ -79,7 +79,7 @@ impl Reading {
         }
     }
 
-    /// The field of an answer that holds a list; `None`: one thing is asked for.
+    /// Returns the field of the answer that holds the list; `None` if the reading gets a single item.
     const fn list_key(self) -> Option<&'static str> {
         match self {
             Self::Prompts => Some("prompts"),
@@ -89,7 +89,7 @@ impl Reading {
         }
     }
 
-    /// Returns true if it gives a list.
+    /// Returns true if the answer is a list.
     pub(crate) const fn lists(self) -> bool {
         self.list_key().is_some()
     }
@@ -101,7 +101,7 @@ impl Reading {
         }
     }
 
-    /// Returns its definition: our words, so that no server can change them.
+    /// Returns the definition of the tool. Its texts are Writ's own, so no server can change them.
     fn definition(self) -> Definition {
         let (description, properties, required) = match self {
             Self::Prompts => ("Lists the prompts that this server has.", json!({}), json!([])),
@@ -128,7 +128,7 @@ impl Reading {
             }
         };
         let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-        // Lists have no arguments, and a schema without any needs no `required`.
+        // A list takes no arguments, so its schema needs no `required`.
         if let (false, Some(schema)) = (self.lists(), schema.as_object_mut()) {
             schema.insert("required".to_owned(), required);
         }
@@ -147,7 +147,7 @@ impl Reading {
     ///
     /// # Errors
     ///
-    /// If it has none, or more than is read.
+    /// If the answer has no content, or more than [`MAX_BLOCKS`] parts.
     pub(crate) fn read_content(self, result: &Value) -> Result<CallResult, McpError> {
         let wrong = |why: String| McpError::Wrong { method: self.request_method(), why };
         let field = if self == Self::Prompt { "messages" } else { "contents" };
@@ -163,15 +163,15 @@ impl Reading {
     }
 }
 
-/// Returns a message of a prompt as text: its claimed speaker, and its content.
+/// Returns a message of a prompt as text: the role that it claims, and its content.
 fn shown_message(message: &Value) -> String {
     let role =
         if message.get("role").and_then(Value::as_str) == Some("assistant") { "assistant" } else { "user" };
     format!("[for {role}]\n{}", show_block(message.get("content").unwrap_or(&Value::Null)))
 }
 
-/// Returns a server's tools, with those for its resources and prompts. A tool of its own with such a name is
-/// left out and reported: a call could mean either.
+/// Returns a server's tools, with Writ's tools for its resources and prompts. A tool of the server with the name of
+/// one of these is left out and reported, since a call of that name could mean either.
 pub(crate) fn add_readings(
     mut tools: Vec<Definition>,
     has: Has,
@@ -182,7 +182,9 @@ pub(crate) fn add_readings(
         let is_own = Reading::of(&tool.name).is_none();
         if !is_own {
             let name = shown_name(&tool.name);
-            left_out.push(format!("'{name}' is left out: tools for resources and prompts are named so here"));
+            left_out.push(format!(
+                "'{name}' is left out: Writ's own tool for resources or prompts has this name"
+            ));
         }
         is_own
     });
@@ -192,7 +194,7 @@ pub(crate) fn add_readings(
     tools
 }
 
-/// A list of what a server has, put together from its pages. What is wrong in it is left out, and counted.
+/// The resources, templates or prompts of a server, collected page by page. Malformed entries are left out and reported.
 #[derive(Debug)]
 pub(crate) struct List {
     reading: Reading,
@@ -211,27 +213,28 @@ impl List {
         self.pages.next_page()
     }
 
-    /// Takes a page.
+    /// Adds the entries of a page.
     ///
     /// # Errors
     ///
-    /// If the first page is no list.
+    /// If the first page has no list.
     pub(crate) fn take_page(&mut self, result: &Value) -> Result<(), McpError> {
         let page = self.reading.list_key().and_then(|field| result.get(field)).and_then(Value::as_array);
         let Some(page) = page else {
-            let why = "it lists nothing".to_owned();
+            let why = "it has no list".to_owned();
             return self.pages.take_failure(McpError::Wrong { method: self.reading.request_method(), why });
         };
         self.pages.turn_page(result);
         for one in page {
-            // The page is not read to its end, since the rest could not be used.
+            // The list is full, so the rest of the page is not read.
             if self.found.len() >= MAX_LISTED {
                 self.pages.end(format!("it lists more than {MAX_LISTED}; the rest is left out"));
                 break;
             }
-            let told = if self.reading == Reading::Prompts { told_prompt(one) } else { told_resource(one) };
-            match told {
-                Ok(told) => self.found.push(told),
+            let entry =
+                if self.reading == Reading::Prompts { listed_prompt(one) } else { listed_resource(one) };
+            match entry {
+                Ok(entry) => self.found.push(entry),
                 // A malformed entry is left out and reported; the other entries of the list are used.
                 Err(why) if self.remarks.len() < MAX_REMARKS => self.remarks.push(why),
                 Err(_) => {}
@@ -249,7 +252,7 @@ impl List {
         self.pages.take_failure(error)
     }
 
-    /// All of it, and what is left out.
+    /// Returns the whole list, with the remarks about the entries that are left out.
     pub(crate) fn into_result(mut self) -> CallResult {
         let field = if self.reading == Reading::Prompts { "prompts" } else { "resources" };
         self.remarks.extend(self.pages.take_broken().map(str::to_owned));
@@ -261,18 +264,18 @@ impl List {
     }
 }
 
-/// Returns the shown fields of a resource or a template. Its URI is shown whole or not at all.
-fn told_resource(one: &Value) -> Result<Value, String> {
+/// Returns the shown fields of a resource or a template. An entry whose URI is too long is left out.
+fn listed_resource(one: &Value) -> Result<Value, String> {
     let uri = one.get("uri").or_else(|| one.get("uriTemplate")).and_then(Value::as_str);
     match uri {
-        // A cut URI would be another one, so it is shown whole or not at all.
+        // A URI is never cut, since it would then name something else.
         Some(uri) if (1..=MAX_URI_BYTES).contains(&uri.len()) => Ok(shown_fields(one).into()),
-        Some(_) | None => Err(format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")),
+        Some(_) | None => Err(format!("an entry has no URI of 1 to {MAX_URI_BYTES} bytes")),
     }
 }
 
-/// Returns the shown fields of a prompt. Its name and those of its arguments are shown whole or not at all.
-fn told_prompt(one: &Value) -> Result<Value, String> {
+/// Returns the shown fields of a prompt. Names are never cut: a prompt with a name that is too long is left out.
+fn listed_prompt(one: &Value) -> Result<Value, String> {
     let is_named = |one: &Value| {
         let name = one.get("name").and_then(Value::as_str);
         name.is_some_and(|name| (1..=MAX_NAME_BYTES).contains(&name.len()))
@@ -280,13 +283,13 @@ fn told_prompt(one: &Value) -> Result<Value, String> {
     let arguments = match one.get("arguments") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(arguments)) => arguments.as_slice(),
-        Some(_) => return Err("the arguments of one are no list".to_owned()),
+        Some(_) => return Err("the arguments of a prompt are not a list".to_owned()),
     };
     if !is_named(one) || !arguments.iter().all(is_named) {
-        return Err(format!("one, or an argument of one, has no name of 1 to {MAX_NAME_BYTES} bytes"));
+        return Err(format!("a prompt, or one of its arguments, has no name of 1 to {MAX_NAME_BYTES} bytes"));
     }
     if arguments.len() > MAX_ARGUMENTS {
-        return Err(format!("one takes more than {MAX_ARGUMENTS} arguments"));
+        return Err(format!("a prompt takes more than {MAX_ARGUMENTS} arguments"));
     }
     let mut prompt = shown_fields(one);
     let argument = |one: &Value| {
@@ -298,7 +301,7 @@ fn told_prompt(one: &Value) -> Result<Value, String> {
     Ok(prompt.into())
 }
 
-/// Short texts, and nothing else.
+/// Returns the known fields of an entry that are texts, each cut to its bound.
 fn shown_fields(one: &Value) -> Map<String, Value> {
     let mut fields = Map::new();
     for name in FIELDS {
@@ -316,7 +319,7 @@ mod tests {
     use crate::listing::MAX_PAGES;
 
     #[test]
-    fn what_is_listed_is_short_and_what_is_wrong_is_left_out() {
+    fn listed_texts_are_short_and_malformed_entries_are_left_out() {
         let mut list = List::new(Reading::Resources);
         assert_eq!(list.next_request(), Some(json!({})));
         let one = json!({ "uri": "note://1", "name": "n".repeat(1_000), "size": 5, "icons": [{}] });
@@ -333,17 +336,17 @@ mod tests {
         let good = json!({ "uri": "a:b" });
         for lie in [json!(1), json!({ "uri": "" }), json!({ "uri": "x".repeat(MAX_URI_BYTES + 1) })] {
             let mut list = List::new(Reading::Resources);
-            list.take_page(&json!({ "resources": [good, lie] })).expect("the good one stays");
+            list.take_page(&json!({ "resources": [good, lie] })).expect("the good entry stays");
             let told = list.into_result().structured.expect("a list");
             assert_eq!(
                 (&told["resources"], &told["left_out"]),
-                (&json!([good]), &json!([format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")]),)
+                (&json!([good]), &json!([format!("an entry has no URI of 1 to {MAX_URI_BYTES} bytes")]),)
             );
         }
         let mut many = List::new(Reading::Resources);
         many.take_page(&json!({ "resources": vec![good; MAX_LISTED + 1], "nextCursor": "on" }))
             .expect("a page");
-        assert_eq!(many.next_request(), None, "it is full");
+        assert_eq!(many.next_request(), None, "the list is full");
         let told = many.into_result().structured.expect("a list");
         assert_eq!(told["resources"].as_array().map(Vec::len), Some(MAX_LISTED));
         assert_eq!(told["left_out"][0], format!("it lists more than {MAX_LISTED}; the rest is left out"));
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_shown_and_what_is_no_text_is_named() {
+    fn texts_are_shown_and_other_content_is_only_named() {
         let contents = json!([{ "uri": "a:1", "text": "one" }, { "uri": "a:2", "blob": "AAAA" }]);
         let text = "[resource a:1]\none\n[resource a:2, 4 characters of base64: not shown]";
         let read = |result: &Value| Reading::Resource.read_content(result);
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_listed_with_their_arguments_and_lies_are_refused() {
+    fn prompts_are_listed_with_their_arguments_and_malformed_ones_are_left_out() {
         let mut list = List::new(Reading::Prompts);
         let argument = json!({ "name": "day", "description": "d".repeat(1_000), "required": true, "x": 1 });
         let one = json!({ "name": "plan", "title": "A plan", "arguments": [argument, { "name": "who" }] });
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_shown_by_its_messages_whoever_they_give_themselves_out_for() {
+    fn a_message_of_a_prompt_is_shown_as_the_users_or_the_assistants_whatever_role_it_claims() {
         let messages = json!([
             { "role": "user", "content": { "type": "text", "text": "Plan my day." } },
             { "role": "assistant", "content": { "type": "image", "mimeType": "image/png", "data": "AA" } },
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_about_what_it_has_are_ours_alone() {
+    fn the_tools_for_resources_and_prompts_have_descriptions_of_our_own() {
         let names =
             |tools: &[Definition]| -> Vec<String> { tools.iter().map(|tool| tool.name.clone()).collect() };
         let theirs = Definition {
@@ -443,6 +446,6 @@ mod tests {
         assert!(tools.iter().all(|tool| tool.name == "look" || !tool.description.contains("Send")));
         let tools = beside(both(), greeted(json!({ "prompts": {}, "resources": true })));
         assert_eq!(names(&tools), ["look", "prompts/get", "prompts/list"]);
-        assert_eq!(left_out.len(), 3, "each time it is said: {left_out:?}");
+        assert_eq!(left_out.len(), 3, "each left-out tool is reported: {left_out:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! An answer of one form: at most two requests, then a value that needs no model.
+//! Structured answers: asks a model for JSON of a given form at most twice, and then uses a fallback value.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part, Role};
 use writ_types::taint::{Label, Taint};
 
-/// Requests for one answer: the first, and one more that says what was wrong (design 3.10, SIL-063).
+/// The most requests for one answer: the first, and one more that names the error of the first answer (SIL-063).
 pub const MAX_REQUESTS: u32 = 2;
 
 /// The longest error that is sent to the model, in characters.
@@ -21,9 +21,9 @@ pub enum Origin {
     Fallback,
 }
 
-/// Asks for JSON that reads as a `T` and passes `check`. `call` makes one request, with the permits and
-/// retries that it takes. A malformed answer is asked for once more, with the error; after that, `fallback`
-/// counts: the same for every run, so that nothing depends on the model's text.
+/// Asks for JSON that deserialises as a `T` and passes `check`. `call` makes one request, with its permits and retries.
+/// If the answer is malformed, the model is asked once more, with the error. If that answer is malformed too, the result is
+/// that of `fallback`, which does not depend on the model's text.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ where
 ///
 /// # Errors
 ///
-/// What is wrong with it, for the model.
+/// The fault of the answer, as a text for the model.
 pub fn read_structured<T: DeserializeOwned>(
     text: &str,
     check: impl Fn(&T) -> Result<(), String>,
@@ -70,7 +70,7 @@ pub fn read_structured<T: DeserializeOwned>(
     Ok(value)
 }
 
-/// The same request with the answer and what is wrong with it.
+/// Returns the request again, with the malformed answer and its error at the end.
 pub fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRequest {
     // The error may quote the model's answer, so it is bounded.
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Asks with these answers; returns what came out and the requests that were made.
+    /// Asks a model that gives these answers; returns the result and the requests that were made.
     async fn ask(answers: &[&str]) -> ((Score, Origin), Vec<Arc<ModelRequest>>) {
         let mut sent = Vec::new();
         let call = async |request: Arc<ModelRequest>| {
@@ -158,13 +158,13 @@ mod tests {
         assert_eq!(second.messages.len(), first.messages.len() + 2);
         assert_eq!(second.messages[1].parts, [Part::Text { text: "seven of ten".into() }]);
         let [Part::Text { text }] = second.messages[2].parts.as_slice() else { panic!("a text") };
-        assert!(text.contains("expected"), "the parser's words: {text}");
-        assert_eq!(second.messages[2].label.taint, Taint::External, "labels are not washed off");
+        assert!(text.contains("expected"), "the parser's error: {text}");
+        assert_eq!(second.messages[2].label.taint, Taint::External, "the label of the conversation stays");
     }
 
     /// Rows: SIL-064
     #[tokio::test]
-    async fn garbage_takes_two_requests_and_then_the_fallback_the_same_each_time() {
+    async fn malformed_answers_take_two_requests_and_always_give_the_same_fallback() {
         for answers in [["", ""], ["{\"score\": 99}", "{\"score\": 98}"], ["[]", "{\"score\": 7, \"x\": 1}"]]
         {
             let (came, sent) = ask(&answers).await;

@@ -1,4 +1,4 @@
-//! One project with its autopilot: repository, settings, session, and the units that are worked on now.
+//! One project with its autopilot: the repository, the settings, the session, and the units that are being worked on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,29 +32,29 @@ use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::UnitFiles;
 
-/// The most attempts at one unit with costs that are added up at a start.
+/// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
 
-/// The places of the owner's home that the autopilot reads; without one it goes without.
+/// The paths in the owner's home that the autopilot reads; each may be absent.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerFiles {
     /// The file of the owner's settings for all projects.
     pub settings: Option<PathBuf>,
-    /// The folder of hidden tests, where no project and no agent reaches.
+    /// The folder of hidden tests, which no project and no agent can read.
     pub hidden_tests: Option<PathBuf>,
 }
 
-/// A unit that a worker of this process has.
+/// A unit that a worker of this process is working on.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveUnit {
     pub(crate) phase: PilotPhase,
-    /// Ends the attempt.
+    /// Cancelled to end the attempt.
     pub(crate) stop: CancellationToken,
-    /// The course of its worker.
+    /// The progress of its worker.
     pub(crate) course: Arc<WorkCourse>,
 }
 
-/// The units that workers of this process have, and those whose end is not done.
+/// The units that workers of this process are working on, and the ended units that are not cleaned up yet.
 #[derive(Debug, Default)]
 struct UnitsAtWork {
     live: Mutex<BTreeMap<UnitId, LiveUnit>>,
@@ -64,7 +64,7 @@ struct UnitsAtWork {
 /// A project that is open in this process.
 #[derive(Debug)]
 pub(crate) struct OpenProject {
-    /// Its folder, as rows name it.
+    /// The path of its folder, by which the store's rows name the project.
     pub(crate) name: String,
     pub(crate) hands: PilotHands,
     pub(crate) git: PilotGit,
@@ -72,33 +72,33 @@ pub(crate) struct OpenProject {
     pub(crate) prompts: PromptSet,
     pub(crate) files: UnitFiles,
     pub(crate) session: PilotId,
-    /// The numbers of tests before changes.
+    /// The numbers of tests before the units changed anything.
     pub(crate) baselines: Baselines,
-    /// The owner's folder of hidden tests; none: there is none.
+    /// The owner's folder of hidden tests, if there is one.
     pub(crate) hidden_tests: Option<PathBuf>,
     /// The branch that work is merged into.
     pub(crate) target: BranchName,
-    /// Wakes the loop.
+    /// Wakes the scheduling loop.
     pub(crate) wake: Notify,
     work: UnitsAtWork,
-    /// Branches and models, as this process has seen them last.
+    /// The branches and models that this process has last seen.
     pub(crate) seen: SeenState,
-    /// The loop, while it runs.
+    /// The scheduling loop, while it runs.
     looping: Mutex<Option<RunningLoop>>,
-    /// The loop and the workers of this process.
+    /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
 }
 
-/// A loop that runs.
+/// A scheduling loop that runs.
 #[derive(Debug)]
 struct RunningLoop {
-    /// Stops it after the attempts that run.
+    /// Cancelled to stop the loop after the attempts that run.
     stop: CancellationToken,
-    /// Set if it was wanted again meanwhile: it goes on at its end.
+    /// True if the loop was started again while it ran: at its end it runs another round.
     is_wanted: bool,
 }
 
-/// Returns the canonical folder of a project, and its name in rows.
+/// Returns the canonical folder of a project, and the name of the project in the store's rows.
 ///
 /// # Errors
 ///
@@ -106,9 +106,9 @@ struct RunningLoop {
 pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), AutopilotError> {
     let shown: String = folder.chars().take(200).filter(|c| !c.is_control()).collect();
     let unusable = |why: String| AutopilotError::NoFolder { folder: shown.clone(), why };
-    // A relative one would begin at the folder in which the engine was started.
+    // A relative path would depend on the folder in which the engine was started.
     if !Path::new(folder).is_absolute() {
-        return Err(unusable("it is no whole path".to_owned()));
+        return Err(unusable("it is not an absolute path".to_owned()));
     }
     let path = std::fs::canonicalize(folder).map_err(|error| unusable(error.to_string()))?;
     let name = path.to_str().filter(|name| !name.chars().any(char::is_control)).map(str::to_owned);
@@ -117,7 +117,7 @@ pub(crate) fn name_project(folder: &str) -> Result<(PathBuf, String), AutopilotE
 }
 
 impl OpenProject {
-    /// Opens a project: takes the lock of its repository, and ends what an earlier process has left.
+    /// Opens a project: takes the lock of its repository, and ends the claims and attempts that an earlier process has left open.
     ///
     /// # Errors
     ///
@@ -167,7 +167,8 @@ impl OpenProject {
         Ok(project)
     }
 
-    /// Refuses a mode of work trees in which begun work would be looked for on another branch than its own, and not be found.
+    /// Refuses a change of `worktree_mode` while work that was begun in the other mode is open: it would be looked for on the
+    /// wrong branch, and not be found.
     async fn check_worktree_mode(&self) -> Result<(), AutopilotError> {
         let rows = self.hands.store().whole_units(&self.name, MAX_UNITS).await?;
         let mut bound = BTreeSet::new();
@@ -186,7 +187,7 @@ impl OpenProject {
             (WorktreeMode::MilestonePerWorktree, UnitId::Slice(milestone, _)) => {
                 milestone != 0 && bound.contains(id)
             }
-            // In the other mode the first unit of a slice that is handed out binds the slice.
+            // With a branch for each slice, the slice is bound to its branch when the first of its units is handed out.
             (WorktreeMode::BranchPerSlice, UnitId::Slice(milestone, _)) => {
                 !bound.contains(id) && begun.contains(id) && bound.contains(&UnitId::Milestone(milestone))
             }
@@ -203,14 +204,14 @@ impl OpenProject {
         }
     }
 
-    /// Ends the claims and attempts of a process that is dead, as the lock of the repository says.
+    /// Ends the claims and attempts of an earlier process. It is dead, since this one has got the lock of the repository.
     async fn end_earlier(&self) -> Result<(), AutopilotError> {
-        // An attempt that ran is begun anew: half of its conversation is worth less than a fresh one.
+        // An interrupted attempt is not continued: a new conversation is worth more than half of an old one.
         let mut ending = JoinSet::new();
         for plan in self.plans().await?.values() {
             for child in self.hands.store().children_of(*plan).await? {
                 let hands = self.hands.clone();
-                // Together: each may have to wait for a turn.
+                // All at once, since each may have to wait until a turn has stopped.
                 ending
                     .spawn(async move { hands.end_attempt(child, "the engine that ran it has ended").await });
             }
@@ -224,7 +225,7 @@ impl OpenProject {
         Ok(())
     }
 
-    /// Ends the runs that are open with what their attempts have used: it is paid for, also without a result.
+    /// Ends the open runs, and records the tokens and costs of their attempts: they are paid for, even without a result.
     async fn end_paid_runs(&self) -> Result<Vec<Op>, AutopilotError> {
         let (store, plans) = (self.hands.store(), self.plans().await?);
         let mut ops = Vec::new();
@@ -251,7 +252,7 @@ impl OpenProject {
                             end.output = end.output.saturating_add(used.output);
                             end.cost = end.cost.saturating_add(used.cost);
                         }
-                        // Another process has it; of its tokens only the sum is known.
+                        // It has not ended after all. Only the sum of its tokens is known, and counts as input.
                         AttemptLook::Running { tokens, cost, .. } => {
                             end.input = end.input.saturating_add(tokens);
                             end.cost = end.cost.saturating_add(cost);
@@ -293,7 +294,7 @@ impl OpenProject {
         Ok(plans)
     }
 
-    /// Returns the ids that the project has ever had: those of archived units are never given again.
+    /// Returns all ids that units of the project have ever had: those of archived units are not used again.
     pub(crate) async fn taken_ids(&self) -> Result<BTreeSet<UnitId>, AutopilotError> {
         let ids = self.hands.store().unit_ids(&self.name).await?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
@@ -303,7 +304,7 @@ impl OpenProject {
     ///
     /// # Errors
     ///
-    /// If there is none, or its rows cannot be read.
+    /// If there is no such unit, or its rows cannot be read.
     pub(crate) async fn read_unit(&self, id: UnitId) -> Result<UnitRecord, AutopilotError> {
         let (store, key) = (self.hands.store(), self.key_of(id));
         let row =
@@ -321,7 +322,7 @@ impl OpenProject {
     ///
     /// # Errors
     ///
-    /// If its text is not there or cannot be read.
+    /// If the text of the workflow is not stored, or cannot be parsed.
     pub(crate) async fn flow_of(&self, unit: &UnitRecord) -> Result<PhaseFlow, AutopilotError> {
         let missing = |why: String| AutopilotError::Unreadable { unit: unit.row.key.id.clone(), why };
         let text = self.hands.store().workflow_pin(unit.row.workflow_hash).await?;
@@ -350,7 +351,8 @@ impl OpenProject {
         Ok(UnitWork { unit: owner.to_string(), branch })
     }
 
-    /// Returns the operation that binds the branch of a unit's slice to the name that it has now; `None`: it is bound.
+    /// Returns the operation that binds a unit's slice to the branch name that it has now; `None` if the slice is bound already, or
+    /// is over.
     ///
     /// # Errors
     ///
@@ -378,11 +380,11 @@ impl OpenProject {
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<UnitId, LiveUnit>> {
-        // A panic elsewhere cannot leave it half-written.
+        // The lock may be poisoned, but no panic can leave the map half-written.
         self.work.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the units that are over and have their workspaces still.
+    /// Returns the units that are over and whose workspaces are not removed yet.
     pub(crate) const fn ends(&self) -> &OpenEnds {
         &self.work.ends
     }
@@ -391,7 +393,8 @@ impl OpenProject {
         self.live().iter().map(|(id, live)| RunningUnit { id: *id, phase: live.phase }).collect()
     }
 
-    /// Returns the token of a loop that begins now; `None` if one runs, which goes on then instead of ending.
+    /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
+    /// ending.
     pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
         let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = looping.as_mut() {
@@ -404,7 +407,7 @@ impl OpenProject {
         Some(stop)
     }
 
-    /// Ends the loop that has nothing more to do; returns the token of its next round if it was wanted again meanwhile.
+    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
     pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
         let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
         let running = looping.take().filter(|running| running.is_wanted)?;
@@ -414,7 +417,7 @@ impl OpenProject {
         Some(stop)
     }
 
-    /// Stops the loop after the attempts that run.
+    /// Stops the loop; attempts that run are finished first.
     pub(crate) fn end_loop(&self) {
         let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = looping.as_mut() {
@@ -436,7 +439,7 @@ impl OpenProject {
     }
 }
 
-/// Returns the branch of a unit that has one of its own.
+/// Returns the branch of a unit that owns one: the bound name, or the name that its title gives.
 fn branch_of(id: UnitId, row: &UnitRow) -> Result<BranchName, AutopilotError> {
     let bound = read_facts(row)?.branch;
     let name = bound.unwrap_or_else(|| writ_autopilot::names::branch_name(id, &row.title));

@@ -1,4 +1,4 @@
-//! Writes a plan as the document that `read_plan` reads again.
+//! Writes a plan as a document, from which `read_plan` reads the same plan.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use writ_types::work::{Check, JsonExpectation, PlanDocument, PlannedCall, Predic
 use crate::body::{CONTEXT, WHAT_TO_DO};
 use crate::yaml::is_plain_text;
 
-/// Writes a plan: the same text for the same plan.
+/// Writes a plan as a document. The same plan always gives the same text.
 pub fn write_plan(plan: &PlanDocument) -> String {
     let mut front = Map::new();
     put(&mut front, "id", &plan.id);
@@ -69,7 +69,7 @@ fn put_budget(map: &mut Map<String, Value>, budget: &WorkBudget) {
     }
 }
 
-/// Writes dollars with two digits after the point, or as many more as there are.
+/// Writes an amount in dollars, with two digits after the point, or up to six if it has more.
 fn dollars(cost: MicroUsd) -> String {
     let (whole, part) = (cost.get() / 1_000_000, format!("{:06}", cost.get() % 1_000_000));
     let part = part.trim_end_matches('0');
@@ -157,7 +157,7 @@ fn predicate_value(predicate: &Predicate) -> Value {
 
 fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize) {
     for (n, (key, value)) in map.iter().enumerate() {
-        // The first key of a list's item stands behind its mark.
+        // The first key of a list item stands on the line of its `- `, so it is not indented.
         if n > 0 || indent == 0 {
             out.push_str(&" ".repeat(indent));
         }
@@ -167,7 +167,7 @@ fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize) {
                 let _ = write!(out, "{key}:\n{}", " ".repeat(indent.saturating_add(2)));
                 write_map(out, inner, indent.saturating_add(2));
             }
-            // Mappings get a line for each key; lists of texts stay on one line.
+            // A list of mappings gets a line for each key; a list of texts stays on one line.
             Value::Array(items) if items.iter().any(Value::is_object) => {
                 let _ = writeln!(out, "{key}:");
                 for item in items {
@@ -177,7 +177,7 @@ fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize) {
             Value::String(text) if is_block(text) => {
                 let _ = writeln!(out, "{key}: |");
                 for line in text.lines() {
-                    // Blanks at the end of an empty line would be no part of the text when it is read.
+                    // An empty line gets no indent: a reader would drop the blanks.
                     let space = if line.is_empty() { 0 } else { indent.saturating_add(2) };
                     let _ = writeln!(out, "{}{line}", " ".repeat(space));
                 }
@@ -207,7 +207,7 @@ fn write_item(out: &mut String, item: &Value, indent: usize) {
 /// Writes a value on one line.
 fn short(value: &Value) -> String {
     match value {
-        // Quotation marks only where they are needed: people read the plan too.
+        // Quotation marks are written only where they are needed, since people read the plan too.
         Value::String(text) if is_bare(text) => text.clone(),
         Value::String(text) => quote(text),
         Value::Array(items) => format!("[{}]", items.iter().map(short).collect::<Vec<_>>().join(", ")),
@@ -222,7 +222,7 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// Returns true if a text is read again as it is, also inside brackets.
+/// Returns true if a text without quotation marks is read back unchanged, also inside brackets.
 fn is_bare(text: &str) -> bool {
     let is_safe = |c: char| {
         c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | '=' | '+' | '$' | '(' | ')')
@@ -237,7 +237,7 @@ fn is_bare_key(key: &str) -> bool {
         && !key.starts_with('-')
 }
 
-/// Returns true if a text has several lines that a block can hold.
+/// Returns true if a text has several lines, and a block (`|`) can hold it unchanged.
 fn is_block(text: &str) -> bool {
     let is_safe_line = |line: &str| line.trim_end() == line && !line.chars().any(char::is_control);
     let first = text.lines().next().unwrap_or_default();
@@ -255,7 +255,7 @@ fn quote(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             '\r' => quoted.push_str("\\r"),
-            // The other line breaks of Unicode would look like new lines of the document.
+            // The other line breaks of Unicode would be read as new lines of the document.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{85}') => {
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }

@@ -1,4 +1,4 @@
-//! Results with tokens in place of personal data, and the way back.
+//! Masks results, by tokens in place of personal data, and puts the values back into the agent's parameters.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::known::MIN_NUMBER_CHARS;
 use crate::search::{Depth, FoundValue, find_personal};
 use crate::secret::ProxySecret;
 
-/// The deepest value of a column; what is nested deeper becomes null.
+/// The most levels of arrays and objects in the value of a column; deeper ones become null.
 const MAX_DEPTH: usize = 32;
 
-/// The longest text with values in place of tokens, in bytes: no parameter may be longer.
+/// The longest parameter after its tokens were replaced by values, in bytes.
 const MAX_RESTORED_BYTES: usize = 64 * 1024;
 
 /// The reason why values cannot be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PutBackError {
-    /// A token of another case, or one that was made up.
+    /// The text has a token of another case, or one that the agent invented.
     Foreign,
-    /// A text that becomes too long.
+    /// The text with its values is longer than [`MAX_RESTORED_BYTES`].
     TooLong,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Masker<'a> {
     case: &'a OpenCase,
     /// Values that the case did not know before.
     pub(crate) fresh: TokenValues,
-    /// Free text is replaced as a whole: the case does not know the names in it.
+    /// True if columns of free text are replaced as a whole: the case knows no name of its customer that it could find in them.
     pub(crate) hides_text: bool,
-    /// Every token that was put in.
+    /// All tokens that the masked texts contain.
     pub(crate) tokens: BTreeSet<String>,
 }
 
@@ -46,9 +46,9 @@ impl<'a> Masker<'a> {
         Self { secret, redactor, case, fresh: TokenValues::new(), hides_text: false, tokens: BTreeSet::new() }
     }
 
-    /// Replaces the personal data of a result: declared columns as a whole, then what stands in all other texts.
+    /// Replaces the personal data of a result: declared columns as a whole, then the personal values in all other texts.
     pub(crate) fn mask_result(&mut self, result: &OperationResult) -> Vec<Value> {
-        // Declared columns first: their values are then known to the texts of the same result.
+        // Declared columns first, so that their values are found in the other texts of the same result.
         let mut rows = self.mask_columns(result);
         self.case.learn_values(self.fresh.clone());
         for (row, masked) in result.rows.iter().zip(&mut rows) {
@@ -63,12 +63,12 @@ impl<'a> Masker<'a> {
                 }
             }
         }
-        // What was found in texts, too: the agent may name it in its next request.
+        // The values found in texts as well: the agent may use their tokens in its next request.
         self.case.learn_values(self.fresh.clone());
         rows.into_iter().map(|row| Value::Object(row.into_iter().collect())).collect()
     }
 
-    /// Replaces the declared columns of a result alone, each as a whole; the case learns nothing by it yet.
+    /// Replaces only the declared columns of a result, each as a whole. The case does not learn their values yet.
     pub(crate) fn mask_columns(&mut self, result: &OperationResult) -> Vec<Vec<(String, Value)>> {
         let mut rows = Vec::with_capacity(result.rows.len());
         for row in &result.rows {
@@ -95,7 +95,8 @@ impl<'a> Masker<'a> {
             Value::Array(items) => {
                 items.iter().map(|item| self.mask_whole(item, kind, depth.saturating_add(1))).collect()
             }
-            // Names of fields are data as well. They are not looked for elsewhere: most are plain words.
+            // Names of fields are data as well. Their kind is `Text`, which is never searched for in other texts, since most
+            // are plain words.
             Value::Object(fields) => fields
                 .iter()
                 .map(|(name, field)| {
@@ -112,13 +113,14 @@ impl<'a> Masker<'a> {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
                 let text = number.to_string();
-                // Of short ones any could be the id of the customer; where it is one, its column is replaced as a whole.
+                // A short number is left as it is, since any could be the id of the customer. Columns that hold this
+                // id are replaced as a whole.
                 let masked = if text.len() < MIN_NUMBER_CHARS {
                     text.clone()
                 } else {
                     self.mask_text(&text, Depth::Plain)
                 };
-                // A number stays one unless it is a card's.
+                // A number becomes text only if a personal value, such as a card number, was found in it.
                 if masked != text {
                     *value = Value::String(masked);
                 }
@@ -129,7 +131,7 @@ impl<'a> Masker<'a> {
                 items.iter_mut().for_each(|item| self.mask_inside(item, depth, nested.saturating_add(1)));
             }
             Value::Object(fields) => {
-                // Keys of a stored document are data as well.
+                // Keys of a JSON object are data as well.
                 let old = std::mem::take(fields);
                 for (name, mut field) in old {
                     self.mask_inside(&mut field, depth, nested.saturating_add(1));
@@ -159,7 +161,7 @@ impl<'a> Masker<'a> {
     }
 
     pub(crate) fn token_of(&mut self, kind: PersonalKind, value: &str) -> String {
-        // A value that is a token already, such as one that an agent has stored, keeps its name.
+        // A value that is already a token of this case, such as one that an agent has stored, stays as it is.
         if self.case.with_known(|known| known.has(value)) || self.fresh.contains_key(value) {
             self.tokens.insert(value.to_owned());
             return value.to_owned();
@@ -174,7 +176,7 @@ impl<'a> Masker<'a> {
     }
 }
 
-/// Joins findings that overlap, so that no part of one is left over.
+/// Joins findings that overlap into one, so that no part of a value stays readable.
 fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
     spans.sort_by_key(|span| (span.at.start, std::cmp::Reverse(span.at.end)));
     let mut joined: Vec<FoundValue> = Vec::with_capacity(spans.len());
@@ -196,7 +198,7 @@ fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
 ///
 /// # Errors
 ///
-/// If a token in the text is none of the case, or the text becomes too long.
+/// If a token in the text is not of this case, or the text becomes too long.
 pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, PutBackError> {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
@@ -205,7 +207,7 @@ pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, PutBackErr
         let value = case.with_known(|known| known.value(token).map(ToOwned::to_owned));
         whole.push_str(&value.ok_or(PutBackError::Foreign)?);
         rest = after;
-        // One short token can stand for a long text, and many times.
+        // A short token can stand for a long value, and can occur many times.
         if whole.len().saturating_add(rest.len()) > MAX_RESTORED_BYTES {
             return Err(PutBackError::TooLong);
         }
@@ -218,7 +220,7 @@ pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, PutBackErr
 fn next_token(text: &str) -> Option<(&str, &str, &str)> {
     let places = prefixes().filter_map(|prefix| {
         let mut from = 0;
-        // A prefix without its digits is no token, and another may follow.
+        // A prefix without the digits of a token is skipped; a real token may follow.
         loop {
             let start = from + text.get(from..)?.find(prefix)?;
             let body = start + prefix.len();

@@ -1,4 +1,4 @@
-//! Requests and replies of the engine's callers.
+//! Requests that callers send to the engine, and the engine's replies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ pub const MAX_OPEN: usize = 100;
 pub struct Join {
     /// The session; `None` opens a new one.
     pub session: Option<SessionId>,
-    /// The last frame that the client has seen.
+    /// The number of the last frame that the client has seen.
     pub after_seq: u64,
     /// The project's folder, for a new session.
     pub project: Option<String>,
-    /// Changes go to the project as they are made, for a new session.
+    /// True if a new session changes the project directly, without an overlay and its diff.
     pub write: bool,
-    /// Actions are decided and logged, not performed, for a new session.
+    /// True if actions of a new session are decided and recorded, but not performed.
     pub dry_run: bool,
     /// The kind of surface that the client runs on.
     pub surface: Surface,
-    /// A name that a program gives to a conversation: without a session, its newest session is joined.
+    /// The name that a program gives to a conversation: if `session` is `None`, the newest session of this name is joined.
     pub conversation: Option<String>,
-    /// Marks a session in which others speak through the client that opens it: only text that the owner has
-    /// signed counts as the owner's word. For a new session.
+    /// True if a new session carries messages of other people, which the client passes on: then only text that the owner
+    /// has signed counts as the owner's words.
     pub relayed: bool,
 }
 
@@ -45,9 +45,9 @@ pub struct Joined {
     pub session: SessionId,
     /// The number of its last turn.
     pub turn: u64,
-    /// Its last frame.
+    /// The number of its last frame.
     pub seq: u64,
-    /// The last frame that the client has seen.
+    /// The number of the last frame that the client has seen.
     pub after_seq: u64,
     /// Its open asks with their cards, oldest first, at most [`MAX_OPEN`].
     pub open: Vec<(AskId, ServerFrame)>,
@@ -61,20 +61,20 @@ pub struct Joined {
 pub enum Cancelled {
     /// The turn has received the order to stop.
     Stopped,
-    /// It had ended before.
+    /// The turn had ended before.
     Ended,
-    /// It waits to be taken up, or ends just now: there was nothing to stop.
+    /// The turn has not begun yet, or is just ending: there was nothing to stop.
     NotRunning,
 }
 
 impl Cancelled {
-    /// Returns the message for the person who wanted to stop the turn; `None` if it is stopped.
+    /// Returns the message for the person who asked to stop the turn; `None` if the turn is stopped.
     pub fn told(self, turn: TurnId) -> Option<String> {
         match self {
             Self::Stopped => None,
             Self::Ended => Some(format!("turn {turn} has ended already")),
             Self::NotRunning => {
-                Some(format!("turn {turn} does not run and was not stopped: stop it once it does"))
+                Some(format!("turn {turn} is not running, so it was not stopped: try again once it runs"))
             }
         }
     }
@@ -87,9 +87,9 @@ pub struct Answer {
     pub decision: Decision,
     /// The range of further actions that a yes covers.
     pub scope: ApprovalScope,
-    /// The signature of the person who answers, for a surface that does not prove the person.
+    /// The signature of the person who answers, for a surface that does not prove who that is.
     pub signed: Option<SignedAnswer>,
-    /// Hash of the text that the person was shown, where the surface says so.
+    /// The hash of the text that the person was shown, if the surface reports it.
     pub shown: Option<Digest>,
     /// The reason, in the person's words.
     pub reason: String,

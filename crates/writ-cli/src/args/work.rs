@@ -53,7 +53,7 @@ pub(crate) enum WorkCommand {
     },
 }
 
-/// An item, and if the command waits for it.
+/// The item of a command, and the choice to wait for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
     /// Its id, or its name

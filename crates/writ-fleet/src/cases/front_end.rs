@@ -1,4 +1,4 @@
-//! The token of the trusted front end: it has the token, the home has its digest.
+//! The token of the trusted front end. The front end has the token; the home has only a digest of it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -8,23 +8,23 @@ use std::path::PathBuf;
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report, ToReport};
 
-/// The largest file of a digest that is read, in bytes.
+/// The most bytes of the file with the digest that are read.
 const MAX_FILE_BYTES: u64 = 256;
 
-/// Digest of the front end's token; the token itself is with the front end.
+/// The digest of the front end's token. Only the front end has the token itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontEndToken(Digest);
 
 impl FrontEndToken {
-    /// Creates it from the token that the front end was given.
+    /// Computes the digest of the token that the front end was given.
     pub fn of_text(token: &str) -> Self {
         Self(Digest::of_bytes(token.as_bytes()))
     }
 
-    /// Returns true if a request shows it, as `Authorization: Bearer …`.
+    /// Returns true if a request has the token, as `Authorization: Bearer …`.
     pub fn is_shown_in(&self, authorization: Option<&str>) -> bool {
         let token = authorization.and_then(|header| header.strip_prefix("Bearer "));
-        // Digests are compared, so the time says nothing about the token.
+        // Digests are compared, so the time of the comparison reveals nothing about the token.
         token.is_some_and(|token| Digest::of_bytes(token.as_bytes()) == self.0)
     }
 }
@@ -32,7 +32,7 @@ impl FrontEndToken {
 /// The reason why a token was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// There is one.
+    /// A token is stored already.
     #[error("the front end has a token already, and only its digest is stored here")]
     Exists,
     /// The file cannot be written.
@@ -64,25 +64,25 @@ impl ToReport for TokenError {
 pub struct TokenFile(pub PathBuf);
 
 impl TokenFile {
-    /// Reads the digest; none: no token was given out, or the file is damaged, and every request is refused.
+    /// Reads the digest; `None` if no token was given out, or the file is damaged. Every request is refused then.
     pub fn read_token(&self) -> Option<FrontEndToken> {
         let mut text = String::new();
         File::open(&self.0).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
         text.trim().parse().ok().map(FrontEndToken)
     }
 
-    /// Stores the digest of a token. One that is there is replaced only where that is wanted.
+    /// Stores the digest of a token. A digest that is stored already is replaced only if `replaces` is true.
     ///
     /// # Errors
     ///
-    /// If there is one, or the file cannot be written.
+    /// If a digest is stored and must not be replaced, or the file cannot be written.
     pub fn write_token(&self, token: &str, replaces: bool) -> Result<(), TokenError> {
         let failed = |source| TokenError::Unwritable { path: self.0.clone(), source };
         if !replaces && self.0.exists() {
             return Err(TokenError::Exists);
         }
         let FrontEndToken(digest) = FrontEndToken::of_text(token);
-        // Renamed over the old one, so that a reader finds one or the other.
+        // The new file is renamed over the old one, so that a reader always finds a whole digest.
         let fresh = self.0.with_extension("new");
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
         let mut file = file.map_err(failed)?;

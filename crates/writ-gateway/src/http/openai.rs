@@ -1,7 +1,7 @@
-//! The interface that many programs speak: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
+//! The OpenAI API, which many programs speak: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
 //!
-//! A request is one message to the agent and its answer. What the program says beside its last message (earlier
-//! messages, instructions) comes as part of that message: it is no rule of the owner.
+//! A request sends one message to the agent and returns its answer. The other texts of the request (earlier messages,
+//! instructions) are quoted in that message, and are not rules of the owner.
 
 use std::sync::Arc;
 
@@ -51,16 +51,16 @@ const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 const MAX_MESSAGES: usize = 1_000;
 /// The longest name of a conversation, in bytes.
 const MAX_NAME_BYTES: usize = 128;
-/// Pieces of an answer that wait for a slow program.
+/// The most pieces of an answer that are queued for a slow program.
 const PIECES: usize = 64;
-/// A session by its id, in a header.
+/// The header that names a session by its id.
 const SESSION_HEADER: &str = "x-writ-session";
-/// A conversation by the program's own name for it, in a header.
+/// The header that names a conversation by the program's own name for it.
 const CONVERSATION_HEADER: &str = "x-conversation-id";
-/// The model's name beside the agent's own.
+/// The fixed name of the model, which is accepted besides the agent's own name.
 const MODEL: &str = "writ";
 
-/// The models that can be asked for: one agent under two names.
+/// Returns the models of `/v1/models`: one agent under two names.
 async fn list_models(shared: &ServerState, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
     let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
@@ -81,31 +81,31 @@ pub(super) async fn answer_model(State(shared): App, Path(id): Path<String>, req
 }
 
 fn unknown_model() -> Refusal {
-    let text = format!("there is no model of this name here; there is '{MODEL}'");
-    let hint = "/v1/models names what can be asked";
+    let text = format!("there is no model of this name; use '{MODEL}'");
+    let hint = "GET /v1/models lists the models";
     Refusal::new(StatusCode::NOT_FOUND, "model.unknown", &text, hint).about_field("model".to_owned())
 }
 
-/// A request of either format.
+/// A request in either format: chat completions or responses.
 #[derive(Debug)]
 struct ChatRequest {
     /// The model's name.
     model: String,
-    /// The messages, oldest first.
+    /// The role and text of each message, oldest first.
     messages: Vec<(String, String)>,
-    /// A session by its id.
+    /// The session that the request names by its id.
     session: Option<SessionId>,
-    /// A conversation by the program's name for it.
+    /// The conversation that the request names.
     conversation: Option<String>,
     /// The images and PDF files of the last message.
     files: Vec<ChatFile>,
 }
 
 impl ChatRequest {
-    /// Reads where the answer belongs: a session, a named conversation, or a new session.
+    /// Reads the place of the answer: a session, a named conversation, or neither for a new session.
     fn read_place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
         let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        // A session by its id counts before a name, since it is exact.
+        // A session id takes precedence over a name, since it is exact.
         if let Some(session) = header(SESSION_HEADER) {
             self.session = Some(session_id(&session)?);
         }
@@ -119,10 +119,10 @@ impl ChatRequest {
         Ok(())
     }
 
-    /// Returns the message to the agent, and how far it may be trusted at most. A session that continues has
-    /// the earlier messages.
+    /// Returns the text for the agent, and the highest trust that it may have. In a new session the text quotes
+    /// the other messages; a session that continues has them already.
     fn message_text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
-        // The last message that is no instruction must be the user's: it is what is asked.
+        // The last message that is no instruction is the request, so it must be the user's.
         let last = self.messages.iter().rposition(|(role, _)| !is_instruction(role));
         let own = last.and_then(|last| self.messages.get(last)).filter(|(role, _)| role == "user");
         let Some(((_, own), last)) = own.zip(last) else {
@@ -132,7 +132,7 @@ impl ChatRequest {
             return Err(invalid_field("messages", "must end with a message that has text"));
         }
         let others = || self.messages.iter().enumerate().filter(|(n, _)| *n != last).map(|(_, one)| one);
-        // A session that goes on has the earlier messages itself.
+        // A session that continues has the earlier messages already.
         if self.messages.len() == 1 || !is_new {
             return Ok((own.to_owned(), Taint::Owner));
         }
@@ -140,7 +140,7 @@ impl ChatRequest {
             let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
             format!("{role}:\n{}", lines.join("\n"))
         };
-        // The quoted messages limit the trust in the whole, since they stand in one text.
+        // The least trusted of the quoted messages limits the trust in the whole text, since all are parts of it.
         let taint = others().map(|(role, _)| trust_of(role)).fold(Taint::Owner, Taint::join);
         let quoted: Vec<String> = others().map(quoted).collect();
         let text = format!(
@@ -151,8 +151,8 @@ impl ChatRequest {
     }
 }
 
-/// Returns how far a quoted message may be trusted. Instructions come from the program, which has shown its
-/// token. All else may have come from anywhere, since no surface has verified its author.
+/// Returns the trust in a quoted message. Instructions come from the program, which has proven its identity by its
+/// token. Any other message may come from anywhere, since no author of it was verified.
 fn trust_of(role: &str) -> Taint {
     if is_instruction(role) { Taint::Auth } else { Taint::External }
 }
@@ -166,9 +166,9 @@ fn is_instruction(role: &str) -> bool {
 struct PendingMessage {
     session: SessionId,
     entry: EntrySeq,
-    /// The client's id of the message: the end of its turn names it.
+    /// The client's id of the message: the frame that ends its turn repeats it.
     own: String,
-    /// A turn that was running before: what it says is not for this program.
+    /// The turn that was already running: its text is not for this program.
     other: Option<TurnId>,
     live: broadcast::Receiver<Arc<writ_types::frame::Numbered>>,
 }
@@ -178,20 +178,20 @@ struct PendingMessage {
 enum News {
     /// More text.
     Text(String),
-    /// The end: the whole text, and how the turn went.
+    /// The end: the whole text, and the exit code of the turn.
     End(String, Exit),
-    /// It failed.
+    /// The failure of the turn.
     Failed(Box<Report>),
 }
 
-/// Says the message in its session.
+/// Sends the message to its session, which begins a turn for it.
 async fn begin_turn(
     shared: &Arc<ServerState>,
     evidence: Evidence,
     wanted: &ChatRequest,
 ) -> Result<PendingMessage, Refusal> {
     let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
-    // The agent's own name and the fixed one mean the same.
+    // The agent's own name and the fixed name mean the same model.
     if wanted.model != MODEL && wanted.model != agent {
         return Err(unknown_model());
     }
@@ -211,9 +211,9 @@ async fn begin_turn(
     let shown =
         call_method::<SessionsShow>(shared, evidence, &SessionName { session: joined.session }).await?;
     let other = shown.summary.running;
-    // A session without frames is new, also where another client has opened it.
+    // A session without frames counts as new, even if another client has opened it.
     let (text, taint) = wanted.message_text(joined.seq == 0)?;
-    // The end of the turn names it, which tells this answer from others in the session.
+    // The frame that ends the turn repeats this id, which distinguishes the answer from others in the session.
     let own = named_or_new(String::new());
     let text = store_files(shared, evidence, joined.session, (&wanted.files, text)).await?;
     let entry = engine.receive(evidence, joined.session, own.clone(), text, taint).await?;
@@ -237,7 +237,7 @@ async fn store_files(
     Ok(text)
 }
 
-/// Follows a message until its turn has ended. What the program does not read any more is not sent.
+/// Sends the news of a message until its turn has ended, or until the program has closed its connection.
 fn follow_turn(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
     let (out, pieces) = mpsc::channel(PIECES);
     tokio::spawn(async move {
@@ -252,13 +252,15 @@ fn follow_turn(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News
             };
             let frames = match frame {
                 Ok(frame) => vec![Arc::unwrap_or_clone(frame)],
-                // Stored frames are in the store; deltas that were missed are not, but their whole text is.
+                // This task has fallen behind. Missed frames are read from the store. It has no deltas, but it has the frame with
+                // their whole text.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     engine.frames_after(asked.session, last).await.unwrap_or_default()
                 }
                 Err(broadcast::error::RecvError::Closed) => {
-                    let text = "the engine has put the session aside";
-                    let report = Report::new(Exit::Blocked, "watch.closed", text).with_hint("ask again");
+                    let text = "the engine has closed the session's stream before the answer was complete";
+                    let report =
+                        Report::new(Exit::Blocked, "watch.closed", text).with_hint("send the request again");
                     let _ = out.send(News::Failed(Box::new(report))).await;
                     break;
                 }
@@ -284,7 +286,7 @@ impl PendingMessage {
     /// Translates a frame of the session into news of the message.
     fn news_of(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
         match frame {
-            // Text of a turn that ran before belongs to another program.
+            // The text of a turn that was already running belongs to another program.
             ServerFrame::Delta { turn, text } if self.other != Some(turn) => {
                 streamed.push_str(&text);
                 Some(News::Text(text))
@@ -318,7 +320,7 @@ impl PendingMessage {
 
 /// Returns the part of a whole answer that a stream has not sent yet.
 fn unsent_rest(streamed: &str, whole: &str) -> String {
-    // A stream has sent the answer already; only what is new after it is sent.
+    // Usually the streamed text ends with the whole answer, and nothing is left to send.
     match streamed.trim_end().ends_with(whole.trim()) {
         true => String::new(),
         false if streamed.is_empty() => whole.to_owned(),
@@ -326,7 +328,7 @@ fn unsent_rest(streamed: &str, whole: &str) -> String {
     }
 }
 
-/// The whole answer; a turn that ended without one is an error.
+/// Waits for the whole answer. A turn that ends without one is an error.
 async fn whole_answer(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refusal> {
     while let Some(news) = pieces.recv().await {
         match news {
@@ -340,10 +342,10 @@ async fn whole_answer(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit)
         .into())
 }
 
-/// Translates the end of a turn: its text, or the reason why there is none.
+/// Translates the end of a turn into its text, or into the reason why there is no answer.
 fn check_end(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
     match exit {
-        // A waiting or denied turn has a text that says so, which is an answer.
+        // A turn that waits, was denied or has used up its budget has a text that says so, which is an answer.
         Exit::Done | Exit::Waiting | Exit::Denied | Exit::Budget => Ok((text, exit)),
         Exit::Bug
         | Exit::Usage
@@ -356,7 +358,7 @@ fn check_end(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
     }
 }
 
-/// Tokens of a message's turn: sent and answered.
+/// Returns the tokens that the turn of a message has used: those sent, and those answered.
 async fn token_usage(
     shared: &ServerState,
     evidence: Evidence,
@@ -380,9 +382,9 @@ async fn token_usage(
     (sum("input"), sum("output"))
 }
 
-/// Writes the error of a response, if it is one, in the form that clients of this interface read.
+/// Rewrites an error response in the form that clients of the OpenAI API read; other responses stay as they are.
 pub(super) fn shape_error(response: Response) -> Response {
-    // Only responses of our own errors carry this note.
+    // Only the responses of our own errors carry a `ResponseError`.
     let Some(ResponseError { report, param }) = response.extensions().get::<ResponseError>().cloned() else {
         return response;
     };
@@ -399,7 +401,7 @@ pub(super) fn shape_error(response: Response) -> Response {
         "text": report.outside, "hint": report.advice(),
     } });
     let (mut head, _) = response.into_parts();
-    // The length was that of the other body.
+    // The header has the length of the replaced body.
     head.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(head, Body::from(error.to_string()))
 }
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_is_said_and_what_came_before_is_quoted_once() {
+    fn the_last_message_is_sent_and_earlier_ones_are_quoted_once() {
         let plain = wanted(&[("user", "hi")]);
         assert_eq!(plain.message_text(true).expect("a text"), ("hi".to_owned(), Taint::Owner));
         let long = wanted(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_streamed_is_said_at_the_end() {
+    fn the_end_sends_only_text_that_was_not_streamed() {
         assert_eq!(unsent_rest("I look. Done.", "Done."), "");
         assert_eq!(unsent_rest("", "Done."), "Done.");
         assert_eq!(unsent_rest("I look.", "Done."), "\n\nDone.");

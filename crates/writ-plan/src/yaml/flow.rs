@@ -1,4 +1,4 @@
-//! Short forms of lists and mappings on one line: `[a, b]`, `{ a: 1 }`; and quoted texts.
+//! Lists and mappings on one line (the flow style of YAML): `[a, b]`, `{ a: 1 }`; and quoted texts.
 
 use super::{MAX_DEPTH, NodeValue, YamlNode, syntax};
 use crate::error::{PlanError, PlanProblem, quoted};
@@ -8,7 +8,7 @@ pub(super) fn is_closed(text: &str) -> bool {
     let (mut depth, mut quote, mut is_escaped) = (0_i32, None, false);
     for c in text.chars() {
         match (quote, c) {
-            // In double quotes a backslash takes the next character's meaning away.
+            // In double quotes a backslash escapes the next character.
             (Some('"'), _) if is_escaped => is_escaped = false,
             (Some('"'), '\\') => is_escaped = true,
             (Some(open), c) if open == c => quote = None,
@@ -19,11 +19,11 @@ pub(super) fn is_closed(text: &str) -> bool {
             (None, _) => {}
         }
     }
-    // Below zero there is a bracket too many; the reader names it.
+    // Below zero there is a closing bracket too many, which the reader reports.
     depth <= 0 && quote.is_none()
 }
 
-/// Reads one short form; nothing but a comment may follow it.
+/// Reads one value in flow style; nothing but a comment may follow it.
 pub(super) fn read_flow(text: &str, line: u32, depth: usize) -> Result<YamlNode, PlanError> {
     let mut reader = FlowReader { rest: text, line };
     let node = reader.read_node(depth)?;
@@ -35,7 +35,7 @@ pub(super) fn read_flow(text: &str, line: u32, depth: usize) -> Result<YamlNode,
     }
 }
 
-/// Reads a quoted text; returns what follows it.
+/// Reads a quoted text; returns it, and the rest after it.
 pub(super) fn read_quoted(text: &str, line: u32) -> Result<(String, &str), PlanError> {
     let unclosed = || syntax(line, "a quotation mark is not closed");
     let mut chars = text.char_indices();
@@ -45,7 +45,7 @@ pub(super) fn read_quoted(text: &str, line: u32) -> Result<(String, &str), PlanE
         let after = || text.get(at.saturating_add(1)..).unwrap_or_default();
         match c {
             '\'' if quote == '\'' => {
-                // Inside single quotes two of them mean one.
+                // Inside single quotes, two single quotes stand for one.
                 if !after().starts_with('\'') {
                     return Ok((read, after()));
                 }
@@ -65,7 +65,7 @@ pub(super) fn read_quoted(text: &str, line: u32) -> Result<(String, &str), PlanE
                         code.ok_or_else(|| syntax(line, format!("'\\u{}' is no character", quoted(&digits))))?
                     }
                     '"' | '\\' | '/' => escaped,
-                    other => return Err(syntax(line, format!("'\\{other}' is not an escape that is read"))),
+                    other => return Err(syntax(line, format!("'\\{other}' is not a known escape"))),
                 });
             }
             other => read.push(other),
@@ -74,7 +74,7 @@ pub(super) fn read_quoted(text: &str, line: u32) -> Result<(String, &str), PlanE
     Err(unclosed())
 }
 
-/// The rest of a short form.
+/// The part of a value in flow style that is not read yet.
 #[derive(Debug)]
 struct FlowReader<'a> {
     rest: &'a str,
@@ -154,7 +154,7 @@ impl<'a> FlowReader<'a> {
         Ok(key)
     }
 
-    /// Takes a closing bracket, if it is next.
+    /// Takes the closing bracket if it is next; returns true if it was.
     fn takes(&mut self, close: char) -> Result<bool, PlanError> {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(close) {

@@ -1,4 +1,4 @@
-//! The actions that sessions may do at all, by what they are for.
+//! The kinds of action that a session may perform, by the purpose of the session.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use writ_policy::keys::grants::Grants;
 use writ_types::action::ActionKind;
 use writ_types::recipient::Recipient;
 
-/// The kinds of action of the planner while it answers a question of the autopilot: those that change nothing anywhere.
+/// The kinds of action that the planner may perform while it answers a question of the autopilot: those that change nothing.
 pub(super) const QUESTION_KINDS: [ActionKind; 5] = [
     ActionKind::ModelCall,
     ActionKind::ReadFile,
@@ -16,7 +16,8 @@ pub(super) const QUESTION_KINDS: [ActionKind; 5] = [
     ActionKind::Search,
 ];
 
-/// Returns what a session may do of what works on a plan needs: all but memories, further plans and what lasts beyond it.
+/// Returns those of a session's grants that work on a plan needs: none for memories, for further plans, or for effects that outlast
+/// the plan.
 pub(crate) fn work_kinds(own: Grants) -> impl Iterator<Item = (ActionKind, BTreeSet<(Dimension, String)>)> {
     let kinds = [
         ActionKind::Exec,
@@ -30,8 +31,8 @@ pub(crate) fn work_kinds(own: Grants) -> impl Iterator<Item = (ActionKind, BTree
     own.kinds.into_iter().filter(move |(kind, _)| kinds.contains(kind))
 }
 
-/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
-/// places.
+/// Returns the grants of the owner's own agent: every kind of action that it may ever perform. The task key of each session
+/// limits the places.
 pub(crate) fn base_grants() -> Grants {
     Grants::default()
         .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
@@ -58,7 +59,7 @@ pub(crate) fn base_grants() -> Grants {
         .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
-/// Returns the widest grants: those of an owner's session on this folder.
+/// Returns the widest grants of a session: those of a session that the owner has opened on this folder.
 pub(crate) fn widest(project: Option<&str>) -> Grants {
     let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
     if let Some(project) = project {

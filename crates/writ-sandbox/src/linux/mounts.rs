@@ -29,10 +29,10 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 /// The parts of the host's `/etc` that programs need and that reveal nothing: caches, links and public
 /// certificates.
 const ETC: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs"];
-/// Devices that give and take nothing of the host's.
+/// Devices that reveal nothing of the host and change nothing on it.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// Files of `/proc` that tell of the machine and not of the sandbox, which an engine of root's could read: pages, timers and keys of
-/// everybody. Nothing is in them inside.
+/// Files of `/proc` about the whole machine, which the sandbox of an engine that runs as root could read: memory, timers and keys of
+/// all users. In the sandbox they are empty.
 const HIDDEN: [&str; 8] = [
     "kcore",
     "kpagecount",
@@ -52,16 +52,17 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// The place of certificates that programs are to trust besides the system's: the folder, the one
-/// certificate, and all.
+/// The folder of the certificates that programs in the sandbox are to trust.
 const TRUST: &str = "/etc/writ";
+/// The file with the one certificate besides those of the system.
 pub(crate) const TRUST_MORE: &str = "/etc/writ/authority.pem";
+/// The file with the system's certificates and that one.
 pub(crate) const TRUST_ALL: &str = "/etc/writ/authorities.pem";
-/// Size of that folder: a system's authorities have a quarter of a megabyte.
+/// The size of that folder. The certificates of a system's authorities have about a quarter of a megabyte.
 const TRUST_OPTIONS: &str = "mode=0755,size=4m";
-/// The files in which systems have all their authorities; they lie in folders that are seen inside.
+/// The files in which Linux systems have the certificates of all authorities that they trust; both are visible inside.
 const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt"];
-/// The most of it that is read, in bytes.
+/// The most bytes of such a file that are read.
 const SYSTEM_TRUST_MAX: u64 = 2 * 1024 * 1024;
 
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
@@ -69,23 +70,23 @@ const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
-/// A piece of the host, ready to be attached inside.
+/// A file or folder of the host, ready to be attached in the sandbox.
 struct MountPiece {
     tree: OwnedFd,
     at: PathBuf,
     folder: bool,
-    /// True if the sandbox is as good without it.
+    /// True if the sandbox can do without it.
     optional: bool,
 }
 
-/// Builds the root and moves into it; nothing runs in it before [`furnish_root`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
-/// alone, until [`furnish_root`] has taken from it what the session adds.
+/// Builds the new root and moves into it. No program runs in it before [`furnish_root`] has made it read-only. Until then the host's
+/// root stays mounted over it, and is reached by the returned handle alone: [`furnish_root`] takes the session's folders from it.
 pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
     // Later unmounts of the host take effect here too; later mounts do not become visible.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         .stage("mounts of its own")?;
-    // Everything of the host is taken while its root is still in sight.
-    let pieces = take(base)?;
+    // The host's files and folders are cloned while its root can still be reached.
+    let pieces = clone_seen(base)?;
     let host = open_folder(Path::new("/")).stage("the host's root")?;
     mount(Some("writ"), BASE, Some("tmpfs"), QUIET, Some(ROOT_OPTIONS)).stage("root")?;
     make_skeleton(base)?;
@@ -103,7 +104,7 @@ pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
                 .stage("/proc")?;
         }
     }
-    // The host's root may own the files of /proc/sys: nothing inside writes below /proc.
+    // If the engine runs as root, the sandbox's user could write the files of /proc/sys, so /proc becomes read-only.
     freeze_mount(&path_inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;
     nix::unistd::pivot_root(".", ".").stage("pivot")?;
@@ -111,7 +112,7 @@ pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
     Ok(host)
 }
 
-/// Adds what is the session's, and lets go of the host.
+/// Adds the session's folders and files, and detaches the host's root.
 pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> Result<(), SetupFault> {
     let mut pieces = Vec::new();
     match (&setup.home, base.empty_home) {
@@ -121,7 +122,10 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
         }
         (None, true) => {}
         (Some(_), true) | (None, false) => {
-            return Err(SetupFault::new("home", "it is another than was made"));
+            return Err(SetupFault::new(
+                "home",
+                "the session needs another kind of home than the root was built with",
+            ));
         }
     }
     for (from, to) in &setup.home_binds {
@@ -155,19 +159,19 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
         let names = setup.names.join(" ");
         fs::write("/etc/hosts", format!("127.0.0.1 localhost writ {names}\n")).stage("/etc/hosts")?;
     }
-    // Only now: a project's own path may need folders.
+    // Only now, since folders on the way to the project's own path were made above.
     freeze_mount(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
     if let Some(certificate) = &setup.trust {
         lay_trust(certificate)?;
     }
     umount2("/", MntFlags::MNT_DETACH).stage("leave the host")?;
-    // «..» of the root leads to any mount that is still attached over it.
+    // If a mount is still attached over the root, `/..` leads to it.
     let above = fstat(open_folder(Path::new("/..")).stage("leave the host")?).stage("leave the host")?;
     let below = fstat(&root).stage("leave the host")?;
     if (above.st_dev, above.st_ino) == (below.st_dev, below.st_ino) {
         Ok(())
     } else {
-        Err(SetupFault::new("leave the host", "it is still in sight"))
+        Err(SetupFault::new("leave the host", "the host's root can still be reached"))
     }
 }
 
@@ -187,25 +191,25 @@ fn open_below(host: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(openat2(host, path, how)?)
 }
 
-/// Opens a folder of the host, if it is the one that was meant.
+/// Opens a folder of the host. Fails if another folder is at its path now.
 fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, SetupFault> {
     let found = open_below(host, &folder.path).stage(SetupFault::MOVED)?;
     check_folder(&found, folder)?;
     Ok(found)
 }
 
-/// Checks that an open folder is the one that was meant.
+/// Checks that an open folder is the expected one, by its device and inode.
 fn check_folder(found: &OwnedFd, folder: &HostFolder) -> Result<(), SetupFault> {
     let stat = fstat(found).stage(SetupFault::MOVED)?;
     if (stat.st_dev, stat.st_ino) == (folder.device, folder.inode) {
         Ok(())
     } else {
-        Err(SetupFault::new(SetupFault::MOVED, "another one is there now"))
+        Err(SetupFault::new(SetupFault::MOVED, "another folder is at this path now"))
     }
 }
 
-/// Clones every piece of the host that is seen inside by every command.
-fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
+/// Clones the files and folders of the host that every command sees.
+fn clone_seen(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
     let mut pieces = Vec::new();
     for path in seen_paths(base) {
         let Ok(found) = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
@@ -213,7 +217,7 @@ fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
             // Not every machine has each of these paths.
             continue;
         };
-        // Links of the system, as `/bin` to `usr/bin`, are made anew with the root's skeleton.
+        // Links of the system, such as `/bin` to `usr/bin`, are made anew by `make_skeleton`.
         if is_kind(&found, SFlag::S_IFLNK).stage("look")? {
             continue;
         }
@@ -227,7 +231,7 @@ fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
     Ok(pieces)
 }
 
-/// Returns the paths of the host that every command of a kind sees, where they are there and no links.
+/// Returns the paths of the host that every command with this base sees, if they exist and are not links.
 pub(crate) fn seen_paths(base: &SandboxBase) -> impl Iterator<Item = &Path> {
     SYSTEM.into_iter().chain(ETC).map(Path::new).chain(base.binds.iter().map(PathBuf::as_path))
 }
@@ -244,13 +248,13 @@ impl MountPiece {
         Ok(Self { tree, at: at.to_owned(), folder, optional: false })
     }
 
-    /// Attaches it below the new root. The way there may lie in a home that an earlier program could write: links on
-    /// it are not followed, and what belongs behind one is not attached.
+    /// Attaches the piece below the new root. Its path may lead through a home in which an earlier program could make links.
+    /// Links are not followed, and a piece behind one is not attached.
     fn attach(&self, root: &OwnedFd) -> Result<(), SetupFault> {
         let stage = format!("attach {}", self.at.display());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
         let parent = match beneath::open_parent(root, at, true) {
-            // An optional piece may have no place to be attached at; a full disk is not such a case.
+            // An optional piece is left out if there is no place for it, but a full disk is an error.
             Err(why) if self.optional && !matches!(why.kind(), io::ErrorKind::StorageFull) => return Ok(()),
             other => other.stage(&stage)?,
         };
@@ -273,7 +277,7 @@ impl MountPiece {
     }
 }
 
-/// Folders, links, `/etc`, and the parts that lie in memory.
+/// Makes the folders, the links and `/etc` of the new root, and mounts its parts that lie in memory.
 fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     for path in SYSTEM {
         if let Ok(target) = fs::read_link(path) {
@@ -285,7 +289,7 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     {
         fs::create_dir_all(path_inside(path)).stage("folders")?;
     }
-    // One folder for both, so that one limit of size holds for them together.
+    // One folder for both, so that the limit of its size holds for both together.
     std::os::unix::fs::symlink("/tmp", path_inside("/var/tmp")).stage("links")?;
     if base.one_place {
         for folder in [INNER_HOME, "/dev/shm"] {
@@ -293,7 +297,7 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
             std::os::unix::fs::symlink("/tmp", path_inside(folder)).stage("links")?;
         }
     }
-    for (name, text) in write_etc() {
+    for (name, text) in etc_files() {
         fs::write(path_inside(Path::new("/etc").join(name)), text).stage("/etc")?;
     }
     let size = format!("mode=1777,size={}", base.limits.tmp_bytes);
@@ -306,7 +310,7 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     Ok(())
 }
 
-/// Lays out the certificates that programs are to trust.
+/// Writes the certificates that programs are to trust.
 fn lay_trust(certificate: &str) -> Result<(), SetupFault> {
     mount(Some("writ"), TRUST, Some("tmpfs"), QUIET, Some(TRUST_OPTIONS)).stage("trust")?;
     let mut all = Vec::new();
@@ -323,8 +327,8 @@ fn lay_trust(certificate: &str) -> Result<(), SetupFault> {
     freeze_mount(Path::new(TRUST), READ_ONLY | NO_SUID | NO_DEV)
 }
 
-/// The files of `/etc`: never the host's.
-fn write_etc() -> [(&'static str, String); 7] {
+/// Returns the files of `/etc` with their texts. None is a copy of the host's.
+fn etc_files() -> [(&'static str, String); 7] {
     [
         (
             "passwd",
@@ -338,12 +342,12 @@ fn write_etc() -> [(&'static str, String); 7] {
         ("hostname", "writ\n".into()),
         ("resolv.conf", String::new()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
-        // The owner's own is in a file that is not shown; without any, git makes no commit.
+        // The owner's git identity is in a file that the sandbox does not see, and git makes no commit without one.
         ("gitconfig", "[user]\n\tname = agent\n\temail = agent@writ.invalid\n".into()),
     ]
 }
 
-/// Shared memory, terminals of its own, and links.
+/// Mounts shared memory and terminals of the sandbox's own, and makes the links below `/dev`.
 fn mount_devices(base: &SandboxBase) -> Result<(), SetupFault> {
     if !base.one_place {
         mount(Some("writ"), &path_inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS))
@@ -358,7 +362,7 @@ fn mount_devices(base: &SandboxBase) -> Result<(), SetupFault> {
     Ok(())
 }
 
-/// The work folder's parts on the host, opened before the host is out of sight.
+/// The host folders of which the work folder consists, opened while the host's root can still be reached.
 enum WorkSource {
     Nothing,
     Layers { project: OwnedFd, layers: OwnedFd, access: FolderAccess },
@@ -397,12 +401,12 @@ impl WorkSource {
         })
     }
 
-    /// Mounts it.
+    /// Mounts the work folder at a path.
     fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), SetupFault> {
         match self {
             Self::Nothing => Ok(()),
             Self::Layers { project, layers, access } => {
-                // Named by their descriptors: the folders that were checked, wherever somebody has moved them since.
+                // Folders are named by their descriptors, so that those that were checked are mounted, even if they were moved since.
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
                 let upper = format!("/proc/self/fd/{}/upper", layers.as_raw_fd());
                 let work = format!("/proc/self/fd/{}/work", layers.as_raw_fd());
@@ -428,7 +432,7 @@ impl WorkSource {
 
 /// Mounts an overlay with its changes in memory.
 fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), SetupFault> {
-    // Made in the overlay's own place, which it then covers.
+    // The memory is mounted at the overlay's own path, and the overlay then covers it.
     let size = format!("mode=0755,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), at, Some("tmpfs"), QUIET, Some(size.as_str())).stage("scratch")?;
     let layer = open_folder(at).stage("scratch")?;
@@ -458,7 +462,7 @@ pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-/// A path inside, while the new root still lies below [`BASE`].
+/// Returns the present path of a file of the new root, while that root still lies below [`BASE`].
 fn path_inside(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))

@@ -5,8 +5,8 @@
 //! text      = hex(old key) " " hex(new key) " " hex(signature)
 //! ```
 //!
-//! The text stands in a `keyed` entry of the ledger. It proves itself, so the new key can write an entry
-//! again that a restore gave up.
+//! The text is stored in a `keyed` entry of the ledger. Its signature is its proof, so the new key can write the entry
+//! again if a restore has dropped it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,14 +20,14 @@ use super::head::{HeadSigner, verify_signature};
 use crate::codec;
 use crate::error::StoreError;
 
-/// The most rotations that are looked at: one a day for years.
+/// The most rotations that are read: enough for one a day over 27 years.
 pub const MAX_ROTATIONS: usize = 10_000;
-/// The role of the key in entries.
+/// The role of the harness's key in entries.
 const ROLE: &str = "harness";
-/// The change that a rotation is recorded as.
+/// The value of `change` in the entry of a rotation.
 const CHANGE: &str = "rotated";
 
-/// A statement that one key follows another. Its signature was checked.
+/// A statement that one key replaces another. Its signature was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     from: [u8; 32],
@@ -45,25 +45,25 @@ fn rotation_statement(from: &[u8; 32], to: &[u8; 32]) -> String {
 }
 
 impl Rotation {
-    /// The old key signs for the new one.
+    /// Makes the statement that `to` replaces the old key, signed by the old key.
     pub fn sign(old: &dyn HeadSigner, to: [u8; 32]) -> Self {
         let from = old.public_key();
         Self { from, to, signature: old.sign(rotation_statement(&from, &to).as_bytes()) }
     }
 
-    /// The new key.
+    /// Returns the new key.
     pub const fn to(&self) -> &[u8; 32] {
         &self.to
     }
 
-    /// The entry that records it.
+    /// Returns the ledger entry that records the rotation.
     pub fn entry(&self, id: KeyId, at: Timestamp) -> Entry {
         let (role, change) = (ROLE.to_owned(), CHANGE.to_owned());
         let fact = Fact::Keyed { key: id, role, change, grants: self.to_string() };
         Entry { at, session: None, turn: None, turn_number: 0, fact }
     }
 
-    /// The rotation that a payload records, if it is one.
+    /// Returns the rotation that the payload of an entry records, if it records one.
     pub(crate) fn of_payload(payload: &[u8]) -> Option<Self> {
         // Skips parsing if these bytes are missing: canonical JSON writes this field in exactly one way.
         let mark = br#""change":"rotated""#;
@@ -102,11 +102,11 @@ impl FromStr for Rotation {
     }
 }
 
-/// The steps by which one key follows another; `None` if they do not lead there.
+/// Returns the rotations that lead from one key to another, in order; `None` if the known ones do not lead there.
 pub(crate) fn rotation_path(from: &[u8; 32], to: &[u8; 32], known: &[Rotation]) -> Option<Vec<Rotation>> {
     let (mut at, mut steps) = (*from, Vec::new());
     while at != *to {
-        // A key that was rotated twice went on from the last time.
+        // If a key was replaced several times, the last replacement that was not followed yet counts.
         let next = known.iter().rev().find(|step| step.from == at && !steps.contains(*step))?;
         steps.push(*next);
         at = next.to;
@@ -114,7 +114,7 @@ pub(crate) fn rotation_path(from: &[u8; 32], to: &[u8; 32], known: &[Rotation]) 
     Some(steps)
 }
 
-/// The rotations that the ledger records, in order.
+/// Returns the rotations that the ledger records, in order.
 pub(crate) fn recorded_rotations(conn: &Connection) -> Result<Vec<Rotation>, StoreError> {
     let sql = "SELECT p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
                WHERE l.event = 'keyed' AND p.payload LIKE '%\"change\":\"rotated\"%' ORDER BY l.seq LIMIT ?1";
@@ -145,12 +145,12 @@ mod tests {
             let changed = String::from_utf8(changed).expect("ASCII");
             assert_eq!(changed.parse::<Rotation>(), Err(InvalidRotation), "{at}");
         }
-        // The new key cannot name itself.
+        // The new key cannot sign its own succession.
         let [from, to] = [key(1), key(2)].map(|key| hex::encode(key.public_key()));
         let own = Rotation::sign(&key(2), key(2).public_key());
         let forged = format!("{from} {to} {}", hex::encode(own.signature));
         assert_eq!(forged.parse::<Rotation>(), Err(InvalidRotation));
-        assert_eq!(own.to_string().parse::<Rotation>(), Err(InvalidRotation), "nor follow itself");
+        assert_eq!(own.to_string().parse::<Rotation>(), Err(InvalidRotation), "nor can a key replace itself");
     }
 
     #[test]

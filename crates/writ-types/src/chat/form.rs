@@ -1,11 +1,11 @@
-//! The form of an answer, and the effort that goes into it.
+//! The form that a model's answer must have, and the effort of its reasoning.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The form that an answer must have.
+/// The form that an answer of a model must have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerForm {
     /// A name, of letters, digits and underscores: some providers show it to the model.
@@ -25,16 +25,16 @@ impl AnswerForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// As little as the provider offers.
+    /// The lowest effort that the provider offers.
     Low,
-    /// A middle course.
+    /// An effort between the two.
     Medium,
-    /// As much as helps.
+    /// The highest effort.
     High,
 }
 
 impl Effort {
-    /// The name in the configuration and of most providers.
+    /// Returns the name in the configuration, which most providers use as well.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Low => "low",
