@@ -322,6 +322,7 @@ impl Egress {
             }
         };
         let lent = LentClient { client: kept.client.clone(), carried: kept.line.carried_bytes().clone() };
+        // An earlier failure is none of this permit's.
         self.verifier.take_failure(owner.host.host());
         match work(lent).await {
             Ok(value) => {

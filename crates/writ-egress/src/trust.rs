@@ -69,6 +69,7 @@ impl ExtraRoots {
         if bytes.len() > MAX_PEM_BYTES {
             return Err(TrustError::TooLarge);
         }
+        // Some editors begin a text with a byte order mark.
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.trim_ascii().is_empty() {
             return Err(TrustError::Empty);

@@ -156,6 +156,7 @@ pub(crate) fn scheme_fault(schemes: &[&str]) -> TunnelFault {
         return TunnelFault::Login;
     }
     let known = schemes.iter().take(4).map(|scheme| {
+        // They are the proxy's own words, and go into an error.
         let clean: String = scheme.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
         clean
     });

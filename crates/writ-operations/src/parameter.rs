@@ -123,6 +123,7 @@ impl Parameter {
             ValueType::Integer | ValueType::Number | ValueType::Boolean => serde_json::from_str(text).ok(),
         };
         value.is_some_and(|value| {
+            // Keys compare texts, and would take another form for another value.
             self.check_value(&value).is_ok_and(|checked| checked.as_deref() == Some(text))
         })
     }

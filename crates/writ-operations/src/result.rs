@@ -73,6 +73,7 @@ impl<'a> RowCollector<'a> {
 
     /// Adds a row, or returns false where it has no room.
     pub(crate) fn add_row(&mut self, values: impl Iterator<Item = Value>) -> bool {
+        // Once a row was left out no later one is taken, so that a result is always a beginning.
         if self.result.truncated || self.result.rows.len() >= MAX_ROWS {
             self.result.truncated = true;
             return false;

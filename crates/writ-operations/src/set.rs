@@ -129,6 +129,7 @@ fn list_files(folder: &Path) -> Result<Vec<PathBuf>, OperationError> {
             ));
         }
     }
+    // The digest must not depend on the order in which a file system lists them.
     files.sort();
     Ok(files)
 }

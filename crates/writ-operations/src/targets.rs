@@ -168,6 +168,7 @@ impl Targets {
         let mut parameters = BTreeMap::new();
         for (name, value) in &operate.parameters {
             let restored = restore(name, value).ok_or_else(foreign)?;
+            // Checked as it is performed: a token may stand for a value that the declaration refuses.
             if !operation.parameters.allows_text(name, &restored) {
                 let what = format!("the parameter '{name}' is outside its declaration");
                 return Err(PerformError::not_performed(what));
@@ -232,6 +233,7 @@ impl Targets {
                 let server =
                     self.mail.get(&mail.server).ok_or_else(|| missing("mail server", &mail.server))?;
                 let names = mail.to.lowered.statement.column_names();
+                // The row only fills the mail, and is in no answer.
                 let columns: Vec<_> = names.into_iter().map(|name| (name, None)).collect();
                 let customer = self.run_statement(&mail.to, &columns, request, None).await?;
                 server.send_mail(mail, request, customer, self.limit).await

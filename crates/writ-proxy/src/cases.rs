@@ -107,6 +107,7 @@ impl OpenCase {
 }
 
 fn case_key(scope: &Scope) -> String {
+    // The length tells where the customer ends: `ab` with `c` is not `a` with `bc`.
     format!("{}:{}{}", scope.customer.len(), scope.customer, scope.case)
 }
 
@@ -246,6 +247,7 @@ impl Cases {
             values: taken.values.saturating_add(space.values),
             bytes: taken.bytes.saturating_add(space.bytes),
         };
+        // A request without personal values is made in a full case, too.
         if space.values > 0 && !case.has_space(together, parts) {
             return None;
         }

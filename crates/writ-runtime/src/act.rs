@@ -319,6 +319,7 @@ impl CallPlace {
 
     fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
         let text = self.services.journal.redactor.clean_text(denial.outside_text());
+        // A denial can quote its action, and so a value that the model has not seen.
         let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Pending::new());

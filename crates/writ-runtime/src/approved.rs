@@ -104,6 +104,7 @@ impl Approved {
         ask: &AskId,
         cancel: &CancellationToken,
     ) -> Result<WorkGuard, EngineError> {
+        // Registered before the store is read: a revocation writes first and stops what is registered then, so one sees the other.
         let begun = self.acting.begin(ask, cancel);
         if self.journal.store.approval(ask).await?.is_some_and(|approval| approval.revoked) {
             begun.stop().cancel();

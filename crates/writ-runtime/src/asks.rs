@@ -88,6 +88,7 @@ pub(crate) async fn open_ask(
         fact,
     };
     let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared.clone(), entry }));
+    // On disk before the card is shown: a signed answer must find its question, also after a power failure.
     let receipt = services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     let opened = receipt.asks.into_iter().next();
     // The item may have ended while the card was written, and has not seen it then.

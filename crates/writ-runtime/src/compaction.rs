@@ -259,6 +259,7 @@ async fn ask_scorer(
     for _ in 0..MAX_REQUESTS {
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(*cost);
+        // Read for each try: the second is decided with what the first has cost.
         let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let asked = model::ask(&place, ModelRole::Scorer, (Arc::clone(&wanted), label), cancel).await?;
@@ -292,6 +293,7 @@ impl Written {
         // A summary that is longer than it was asked for is cut, with a mark.
         let most = usize::try_from(wanted.saturating_mul(CHARS_PER_TOKEN)).unwrap_or(usize::MAX);
         let evicted: BTreeSet<usize> = output.evict_groups.into_iter().collect();
+        // A group in both lists leaves: room is what the compaction is for.
         let kept = output.keep_groups.into_iter().filter(|number| !evicted.contains(number));
         Self {
             text: compact::cut_summary(output.summary.trim(), most),
@@ -328,6 +330,7 @@ fn kept_rows(old: &OldMessages, groups: &[HistoryGroup], kept: &BTreeSet<usize>,
         let tokens = tokens.fold(Tokens::ZERO, Tokens::saturating_add);
         let of_group = old.numbers.get(group.place..end).unwrap_or_default();
         if tokens > room || rows.len().saturating_add(of_group.len()) > MAX_KEPT_ROWS {
+            // An older group may be smaller, and still fit.
             continue;
         }
         room = room.saturating_sub(tokens);

@@ -30,6 +30,7 @@ pub(crate) async fn deliver_messages(
     for _ in 0..MAX_PAGES {
         let page = journal.store.outbox_after_cursor(channel.name(), PAGE).await?;
         if page.missed > 0 {
+            // Reported before the cursor moves: after a crash in between the gap is reported twice, and not never.
             settle(channel, channel.report_missed(page.missed).await)?;
             let cursor = journal.store.outbox_cursor(channel.name()).await?;
             advance(journal, channel, cursor.saturating_add(page.missed)).await?;
@@ -69,6 +70,7 @@ fn settle(channel: &dyn Channel, done: Result<(), DeliveryError>) -> Result<(), 
 async fn advance(journal: &Journal, channel: &dyn Channel, number: u64) -> Result<(), EngineError> {
     let (channel, at) = (channel.name().to_owned(), journal.clock.now());
     let op = Op::Outbox(OutboxOp::Advance { channel, number, at });
+    // A cursor that a power failure sets back delivers again, which every channel must bear.
     journal.store.commit(Batch::relaxed(vec![op])).await?;
     Ok(())
 }

@@ -50,6 +50,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) async fn run(services: Arc<Services>) {
     loop {
         let woken = services.life.wake.notified();
+        // A place comes before a lease: the time of a lease runs from when it is taken, not from the beginning of its turn.
         let place = tokio::select! {
             () = services.life.draining.cancelled() => return,
             place = Arc::clone(&services.life.intake.room).acquire_owned() => place,
@@ -260,6 +261,7 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
     if let Some(session) = session {
         services.life.work.call(session);
     }
+    // Only after the commit: a turn that is tried again must find its open intents, and show their outcome to the model.
     if let Some(turn) = ended
         && let Err(error) = settle::settle_turn(services, turn).await
     {
@@ -284,6 +286,7 @@ async fn prepare(
     let profile = step::profile_of(services, &lease, profile).await?;
     let journal = &services.journal;
     let turn = journal.ids.turn(journal.clock.now());
+    // Turns of several consumers open side by side, and the store counts only those that are stored.
     let number = {
         let mut numbers = session.numbering.lock().await;
         numbers.take(journal.store.next_turn_number(session.id).await?)

@@ -275,6 +275,7 @@ impl Door {
         (verdicts, now): (&Verdicts, Timestamp),
     ) -> Result<Foreseen, EngineError> {
         let gathered = self.gather(&prepared, &standing, circumstances).await?;
+        // What has an unknown outcome today had not begun at the time that is asked about.
         let facts = DecisionFacts { is_doubtful: false, ..gathered };
         let facts = self.facts(&facts, standing);
         let checked = match door::precheck(prepared, &facts, now) {
@@ -387,6 +388,7 @@ impl Door {
         policy: Digest,
         ask: &Ask,
     ) -> Result<bool, EngineError> {
+        // Once for each action: an approval that could not be redeemed would be found again, and the loop would not end.
         let searched = std::mem::replace(&mut earlier.searched, true);
         earlier.approval = if searched { None } else { self.task_approval(ask).await?.map(Ok) };
         if earlier.approval.is_none() {
@@ -396,6 +398,7 @@ impl Door {
     }
 
     async fn write(&self, work: Option<&dyn Work>, ops: Pending) -> Result<(), EngineError> {
+        // Not synced: a denial or a question has had no effect that a power failure could leave without its record.
         match work {
             _ if ops.is_empty() => {}
             Some(work) => {

@@ -35,6 +35,7 @@ pub(crate) async fn erase(
     by: &str,
     reason: &str,
 ) -> Result<usize, EngineError> {
+    // Named twice, an entry would be erased twice, which is a conflict and would refuse all of them.
     entries.sort_unstable();
     entries.dedup();
     let wrong = |why: String| EngineError::Params { method: "ledger.erase".to_owned(), why };
@@ -90,6 +91,7 @@ pub(crate) async fn erase_content(
     let at = services.journal.clock.now();
     let op = Op::Sessions(SessionOp::Erase { session, at });
     services.journal.store.commit(Batch::synced(vec![op])).await?;
+    // After the commit: what is loaded from here on has no content.
     services.sessions.drop_loaded(session);
     let mut entries = 0_usize;
     loop {

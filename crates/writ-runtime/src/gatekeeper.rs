@@ -109,6 +109,7 @@ impl WorkGatekeeper {
         let prepared = self.prepare_connect(target);
         let hash =
             prepared.hash(services.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
+        // Answered questions count too: a program that connects again and again must not ask a person each time.
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
             let asked = services.journal.store.ask_for(hash, state).await.map_err(|error| broken(&error))?;
             match asked {
@@ -185,6 +186,7 @@ fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
 impl Gatekeeper for WorkGatekeeper {
     fn current_scope(&self) -> Later<'_, Arc<EgressScope>> {
         Box::pin(async {
+            // Of the owner's settings, only those that close or pin hosts are taken over: none that opens one.
             let mut scope = if self.alone {
                 let EgressScope { blocked, pins, opaque, own_addresses, .. } =
                     self.place.services.config.egress.clone();

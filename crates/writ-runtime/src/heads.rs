@@ -107,6 +107,7 @@ impl Heads {
         if !due {
             return Ok(());
         }
+        // Each place alone: one that fails withholds no head from the other.
         let mut failures = Vec::new();
         if let Some(file) = file.clone() {
             failures.extend(added(file, size, line.clone()).await.err());
@@ -175,6 +176,7 @@ async fn committed(repository: &Path, size: u64, line: String) -> Result<(), Cop
     git(repository, &["add", "--", IN_REPOSITORY]).await?;
     let message = format!("The ledger has {size} entries");
     let author = ["-c", "user.name=Writ", "-c", "user.email=writ@localhost"];
+    // Where an earlier try has committed the line and failed after that, nothing is left to commit, which is no error.
     let commit = ["commit", "--quiet", "--allow-empty", "-m", &message, "--", IN_REPOSITORY];
     git(repository, &[author.as_slice(), &commit].concat()).await
 }

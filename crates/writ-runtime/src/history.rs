@@ -123,6 +123,7 @@ pub(crate) async fn read_history(
     session: SessionId,
     pinned: Option<(Secrets, usize)>,
 ) -> Result<TurnHistory, StoreError> {
+    // Taken out while it is read: another turn of the session that begins meanwhile reads all of it from the store.
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);
     let (compaction, new, pinned) = store.turn_opening(session, after, MAX_HISTORY_ROWS, pinned).await?;

@@ -105,10 +105,12 @@ impl Journal {
         let mut merged = receipt.asks.iter().map(|ask| ask.merged);
         let mut numbers = receipt.frames.iter();
         for mut frame in frames {
+            // The store has merged this question with an open one that has its card already: no number belongs to its frame.
             if matches!(frame, ServerFrame::ApprovalRequest(_)) && merged.next() == Some(true) {
                 continue;
             }
             if let Some(number) = numbers.next() {
+                // The last entry that a reply rests on got its number in this commit.
                 if let (ServerFrame::Message { entries, .. }, Some(last)) = (&mut frame, receipt.rests_on) {
                     entries.1 = last;
                 }

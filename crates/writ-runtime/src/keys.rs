@@ -212,6 +212,7 @@ impl Keys {
         {
             return Ok((held, None));
         }
+        // All keys above it are named, so that the revocation of any of them ends this one.
         let mut above = plan.task().under.clone();
         above.insert(plan.task().key);
         let claims = TaskClaims {
@@ -363,6 +364,7 @@ impl Keys {
             plan: None,
         };
         let token = keys::mint_task(&self.held.base, &claims, &self.held.root, &self.held.harness)?;
+        // Read back by the verifier: an authority comes from a verified token alone, also from one of our own.
         let authority = self.verifier.verify_task(&token)?;
         let kinds: Vec<&str> = claims.grants.kinds.keys().map(|kind| kind.as_str()).collect();
         let fact = Fact::Keyed {
@@ -382,6 +384,7 @@ impl Keys {
     pub(crate) async fn approvers(&self) -> Result<Approvers, EngineError> {
         let mut enrolled = BTreeMap::new();
         for key in self.journal.store.approver_keys().await? {
+            // A passkey has another form, and is added below.
             let public = <[u8; 32]>::try_from(key.public_key.as_slice()).ok();
             let public = public.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
             if let Some(public) = public.filter(|_| key.revoked_at.is_none()) {

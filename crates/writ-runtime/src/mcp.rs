@@ -33,6 +33,7 @@ pub(crate) async fn server(
         let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
         return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).with_hint("try again in a moment")));
     };
+    // Held until the server runs: calls that come meanwhile wait for it, and start no second one.
     let mut held = slot.lock().await;
     let is_fit = |running: &Arc<LiveServer>| {
         !running.client.is_over() && !running.stop.is_cancelled() && running.spec == server.spec
@@ -113,6 +114,7 @@ pub(crate) fn keep_server(
     services.servers.keepers.spawn(async move {
         let services = keeping;
         loop {
+            // Read anew after each `moved`: a sleep that began while it was idle must not end a server that works.
             let idle = running.busy.load(Ordering::Acquire) == 0;
             tokio::select! {
                 () = running.client.connect_over() => break,

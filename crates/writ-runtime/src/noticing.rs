@@ -79,6 +79,7 @@ pub(crate) async fn notice_preferences(services: &Arc<Services>) -> Result<Progr
     }
     asked.drain(..asked.len().saturating_sub(MAX_ASKED));
     let value = Value::Array(asked.into_iter().map(Value::String).collect());
+    // In the commit of the cards: what was asked once is not asked again after a crash.
     ops.push(Op::Set { key: ASKED.to_owned(), value });
     store.commit(Batch::synced(ops)).await?;
     tracing::info!(count = new.len(), "preferences were inferred, and wait for the owner");

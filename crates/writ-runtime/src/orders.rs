@@ -83,6 +83,7 @@ impl Keys {
         inbound: Authenticated<Inbound>,
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
         let runs = session.state().turn_for(consumer).is_some();
+        // A message that a running turn takes in opens no turn of the order.
         let next = if runs { None } else { Some(self.journal.store.next_turn_number(session.id).await?) };
         let Some(order) = self.order_of(session, next).await? else { return Ok((inbound, None)) };
         let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });

@@ -87,6 +87,7 @@ async fn heard(
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
 ) -> Result<ActionVerdicts, EngineError> {
+    // Before any gate, since judging may cost a model call, and an action to an unknown recipient can reach none.
     if let Err(unknown) = services.outside.directory.check_recipients(&prepared.action) {
         let Report { code, outside, hint, .. } = unknown.report();
         let mut gathered = ActionVerdicts::default();

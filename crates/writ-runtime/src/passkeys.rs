@@ -178,6 +178,7 @@ impl Passkeys {
             Passkey::from_bytes(&key.public_key)
                 .is_some_and(|known| known.credential_id() == passkey.credential_id())
         };
+        // Removed ones too: a passkey that was taken away does not come back.
         if keys.iter().any(same) {
             return Err(EngineError::Enrolment("this passkey is known here, or was removed"));
         }
@@ -271,6 +272,7 @@ impl Passkeys {
             what: claims,
         };
         keep(&mut self.waiting().answers, begun, |begun| now < begun.ends_at);
+        // What cannot be undone needs the person, and not only the device.
         let verification = if ask.card.risk == Risk::Irreversible { "required" } else { "preferred" };
         Ok(json!({ "publicKey": {
             "challenge": text_of(challenge.as_bytes()),

@@ -177,6 +177,7 @@ pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Resu
     };
     let ask = asks::open_ask(services, &asking, ask, "").await?;
     let ask = ask.map_err(|why| EngineError::Work(WorkError::Unshowable(why)))?;
+    // A crash before this asks once more, and the store merges that with the card that is open.
     let note = Op::Work(WorkOp::NoteAsk { item: item.id, ask: ask.clone() });
     services.journal.store.commit(Batch::relaxed(vec![note])).await?;
     Ok(ask)

@@ -107,6 +107,7 @@ pub(crate) async fn put_in(
     };
     let mut handles = Vec::new();
     handles_in(&arguments, &mut handles);
+    // These two tools take the handle itself.
     if handles.is_empty() || [TOOL, RESULT_READ_TOOL].contains(&call.name.as_str()) {
         return Ok(Ok(call.clone()));
     }
@@ -257,6 +258,7 @@ async fn next_kept(services: &Services, session: &Session) -> Result<u64, Engine
         None => services.journal.store.last_withheld(session.id).await?,
     };
     let mut state = session.state();
+    // Two calls may have read the store at once: the later one counts on from the number of the first.
     let next = state.secrecy.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
     state.secrecy.last_kept = Some(next);
     Ok(next)

@@ -151,6 +151,7 @@ impl Hosts {
         let texts: Vec<serde_json::Value> = hosts.iter().map(|host| host.as_str().into()).collect();
         let (key, value) = (NEW_HOSTS.to_owned(), Some(texts.into()));
         let op = Op::SetSessionMetadata { session: session.id, key, value };
+        // Only the bound on new hosts rests on it, so at worst a power failure allows a few more of them.
         self.journal.store.commit(Batch::relaxed(vec![op])).await?;
         session.state().hosts.unlisted = hosts;
         Ok(())
@@ -184,6 +185,7 @@ impl Hosts {
             (url_of(&prepared.action).is_some(), matches!(prepared.action, Action::Search(_)));
         let Some(session) = session else { return Ok(Cow::default()) };
         if reads && self.is_one_too_many(&prepared.action, session).await {
+            // Without the owner's texts its URL is foreign, and a person is asked.
             return Ok(Cow::default());
         }
         match known {

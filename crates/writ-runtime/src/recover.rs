@@ -96,6 +96,7 @@ pub(crate) async fn perform_approved(services: &Arc<Services>) -> Result<(), Eng
     let approved = services.journal.store.asks_with_approvals(Some(AskState::Approved), MAX_APPROVED).await?;
     for (ask, stored) in approved {
         let Some(stored) = stored else { continue };
+        // A used one had begun: its outcome is unknown, and to do it again needs another answer.
         if stored.executions_used > 0 || stored.revoked {
             continue;
         }

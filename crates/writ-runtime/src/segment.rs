@@ -44,6 +44,7 @@ impl Segments {
         if self.stopped || gates.holds_output() {
             return String::new();
         }
+        // All of it and not the new part alone: what a gate looks for may lie across two segments.
         let judged = gates.judge_text(GatePoint::Output, &self.whole).text;
         match judged.as_deref().and_then(|text| text.strip_prefix(self.released.as_str())) {
             Some(more) => {

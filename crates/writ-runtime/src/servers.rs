@@ -142,6 +142,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
+        // Before the count falls: a server that looks idle must not have the time of an older call.
         *hold(&self.0.last) = Instant::now();
         self.0.busy.fetch_sub(1, Ordering::AcqRel);
         self.0.moved.notify_one();
@@ -266,6 +267,7 @@ impl Servers {
         }
         if slots.len() >= MAX_RUNNING_SERVERS {
             let idle = slots.iter().filter_map(|(key, slot)| {
+                // A place that is locked belongs to a server that is being started or asked for: it is not idle.
                 let running = slot.try_lock().ok()?.clone()?;
                 let is_idle = running.busy.load(Ordering::Acquire) == 0;
                 let last = *hold(&running.last);
@@ -283,6 +285,7 @@ impl Servers {
     /// Gives the place of a server up that has ended, or was not started.
     pub(crate) fn vacate(&self, key: &Key, slot: &Slot) {
         let mut slots = hold(&self.slots);
+        // The place may have another server by now, which came after this one was pushed out.
         if slots.get(key).is_some_and(|held| Arc::ptr_eq(held, slot)) {
             slots.remove(key);
         }

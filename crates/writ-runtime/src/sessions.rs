@@ -248,6 +248,7 @@ impl Sessions {
             // Drops sessions without another holder, a running turn or a watcher.
             sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
         }
+        // Another task may have loaded it meanwhile: the first stays, so that all share its locks and its state.
         Arc::clone(sessions.entry(session.id).or_insert(session))
     }
 

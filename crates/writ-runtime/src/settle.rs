@@ -62,6 +62,7 @@ impl UnfinishedAttempt {
             call: None,
             approval: None,
             prepared: None,
+            // Without its payload the label is unknown, so the least trusted one stands for it.
             label: Label::new(Taint::External),
             model: None,
         };

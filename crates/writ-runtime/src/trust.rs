@@ -86,6 +86,7 @@ impl Hosts {
         let keys = approvers.keys.keys().chain(approvers.passkeys.keys()).cloned().collect();
         let from = (asks, keys);
         let mut trusted = self.found();
+        // Most changes of what people have approved concern other asks: equal answers and keys give equal hosts.
         if trusted.from == from {
             trusted.version = version;
             return Ok(Arc::clone(&trusted.hosts));

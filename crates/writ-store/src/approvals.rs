@@ -277,6 +277,7 @@ pub(crate) fn consume_approval(
     if approval.task.is_some() && valid > now {
         return Err(spent());
     }
+    // Conditions and count are one statement, so that no two attempts both find the last use.
     let row: Option<(i64, u64)> = query_one(
         conn,
         "UPDATE approval SET executions_used = executions_used + 1, total_used = total_used + coalesce(?7, 0)
@@ -308,6 +309,7 @@ pub(crate) fn consume_approval(
     if uses > 1 {
         return Ok(());
     }
+    // An ask that has expired meanwhile takes the whole batch back, and with it the use that was just counted.
     let sql = "UPDATE ask SET state = 'used' WHERE id = ?1 AND state = 'approved'";
     if execute(conn, sql, [approval.ask.as_str()])? == 0 { Err(spent()) } else { Ok(()) }
 }

@@ -64,6 +64,7 @@ pub(crate) fn make_private(file: &Path) -> Result<(), StoreError> {
     check_local(dir)?;
     OpenOptions::new()
         .create(true)
+        // Changes nothing of a database that is there.
         .append(true)
         .mode(0o600)
         .open(file)

@@ -220,6 +220,7 @@ fn change_case(
 }
 
 fn end_holder(conn: &Connection, id: SessionId, at: Timestamp) -> Result<(), StoreError> {
+    // A clock that was set back must not end a time before it began.
     let sql = "UPDATE fleet_holder SET until = max(since, ?2) WHERE case_id = ?1 AND until IS NULL";
     let ended = execute(conn, sql, params![id.to_string(), at.as_millis()])?;
     if ended == 0 { Err(missing("holder of case", id)) } else { Ok(()) }
@@ -270,6 +271,7 @@ fn add_message(
     if sender.starts_with(AGENT_SENDER) {
         check_agent_share(conn, id, text)?;
     }
+    // The case may have ended since the caller has looked.
     let added = execute(
         conn,
         "INSERT INTO fleet_message (case_id, n, sender, text, at)

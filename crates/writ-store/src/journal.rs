@@ -74,6 +74,7 @@ async fn redeem(
         Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
         Err(StoreError::Conflict(Conflict::UsedUp(parameter))) => Err(RedeemError::UsedUp(parameter)),
         Err(StoreError::Conflict(Conflict::Repeated(name))) => Err(RedeemError::Repeated(name)),
+        // No other outcome of the store leads to a permit.
         Err(error) => Err(RedeemError::Unwritable(error.to_string())),
     };
     (redeemed, frames)

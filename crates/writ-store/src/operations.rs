@@ -219,6 +219,7 @@ fn return_uses(
 ) -> Result<(), StoreError> {
     for limit in uses {
         let left = read_use(conn, limit, &span_of(limit, at))?.saturating_sub(limit.amount);
+        // The count of that day may have been deleted since.
         write_use(conn, limit, at, left.max(0))?;
     }
     let sql = "DELETE FROM once WHERE attempt = ?1 AND answer IS NULL";
@@ -265,6 +266,7 @@ fn store_values(conn: &Connection, case: &str, values: &[SealedValue]) -> Result
                    SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM proxy_case WHERE token = ?1)";
         execute(conn, sql, params![case, value.token, value.kind, value.sealed])?;
     }
+    // Counted after the inserts, which skip known values; an error takes the whole batch back.
     let sql = "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM sealed_value WHERE case_token = ?1";
     let (held, bytes): (i64, i64) =
         conn.prepare_cached(sql)?.query_row([case], |row| Ok((row.get(0)?, row.get(1)?)))?;

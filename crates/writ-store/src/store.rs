@@ -151,6 +151,7 @@ impl Store {
     ///
     /// As [`Self::commit`].
     pub fn commit_blocking(&self, batch: Batch) -> Result<Receipt, StoreError> {
+        // Without tokio's budget of a task: this thread only waits, and has nothing to yield to.
         block_on(tokio::task::coop::unconstrained(self.commit(batch)))
     }
 
@@ -261,6 +262,7 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     let conn = Connection::open(&config.path)?;
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // Reads go on while a batch is written.
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", "ON")?;

@@ -355,6 +355,7 @@ pub(crate) fn settle_counter(
 
 fn write_counter(conn: &Connection, name: &str, value: u64) -> Result<u64, StoreError> {
     execute(conn, "INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)", params![name, int(value)])?;
+    // As it is stored: the column ends before the type does.
     Ok(uint(int(value)))
 }
 

@@ -182,6 +182,7 @@ impl Writer {
     }
 
     fn write_group(&mut self, batches: &[Work]) -> Result<Vec<WriteResult>, StoreError> {
+        // Before the transaction: SQLite changes this setting in none.
         self.set_durability(batches)?;
         self.note_revocations(batches);
         execute(&self.conn, "BEGIN IMMEDIATE", [])?;
@@ -191,6 +192,7 @@ impl Writer {
         for batch in batches {
             results.push(self.write_work(batch)?);
         }
+        // Once for the group: one signature over its last entry covers the others.
         self.tail.seal(&self.conn, size)?;
         self.killer.pass("store.before_commit");
         execute(&self.conn, "COMMIT", [])?;
@@ -232,6 +234,7 @@ impl Writer {
                 self.written = true;
                 Ok(Ok(receipt))
             }
+            // SQLite has rolled the transaction back, as for a full disk, and the batches before this one with it.
             Err(error) if self.conn.is_autocommit() => Err(error),
             Err(error) => {
                 self.tail = before;

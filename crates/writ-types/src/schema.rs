@@ -76,6 +76,7 @@ pub fn shorten_schema(schema: Value, most: usize) -> Value {
         return schema;
     }
     let mut shorter = schema.clone();
+    // From the deepest on, so that as much as possible stays.
     for depth in (1..=MAX_SHORTENED).rev() {
         shorter = reduce_depth(&schema, depth);
         if is_short(&shorter) {
@@ -136,6 +137,7 @@ impl<'a> Expansion<'a> {
         value: &'a Value,
         (depth, level): Depth,
     ) -> Result<Option<Value>, ExpandError> {
+        // In these, null is a value.
         let is_kept_null = matches!(name, "default" | "const" | "example");
         match (name, value) {
             ("$ref" | "$id" | "id" | "$anchor" | "$dynamicAnchor", Value::String(_)) => {
@@ -254,6 +256,7 @@ fn merge_beside(target: Value, mut beside: Map<String, Value>) -> Value {
         return Value::Object(target);
     }
     let target = Value::Object(target);
+    // Both may restrict the same keyword: neither is overwritten, and both must hold.
     match beside.get_mut("allOf").and_then(Value::as_array_mut) {
         Some(all) => all.push(target),
         None => {
@@ -271,6 +274,7 @@ fn make_nullable(schema: &mut Map<String, Value>) {
     let Some(Value::String(kind)) = schema.get("type").cloned() else { return };
     schema.shift_remove("nullable");
     schema.insert("type".to_owned(), json!([kind, "null"]));
+    // A list of values without null would forbid what `nullable` allows.
     if let Some(values) = schema.get_mut("enum").and_then(Value::as_array_mut)
         && !values.contains(&Value::Null)
     {
@@ -312,6 +316,7 @@ fn count_values(value: &Value) -> usize {
 fn reduce_depth(schema: &Value, depth: usize) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     if depth == 0 {
+        // With the type, a model still knows which kind of value to give.
         let kept = fields.iter().filter(|(name, _)| *name == "type");
         return Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect());
     }

@@ -294,6 +294,7 @@ impl ProxyConnection {
             return answer::bad_gateway("egress.unreachable");
         };
         let (limits, cut, held) = (self.serving.limits, self.serving.cut.clone(), Arc::clone(&flow));
+        // The connection counts until its host's side has ended, too.
         let alive = Arc::clone(self);
         self.serving.tasks.spawn(async move {
             // Either may end first: the record is written when both this and the exchange are over.
@@ -335,6 +336,7 @@ impl ProxyConnection {
         flow: &Arc<Flow>,
         looks: &Looks,
     ) -> Response<Body> {
+        // In a compressed answer a secret could not be found, so none passes.
         if looks.values.is_some() && !credential::is_plain(answer.headers()) {
             flow.end_flow(Verdict::Cut, "credential.encoded");
             return answer::bad_gateway("credential.encoded");
@@ -353,6 +355,7 @@ impl ProxyConnection {
                     }
                 });
             }
+            // The client has asked for no other protocol.
             (true, None) => {
                 flow.end_flow(Verdict::Failed, "egress.bad_answer");
                 return answer::bad_gateway("egress.bad_answer");

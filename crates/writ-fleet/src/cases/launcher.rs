@@ -186,6 +186,7 @@ impl LaunchedAgents {
 
     fn launch_agent(&self, order: &StartOrder) -> Result<StartedAgent, PortFault> {
         let mut process = self.write_keys(order)?;
+        // Where it cannot be started, the end of `process` removes the key files.
         let child = spawn_piped(&self.run_args(order, &process), &self.variables, &self.log);
         let OwnChild { input, output, process: running } =
             child.map_err(|error| PortFault(error.to_string()))?;

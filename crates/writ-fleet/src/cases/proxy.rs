@@ -118,6 +118,7 @@ impl ProxyLink {
         self.is_behind.store(true, Ordering::SeqCst);
         let mut keys = Vec::new();
         loop {
+            // Cleared first: a key that finds no room from here on sets it again.
             if self.is_behind.swap(false, Ordering::SeqCst)
                 && let Err(error) = self.pass_on_all(router).await
             {

@@ -54,6 +54,7 @@ impl CaseRouter {
             task: key.token.clone(),
         };
         self.check_folder(agent).await?;
+        // Before the start: where the launcher ends it at its limit, this time has passed, and nothing looks like a crash.
         let ends_at = self.0.keys.now().plus_duration(agent.limits.run_time());
         let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
         // Bounded: an agent that does not read must not fill the memory.

@@ -274,6 +274,7 @@ fn resolve_postgres(spec: DatabaseSpec, secrets: SecretSource<'_>) -> Result<Pos
             let whole = if host.contains(':') { host } else { format!("{host}:{POSTGRES_PORT}") };
             let host =
                 whole.parse().map_err(|_| ("its host is none".to_owned(), "write HOST:PORT".to_owned()))?;
+            // A forgotten key must not send the password in the clear.
             DatabasePlace::Host { host, tls: spec.tls.unwrap_or(true) }
         }
         // Servers and their own programs name the folder of the socket.

@@ -82,6 +82,7 @@ impl Api {
         match answer.status {
             200..=299 => {}
             // It was asked to do nothing, or says that it did nothing.
+            // With 408 the API may have begun already, so that is left to the arms below.
             400..=407 | 409..=499 => return Err(PerformError::not_performed(refused)),
             _ if is_read => return Err(PerformError::not_performed(refused)),
             _ => return Err(PerformError::unknown(refused)),

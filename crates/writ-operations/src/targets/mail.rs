@@ -70,6 +70,7 @@ impl MailServer {
         let sent = timeout_at(deadline, connection.message(&mail.formatted())).await;
         match sent {
             Ok(Ok(_)) => {}
+            // An answer with a status is the server's decision: it has not taken the mail.
             Ok(Err(why)) if why.status().is_some() => {
                 return Err(PerformError::not_performed(describe_error(
                     "the mail server refuses the mail",
@@ -131,6 +132,7 @@ impl MailServer {
         if !shown.is_ascii() || shown.chars().any(char::is_control) {
             return Err(refused("the customer's address is none that every server takes"));
         }
+        // From the key of the request, so that two copies of one mail have one id.
         let id = Digest::of_bytes(request.key.as_bytes());
         Message::builder()
             .from(self.from.clone())

@@ -112,6 +112,7 @@ impl PostgresDatabase {
         limit: Duration,
     ) -> Result<PostgresLine, PerformError> {
         let mode = if prepared.rendered.is_read { " READ ONLY" } else { "" };
+        // The server itself ends a statement that its caller no longer waits for.
         let begin = format!("BEGIN{mode}; SET LOCAL statement_timeout = {}", limit.as_millis());
         while let Some(line) = self.take_resting() {
             line.incoming.allow_bytes(MAX_INCOMING_BYTES);

@@ -65,6 +65,7 @@ impl SqliteDatabase {
         let Ok(Some(place)) = tokio::time::timeout(limit, taken).await else { return Err(too_slow()) };
         let file = Arc::clone(&self.file);
         let running = tokio::task::spawn_blocking(move || {
+            // The place is freed by the working thread: a caller that stops waiting makes no room for one more.
             let result = file.run_statement(&prepared, deadline);
             drop(place);
             result
@@ -87,6 +88,7 @@ impl SqliteFile {
                 self.open_connection().map_err(|why| classify_error("the database cannot be opened", &why))?
             }
         };
+        // The wait for a place has taken its part of the limit.
         let left = deadline.saturating_duration_since(Instant::now());
         connection.busy_timeout(left).map_err(|why| classify_error("the database is not usable", &why))?;
         connection
@@ -109,6 +111,7 @@ impl SqliteFile {
         let connection = Connection::open_with_flags(&self.path, flags)?;
         // A misspelled column in double quotes would be a text.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        // Others may have made the file: its views and triggers call harmless functions alone, and no statement can corrupt it.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
         Ok(connection)
@@ -119,6 +122,7 @@ fn perform_statement(
     connection: &Connection,
     prepared: &PreparedStatement,
 ) -> Result<OperationResult, PerformError> {
+    // A change takes the lock at once: taken only after a read, it would be refused if another program wrote in between.
     let begin = if prepared.rendered.is_read { "BEGIN" } else { "BEGIN IMMEDIATE" };
     connection.execute_batch(begin).map_err(|why| classify_error("no transaction could begin", &why))?;
     let result = run_rows(connection, prepared);
@@ -150,6 +154,7 @@ fn run_rows(connection: &Connection, prepared: &PreparedStatement) -> Result<Ope
         PerformError::not_performed(format!("the database refuses the statement: {why}"))
     };
     let mut statement = connection.prepare_cached(sql).map_err(refused)?;
+    // SQLite must come to the same judgement as the parser before anything runs.
     if statement.readonly() != prepared.rendered.is_read {
         return Err(PerformError::not_performed("the statement does other things than it says"));
     }

@@ -106,6 +106,7 @@ impl ProxyState {
             authority = self.check_agent(request, requester).await?;
         }
         let name = request.operation.as_str();
+        // Before the operation is looked up: a key learns only of its own operations which of them exist.
         if !is_granted(&authority, name) {
             let error = "the key does not grant this operation";
             return Err(ProxyRefusal::refuse_forbidden(DenyReason::Capability, "operation", error).into());

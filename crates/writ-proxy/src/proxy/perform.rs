@@ -124,6 +124,7 @@ impl ProxyState {
             let why = "there is no such operation";
             return self.note_failure(&begun, &case, (fresh, uses), why, unavailable_answer()).await;
         };
+        // Before it is performed: the result may repeat these values, and has their tokens then.
         case.learn_values(fresh.clone());
         // What the permit names with tokens and masks is performed as it was asked for, byte for byte: a value that is put
         // back from the map of tokens could be written otherwise.
@@ -137,6 +138,7 @@ impl ProxyState {
                 if missed.is_some() {
                     self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 }
+                // A read shows by its rows that it has found nothing.
                 let missed = missed.filter(|_| !operation.is_read());
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
                 if rows > 0 {
@@ -299,6 +301,7 @@ impl ProxyState {
         mut batch: Batch,
     ) -> Result<(), ProxyError> {
         if !fresh.is_empty() {
+            // First, since the entry after them names their tokens.
             batch.ops.insert(0, Op::Operations(self.cases.seal_values(&case.token, fresh)?));
         }
         let written = self.store.commit(batch).await;

@@ -79,6 +79,7 @@ pub(crate) async fn perform_ask(
     let id = &ask.card.ask_id;
     // A stopping engine waits for it as for a turn.
     let _running = services.life.turns.token();
+    // Before its intent is written: the end of its turn or session would settle the open intent as unknown while it runs.
     services.life.approved.performing().insert(id.clone());
     let done = match ask.card.session {
         Some(session) => {
@@ -87,6 +88,7 @@ pub(crate) async fn perform_ask(
         }
         None => perform_now(services, ask, &approval).await,
     };
+    // The error may have come after the intent, which would look under way until the next start.
     if done.is_err()
         && let Err(error) = settle::settle_ask(services, ask).await
     {

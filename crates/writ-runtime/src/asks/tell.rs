@@ -80,6 +80,7 @@ fn expire_op(services: &Services, ask: &AskRow, why: &str) -> Op {
 /// The operations that end an ask that will not be performed any more: for the commit of what it was about.
 pub(crate) fn ending_ops(services: &Services, ask: &AskRow, why: &str) -> Vec<Op> {
     let mut ops = vec![expire_op(services, ask, why), asks::refusal_of(services, ask, why)];
+    // Taken back first: the store expires an approved ask before its time only if its approval is revoked.
     if ask.state == AskState::Approved {
         ops.insert(0, take_back(ask));
     }

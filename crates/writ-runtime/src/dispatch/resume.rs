@@ -119,6 +119,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         };
         let now = services.journal.clock.now();
         let mut label = lost.label.clone();
+        // The interrupted step may have read anything.
         label.join(&Label::new(Taint::External));
         drive.tally.count_call();
         let item = drive.session.item_name();

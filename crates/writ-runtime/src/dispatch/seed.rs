@@ -100,6 +100,7 @@ async fn while_hearing<T>(
     let mut work = pin!(work);
     loop {
         tokio::select! {
+            // An interrupt that comes together with the result stays in the channel, for the turn.
             biased;
             done = &mut work => return done,
             Some(interrupt) = interrupts.recv(), if heard.len() < MAX_INTERRUPTS => {

@@ -124,6 +124,7 @@ impl Door {
         for (pattern, amount) in own.map(|own| (own, None)).into_iter().chain(recurring) {
             for (asked, stored) in self.journal.store.task_approvals(Some(pattern), now, MAX_LISTED).await? {
                 let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
+                // A person has seen the risk on the card: a similar action that is riskier is asked about anew.
                 let covers = token.claims.task.is_some_and(|task| ask.risk <= task.risk);
                 let suffices = stored
                     .total_left

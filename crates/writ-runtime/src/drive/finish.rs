@@ -158,6 +158,7 @@ impl Drive {
         if let Some(renewal) = renewal {
             renewal.stored();
         }
+        // The next turn uses this key again while it has time left.
         self.session.state().keys.task = Some(Arc::clone(&self.authority));
         self.ending.state = Some(state);
         self.services.life.work.call(&self.session);

@@ -62,6 +62,7 @@ pub(super) async fn recall(
     if !hits.is_empty() {
         let (rows, at) = (hits.iter().map(|hit| hit.memory.row).collect(), services.journal.clock.now());
         let used = Op::Memory(MemoryOp::Used { rows, at });
+        // A count for the ranking: a power failure may forget it.
         services.journal.store.commit(Batch::relaxed(vec![used])).await?;
     }
     let items: Vec<MemoryItem> = hits.into_iter().map(item_of).collect();

@@ -290,6 +290,7 @@ struct VisitInput<'a> {
 impl VisitInput<'_> {
     async fn visit(&self, lent: &writ_egress::LentClient) -> Result<Visited, McpError> {
         let mut visit = Visit::begin_visit(lent, self.url, self.token).await?;
+        // Listed in the visit that calls, so that the pin is compared with what answers.
         let live = visit.list_tools().await?;
         let found = live.tools.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
         let answer = if found.is_some() && found == self.pin {

@@ -35,6 +35,7 @@ pub(super) async fn send(
     cancel: &CancellationToken,
     ops: &mut Pending,
 ) -> Result<PerformedOutcome, EngineError> {
+    // The file is stored under the number of its intent, by which the ledger says where it came from and what it held.
     let entry = permit.entry();
     // Files of a project count as external, regardless of the permit's own label.
     let taint = match place.session.terms.project {

@@ -81,6 +81,7 @@ pub(crate) async fn keep_subscriptions(
         .store
         .commit(Batch::relaxed(vec![Op::SetSessionMetadata { session: session.id, key, value }]))
         .await?;
+    // Only after the commit: a failed one leaves memory and store alike.
     session.state().subscriptions.list = list;
     services.count_subscriptions();
     Ok(())

@@ -100,6 +100,7 @@ async fn ask_and_call(
     let mut asked = 0_usize;
     loop {
         let question = tokio::select! {
+            // After an answer no question matters any more.
             biased;
             answer = &mut calling => return Ok(answer),
             question = listening.next_question() => question,

@@ -57,6 +57,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     };
     let running = async {
         let done = run(ExecOptions { network: Some(sender), way_out, ..options }).await;
+        // The proxy closes and records what is open, for which the join below waits.
         stop.cancel();
         done
     };
@@ -94,6 +95,7 @@ pub(super) async fn fetch(
     fetch: &Fetch,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
+    // Before the request: a host counts once it is asked, also where it refuses.
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
     let body_max = saving.as_ref().map_or(BODY_MAX, most);

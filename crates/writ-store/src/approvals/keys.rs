@@ -71,6 +71,7 @@ fn counter(key: KeyId) -> String {
 
 /// Moves a passkey's counter on.
 pub(crate) fn count_passkey(conn: &Connection, key: KeyId, sign_count: u32) -> Result<(), StoreError> {
+    // Compared in the transaction that writes: a cloned passkey may answer at the same moment.
     if !counts_on(counted(conn, key)?, sign_count) {
         return Err(Conflict::Counter(key).into());
     }

@@ -16,6 +16,7 @@ pub(crate) fn store_part(conn: &Connection, part: &NewPart) -> Result<(), StoreE
     let params = params![ask, part.at.as_millis()];
     let card: Option<String> = query_one(conn, sql, params, |row| Ok(row.get(0)?))?;
     let card = card.ok_or_else(|| Conflict::AskNotOpen(part.ask.clone()))?;
+    // Ask and signing key identify the row, so one person does not count as two.
     let sql = "INSERT OR IGNORE INTO approval_part (ask, approver, token, at) VALUES (?1, ?2, ?3, ?4)";
     let token = codec::to_json("approval", &part.token)?;
     if execute(conn, sql, params![ask, part.by, token, part.at.as_millis()])? == 0 {

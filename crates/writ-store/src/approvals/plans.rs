@@ -97,6 +97,7 @@ pub(super) fn consume_step(
     if not_before(conn)? > now {
         return Err(spent());
     }
+    // The plan and its approval are checked in the statement that counts: a revocation that came before it refuses this step.
     let sql = format!(
         "UPDATE plan_step SET uses = uses + 1
          WHERE ask = ?1 AND step = ?2 AND uses < max_uses AND max_uses = ?3
@@ -119,6 +120,7 @@ pub(super) fn consume_step(
             used.key.to_string(),
             approval.nonce,
             now.as_millis(),
+            // The clock may have been set back a little since the plan began.
             now.as_millis().saturating_add(super::MAX_CLOCK_BACK_MS),
         ],
         |row| Ok(row.get(0)?),

@@ -25,6 +25,7 @@ pub(crate) fn record_revocation(
         "INSERT OR IGNORE INTO revocation (id, at, expires_at) VALUES (?1, ?2, ?3)",
         params![id, at.as_millis(), expires_at.map(Timestamp::as_millis)],
     )?;
+    // Each revocation sweeps up old ones, so that the table stays small without a job.
     let sql = "DELETE FROM revocation WHERE expires_at < ?1 AND expires_at - at <= ?2";
     execute(conn, sql, params![at.as_millis().saturating_sub(AFTER_END_MS), SHORT_LIFE_MS])?;
     Ok(())

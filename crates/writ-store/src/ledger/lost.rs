@@ -175,6 +175,7 @@ pub(crate) fn begun_since(
         Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
     })?;
     let is_it = |payload: &str| matches!(serde_json::from_str(payload), Ok(Fact::Asked { ask: asked, .. }) if asked == *ask);
+    // An ask that is older than everything that was read counts as one since which the action was begun.
     Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
 }
 

@@ -15,6 +15,7 @@ const MAX_LEVELS: u32 = 64;
 /// The hash of a leaf.
 pub fn leaf_hash(data: &[&[u8]]) -> Hash {
     let mut hasher = Sha256::new();
+    // The first byte tells leaves from inner nodes: otherwise an inner node could be shown as an entry (RFC 6962, section 2.1).
     hasher.update([0]);
     for piece in data {
         hasher.update(piece);

@@ -288,6 +288,7 @@ fn write_state(conn: &Connection, memory: &Memory) -> Result<(), StoreError> {
 }
 
 fn note_uses(conn: &Connection, rows: &[i64], at: Timestamp) -> Result<(), StoreError> {
+    // The latest time stays, also where the clock was set back.
     let sql =
         "UPDATE memory SET uses = min(uses + 1, ?3), used_at = max(coalesce(used_at, ?2), ?2) WHERE n = ?1";
     rows.iter().try_for_each(|row| execute(conn, sql, params![row, at.as_millis(), int(MAX_USES)]).map(drop))

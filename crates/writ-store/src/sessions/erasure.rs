@@ -69,6 +69,7 @@ pub(super) fn erase_session(conn: &Connection, session: SessionId, at: Timestamp
 
 /// Notes that nothing of a session's content is left that can go.
 pub(super) fn end_erasure(conn: &Connection, session: SessionId, at: Timestamp) -> Result<(), StoreError> {
+    // Once more: asks and work items that have ended since the first step go now.
     erase_session(conn, session, at)?;
     let SessionRemains { erasable, waiting, lasting: _, items: _ } = session_remains(conn, session, at)?;
     if !erasable.is_empty() || waiting > 0 {

@@ -185,6 +185,7 @@ pub(super) fn revise(conn: &Connection, texts: &UnitTexts) -> Result<(), StoreEr
     require(changed, "open unit", || id.clone())?;
     let Some(blocked_by) = &texts.blocked_by else { return Ok(()) };
     execute(conn, "DELETE FROM unit_blocker WHERE project = ?1 AND unit = ?2", params![project, id])?;
+    // From zero: of the new blockers only those count that are not over.
     execute(conn, "UPDATE unit SET open_blockers = 0 WHERE project = ?1 AND id = ?2", params![project, id])?;
     add_blockers(conn, project, (id, blocked_by))
 }

@@ -213,6 +213,7 @@ pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreEr
 }
 
 pub(super) fn pay_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {
+    // Only a run that has ended without its costs gets them, and once.
     let sql = "UPDATE unit_run SET input_tokens = ?2, output_tokens = ?3, cost_micro_usd = ?4
                WHERE id = ?1 AND ended_at IS NOT NULL
                AND input_tokens = 0 AND output_tokens = 0 AND cost_micro_usd = 0";

@@ -249,6 +249,7 @@ impl BatchProgress<'_> {
         if let Some(approval) = &redemption.approval {
             approvals::consume_approval(self.conn, approval, redemption.intent.at)?;
         }
+        // Before the intent is appended, which would count as the same operation under way.
         operations::count_operation(self.conn, redemption)?;
         self.append(&redemption.intent)?;
         usage::reserve_budget(self.conn, redemption)

@@ -18,6 +18,7 @@ pub(super) fn count_pages(bytes: &[u8]) -> Option<u32> {
         let mut unpacked = Vec::new();
         // Reads one byte more than allowed, so that a stream that is too large is noticed.
         ZlibDecoder::new(packed?).take(room.saturating_add(1)).read_to_end(&mut unpacked).ok()?;
+        // One bound for all streams together: many small ones could unpack to as much as a large one.
         room = room.checked_sub(u64::try_from(unpacked.len()).unwrap_or(u64::MAX))?;
         pages = pages.saturating_add(count_objects(&unpacked));
     }
@@ -30,6 +31,7 @@ fn count_objects(bytes: &[u8]) -> u32 {
     for after in after_each(bytes, b"/Type") {
         let name = after.trim_ascii_start();
         let Some(rest) = name.strip_prefix(b"/Page") else { continue };
+        // `/Pages` is a node of the tree above the pages.
         if rest.first().is_none_or(|next| !next.is_ascii_alphanumeric()) {
             count = count.saturating_add(1);
         }
