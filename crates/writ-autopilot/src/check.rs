@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod calls;
+
 pub mod counts;
 
 pub mod protected;
@@ -13,9 +15,13 @@ pub mod scripts;
 
 pub mod text;
 
+pub mod trail;
+
 pub mod weakened;
 
 mod javascript;
+
+mod launch;
 
 mod go_test;
 

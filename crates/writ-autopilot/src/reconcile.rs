@@ -116,6 +116,9 @@ pub enum ConflictReason {
     IdTwice,
     /// It lies below another item than its id says.
     MovedTo(Option<UnitId>),
+    /// A unit of what the file shows, which the file has never shown: a reload that was cut off has made it, and its item has another
+    /// title by now or is gone.
+    NotShown,
 }
 
 impl ConflictReason {
@@ -129,6 +132,7 @@ impl ConflictReason {
             Self::RemovedAndChanged => "put the item back, look at the change, and remove it again",
             Self::UnknownId => "leave the id of a new unit out",
             Self::IdTwice => "leave the id of the copy out",
+            Self::NotShown => "give its id to its item, or end it with `writ pilot cancel`",
             Self::MovedTo(_) => "a unit stays where it is: remove it, and add a new one",
         }
     }
@@ -206,6 +210,12 @@ pub fn reconcile_plan(
             continue;
         };
         made.conflicts.push(PlanConflict { line: None, id: *id, reason });
+    }
+    // It would be worked on beside the one that has its new title, and no line would say so.
+    for (id, stored) in store.iter().filter(|(id, _)| !seen.contains(id) && !base.contains_key(id)) {
+        if !stored.fields.is_done && id.parent().is_some_and(|parent| seen.contains(&parent)) {
+            made.conflicts.push(PlanConflict { line: None, id: *id, reason: ConflictReason::NotShown });
+        }
     }
     made
 }

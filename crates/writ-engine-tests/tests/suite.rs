@@ -48,6 +48,9 @@ mod parts;
 #[path = "suite/autopilot.rs"]
 mod autopilot;
 
+#[path = "suite/autopilot_faults.rs"]
+mod autopilot_faults;
+
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 

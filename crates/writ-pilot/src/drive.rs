@@ -18,7 +18,7 @@ use writ_autopilot::unit_id::UnitId;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{UnitLine, UnitOp, UnitRunEnd};
+use writ_store::units::{UnitLine, UnitOp, UnitRow, UnitRunEnd};
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 use writ_types::id::{ItemId, UnitRunId};
@@ -68,7 +68,7 @@ pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
-pub(crate) use ends::{OpenEnds, finish_ends, withdraw_ends};
+pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
 use faults::{fault, fault_result};
 pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
@@ -112,6 +112,8 @@ pub(crate) struct WorkClaim {
 /// Runs the loop of a project until it is stopped, paused, or nothing is left to do.
 pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationToken) {
     let draining = project.hands.draining();
+    // Ends that were given up may go well by now.
+    project.ends().begin_anew();
     loop {
         // Counted from here, so that no change during the tick is missed.
         let woken = project.hands.wake();
@@ -123,6 +125,7 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
                 }
                 let Some(next) = project.finish_loop() else { return };
                 stop = next;
+                project.ends().begin_anew();
                 if let Err(error) = project.set_status("running").await {
                     tracing::error!(%error, "the autopilot's session cannot be marked as running");
                 }
@@ -159,7 +162,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     project.settings.refresh();
     ends::try_ends(project).await;
     // First, so that what another process has left is among what is ready.
-    project.hands.commit(vec![Op::Units(UnitOp::Sweep { now })]).await?;
+    claiming::sweep_claims(project, now).await?;
     let ready = store.ready_units(&project.name, now).await?;
     let blockers = store.open_blockers(project.session).await?;
     let plans = states_of_plans(project).await?;
@@ -171,7 +174,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     }
     if !is_paused {
         for id in ready.iter().filter(|line| line.phase == PilotPhase::Complete.name()).filter_map(id_of) {
-            ending::complete_unit(project, id).await?;
+            ending::try_complete(project, id).await;
         }
     }
     let running = project.running();
@@ -187,12 +190,9 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
             Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
         }
     }
-    // An attempt that runs is waited for also while the loop is stopped: its result is paid for.
-    if !project.running().is_empty() {
-        return Ok(Tick::Wait(TICK));
-    }
-    // A folder that is being removed is a part of the work, too.
-    if project.ends().is_busy() {
+    // An attempt that runs is waited for also while the loop is stopped: its result is paid for. A folder that is being removed is a part
+    // of the work, too. And the pause after a failure may end meanwhile, which wakes no one.
+    if !project.running().is_empty() || project.ends().is_busy() {
         return Ok(Tick::Wait(config.times.poll_interval));
     }
     if is_paused {
@@ -201,11 +201,24 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     // A milestone is over after all its parts: a project of many units is not read whole each second.
     let milestones = store.milestones(&project.name).await?;
     if milestones.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
-        // The pause after a failure may end meanwhile, which wakes no one.
         return Ok(Tick::Wait(config.times.poll_interval));
     }
-    // A plan that is not answered yet may become work at any moment.
-    if plans.values().any(|state| *state == WorkState::Proposed) {
+    // One whose plan stood still when its last unit was over, and runs again.
+    let is_left = |row: &&UnitRow| row.is_over && is_workable(&row.key.id, &plans);
+    let left: Vec<UnitId> =
+        milestones.iter().filter(is_left).filter_map(|row| row.key.id.parse().ok()).collect();
+    project.ends().announce(&left);
+    ends::try_ends(project).await;
+    match project.ends().next_try() {
+        EndTry::None => {}
+        EndTry::After(wait) => return Ok(Tick::Wait(wait.max(config.times.poll_interval))),
+        // What is in its way is a person's to remove, as the status says.
+        EndTry::NoneLeft => return Ok(Tick::Ended("paused")),
+    }
+    // A plan that is not answered yet, or that a person has stopped, may become work at any moment.
+    let is_awaited =
+        |state: &WorkState| matches!(state, WorkState::Proposed | WorkState::Paused | WorkState::Consulting);
+    if plans.values().any(is_awaited) {
         return Ok(Tick::Wait(TICK));
     }
     Ok(Tick::Ended("complete"))
@@ -235,7 +248,14 @@ const fn milestone_of(id: UnitId) -> u32 {
 
 /// Claims a unit and starts its worker.
 async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+    // Until the claim: its worker works by the words and under the plan that are read here.
+    let _plans = project.hold_plans().await;
     let unit = project.read_unit(id).await?;
+    let plan = project.hands.store().work_item(plan_of(project, id).await?).await?;
+    // Edited and asked about anew since the tick has begun.
+    if plan.is_none_or(|plan| plan.state != WorkState::Running) {
+        return Ok(());
+    }
     if unit.stand.phase == PilotPhase::Merge && !unit.facts.code_depends_on.is_empty() {
         let ended = ended_units(project).await?;
         // Its merge waits for theirs; no try is counted.
@@ -313,10 +333,8 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
 
 /// Makes the claim hold longer. Returns false if it is another's.
 async fn renew(project: &OpenProject, work: &WorkClaim) -> bool {
-    let until = project.hands.now().plus_duration(CLAIM_TIME);
-    let op = UnitOp::Renew { key: work.unit.row.key.clone(), fence: work.fence, until };
-    match project.hands.commit(vec![Op::Units(op)]).await {
-        Ok(_) => true,
+    match claiming::renew_claim(project, work).await {
+        Ok(()) => true,
         Err(StoreError::Conflict(_)) => false,
         Err(error) => {
             tracing::warn!(unit = %work.unit.id, %error, "a claim cannot be renewed now");

@@ -193,6 +193,12 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// Units are not as they were when the plan's edits were compared with them.
+    #[error("a unit was handed out or has moved on while {file} was read; nothing was changed")]
+    UnitsMoved {
+        /// The file.
+        file: String,
+    },
     /// The machine refuses an event.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -228,6 +234,8 @@ impl ToReport for AutopilotError {
             }
             Self::PlanChanged { .. } => Report::new(Exit::Blocked, "pilot.plan_changed", text)
                 .with_hint("look at the edits again, and confirm them"),
+            Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
+                .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

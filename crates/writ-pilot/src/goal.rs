@@ -46,6 +46,11 @@ pub(crate) async fn plan_goal(
     // Before a model is paid: a broken workflow would refuse the plan afterwards.
     let flows = read_workflows(project)?;
     let plan = ask_planner(project, goal).await?;
+    // Numbered after the answer, and held until it is stored: another goal that was planned meanwhile has numbers of its own.
+    let _plans = project.hold_plans().await;
+    let first = next_milestone(project.taken_ids().await?);
+    let wrong = |why: String| AutopilotError::NoOutline { why };
+    let plan = plan.renumber_units(first).map_err(|error| wrong(error.to_string()))?;
     let budget = WorkBudget {
         max_cost: project.config().ceilings.get(&CeilingScope::Milestone).copied(),
         ..WorkBudget::default()
@@ -90,7 +95,6 @@ fn has_parts(plan: &GoalPlan, id: UnitId) -> bool {
 
 /// Asks the planner until its answer can be used, or as often as it may be asked.
 async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, AutopilotError> {
-    let first = next_milestone(project.taken_ids().await?);
     let map = draw_map(&read_files(project).await?);
     let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
     let session = project.session.to_string();
@@ -112,10 +116,7 @@ async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan,
             PlannerQuestion { project: project.git.project().top_dir().to_owned(), text, max_cost };
         let reply = project.hands.ask_planner(question, &project.hands.draining()).await?;
         match read_goal_plan(&reply.text) {
-            Ok(plan) => {
-                let wrong = |why: String| AutopilotError::NoOutline { why };
-                return plan.renumber_units(first).map_err(|error| wrong(error.to_string()));
-            }
+            Ok(plan) => return Ok(plan),
             Err(error) => match next_question(retries, &error) {
                 Some(question) => previous = Some(question),
                 None => return Err(AutopilotError::NoOutline { why: error.to_string() }),

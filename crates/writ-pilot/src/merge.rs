@@ -5,7 +5,9 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use writ_sandbox::git::checkouts::CheckoutHold;
-use writ_sandbox::git::commits::{TreeMerge, is_ancestor, merge_trees, write_commit};
+use writ_sandbox::git::commits::{
+    CommitLine, TreeMerge, is_ancestor, list_commits, merge_trees, write_commit,
+};
 use writ_sandbox::git::refs::read_ref;
 use writ_sandbox::git::worktrees::{TreeHead, add_tree, forget_tree, store_tree};
 use writ_sandbox::git::{BranchName, CommitId, GitFault, RefName};
@@ -50,8 +52,10 @@ pub struct MergedTree {
     pub folder: PathBuf,
     /// Its commit, which the target moves to if the check passes.
     pub commit: CommitId,
-    /// The commit that the target is at.
+    /// The commit before the change: that which the target is at, or where the branch began whose work others have merged.
     pub base: CommitId,
+    /// The last commit of the change: `commit` itself, or the tip of the branch whose work others have merged.
+    pub tip: CommitId,
     /// The units that bring new work into it.
     pub units: Vec<String>,
 }
@@ -60,6 +64,11 @@ pub struct MergedTree {
 pub trait TreeCheck: Sync {
     /// Checks one. It runs for as long as it likes: a target that moves meanwhile is noticed.
     fn check_tree(&self, tree: &MergedTree) -> impl Future<Output = TreeVerdict> + Send;
+
+    /// Looks once more, when the target is locked and all else is ready, if the move is wanted still. Without that it does not happen.
+    fn is_wanted(&self) -> impl Future<Output = bool> + Send {
+        std::future::ready(true)
+    }
 }
 
 /// The result of a unit's merge.
@@ -70,8 +79,10 @@ pub enum MergeResult {
         /// The commit that the target moved to.
         commit: CommitId,
     },
-    /// It was in the target before.
+    /// It was in the target before: by a merge of the autopilot itself, or by one of others that has passed its check now.
     AlreadyIn,
+    /// It passed its check, and was stopped or given to another worker before the target moved.
+    Withdrawn,
     /// Its branch is where it began: nothing was done that could be in the target.
     Unchanged,
     /// It conflicts with the target, or with a slice before it. The target is as it was.
@@ -137,6 +148,8 @@ struct MergeChain {
     tip: CommitId,
     units: Vec<String>,
     results: MergeResults,
+    /// Those whose work others have merged, each with the commit that its branch began at and its tip: nothing has checked that.
+    unchecked: Vec<(String, CommitId, CommitId)>,
 }
 
 impl PilotGit {
@@ -219,14 +232,17 @@ impl PilotGit {
         results: &mut MergeResults,
     ) -> Result<GroupEnd, PilotGitError> {
         for _ in 0..BASE_MOVES_MAX {
-            let chain = self.chain_group(target, group).await?;
+            let mut chain = self.chain_group(target, group).await?;
+            if !self.check_merges_of_others(target, &mut chain, check).await? {
+                continue;
+            }
             // All of them conflict, wait or are in: there is no new tree that a check could judge.
             if chain.units.is_empty() {
                 self.report_conflicts(&chain.results);
                 results.extend(chain.results);
                 return Ok(GroupEnd::Settled);
             }
-            let verdict = self.check_commit(&chain.base, &chain.tip, &chain.units, check).await?;
+            let verdict = self.check_commit((&chain.base, &chain.tip), &chain.units, check).await?;
             let all =
                 |result: MergeResult| chain.units.iter().map(move |unit| (unit.clone(), result.clone()));
             match verdict {
@@ -234,17 +250,20 @@ impl PilotGit {
                 TreeVerdict::Fail(why) => return Ok(GroupEnd::Failed(why)),
                 TreeVerdict::Block(why) => results.extend(all(MergeResult::Blocked { why })),
                 TreeVerdict::NotRun(why) => results.extend(all(MergeResult::NotRun { why })),
-                TreeVerdict::Pass => match advance_target(self, target, &chain.base, &chain.tip).await? {
-                    Advance::Moved => {
-                        results.extend(all(MergeResult::Merged { commit: chain.tip.clone() }));
+                TreeVerdict::Pass => {
+                    match advance_target(self, target, (&chain.base, &chain.tip), check).await? {
+                        Advance::Moved => {
+                            results.extend(all(MergeResult::Merged { commit: chain.tip.clone() }));
+                        }
+                        Advance::Withdrawn => results.extend(all(MergeResult::Withdrawn)),
+                        // What was checked is not what would be in the target now.
+                        Advance::Stale => continue,
+                        Advance::Held { at, checkout, reason } => {
+                            let commit = chain.tip.clone();
+                            results.extend(all(MergeResult::Held { at, commit, checkout, reason }));
+                        }
                     }
-                    // What was checked is not what would be in the target now.
-                    Advance::Stale => continue,
-                    Advance::Held { at, checkout, reason } => {
-                        let commit = chain.tip.clone();
-                        results.extend(all(MergeResult::Held { at, commit, checkout, reason }));
-                    }
-                },
+                }
             }
             self.report_conflicts(&chain.results);
             results.extend(chain.results);
@@ -272,8 +291,13 @@ impl PilotGit {
         let no_commit = || GitFault::NoCommit { branch: target.to_string() };
         let base = read_ref(&self.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
         // Nothing refers to these commits before the target does: where this ends early, git collects them.
-        let mut chain =
-            MergeChain { tip: base.clone(), base, units: Vec::new(), results: MergeResults::new() };
+        let mut chain = MergeChain {
+            tip: base.clone(),
+            base,
+            units: Vec::new(),
+            results: MergeResults::new(),
+            unchecked: Vec::new(),
+        };
         for request in group {
             // One before it in this group was left out.
             let on: Vec<String> = request
@@ -295,6 +319,9 @@ impl PilotGit {
             }
             // Merged before, by us or by hand.
             if is_ancestor(&self.project, &tip, &chain.tip).await? {
+                if self.is_merged_by_others(request, (&began, &tip), &chain.base).await? {
+                    chain.unchecked.push((request.unit.clone(), began, tip));
+                }
                 chain.results.insert(request.unit.clone(), MergeResult::AlreadyIn);
                 continue;
             }
@@ -316,10 +343,61 @@ impl PilotGit {
         Ok(chain)
     }
 
-    /// Checks a commit in a work tree of its own.
+    /// Returns true if the tip of a branch is in the target, and no merge of the autopilot has brought it there. What a person has made of
+    /// one that passed and was held is its own: they move the target to the commit that was checked.
+    async fn is_merged_by_others(
+        &self,
+        request: &MergeRequest,
+        (began, tip): (&CommitId, &CommitId),
+        target: &CommitId,
+    ) -> Result<bool, PilotGitError> {
+        // Else it comes with another branch of this group, and is checked with that.
+        if !is_ancestor(&self.project, tip, target).await? {
+            return Ok(false);
+        }
+        let line = list_commits(&self.project, Some(began), target).await?;
+        let is_own = |commit: &CommitLine| {
+            commit.unit.as_ref() == Some(&request.unit) && commit.parents.get(1) == Some(tip)
+        };
+        Ok(!line.iter().any(is_own))
+    }
+
+    /// Checks the target as it is for each unit whose work others have merged: what they have joined, no gate has seen. Returns false if
+    /// the target has moved meanwhile.
+    async fn check_merges_of_others(
+        &self,
+        target: &BranchName,
+        chain: &mut MergeChain,
+        check: &impl TreeCheck,
+    ) -> Result<bool, PilotGitError> {
+        for (unit, began, tip) in &chain.unchecked {
+            let units = std::slice::from_ref(unit);
+            let result = match self.check_change((began, tip), &chain.base, units, check).await? {
+                TreeVerdict::Pass => continue,
+                TreeVerdict::Fail(why) => MergeResult::Failed { why },
+                TreeVerdict::Block(why) => MergeResult::Blocked { why },
+                TreeVerdict::NotRun(why) => MergeResult::NotRun { why },
+            };
+            chain.results.insert(unit.clone(), result);
+        }
+        let is_same = read_ref(&self.project, &target.to_ref()).await?.as_ref() == Some(&chain.base);
+        Ok(chain.unchecked.is_empty() || is_same)
+    }
+
+    /// Checks a commit upon its base in a work tree of its own.
     pub(crate) async fn check_commit(
         &self,
-        base: &CommitId,
+        (base, commit): (&CommitId, &CommitId),
+        units: &[String],
+        check: &impl TreeCheck,
+    ) -> Result<TreeVerdict, PilotGitError> {
+        self.check_change((base, commit), commit, units, check).await
+    }
+
+    /// Checks a commit with a change in it in a work tree of its own.
+    async fn check_change(
+        &self,
+        (base, tip): (&CommitId, &CommitId),
         commit: &CommitId,
         units: &[String],
         check: &impl TreeCheck,
@@ -334,6 +412,7 @@ impl PilotGit {
             folder: folder.clone(),
             commit: commit.clone(),
             base: base.clone(),
+            tip: tip.clone(),
             units: units.to_vec(),
         };
         let verdict = check.check_tree(&tree).await;

@@ -48,6 +48,8 @@ pub struct OwnerFiles {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveUnit {
     pub(crate) phase: PilotPhase,
+    /// The fence of its claim.
+    pub(crate) fence: u64,
     /// Cancelled to end the attempt.
     pub(crate) stop: CancellationToken,
     /// The progress of its worker.
@@ -59,6 +61,8 @@ pub(crate) struct LiveUnit {
 struct UnitsAtWork {
     live: Mutex<BTreeMap<UnitId, LiveUnit>>,
     ends: OpenEnds,
+    /// Held while plans are changed, and while a unit is handed out: no one is given words that are being changed.
+    planning: tokio::sync::Mutex<()>,
 }
 
 /// A project that is open in this process.
@@ -208,8 +212,8 @@ impl OpenProject {
     async fn end_earlier(&self) -> Result<(), AutopilotError> {
         // An interrupted attempt is not continued: a new conversation is worth more than half of an old one.
         let mut ending = JoinSet::new();
-        for plan in self.plans().await?.values() {
-            for child in self.hands.store().children_of(*plan).await? {
+        for (_, plan) in self.all_plans().await? {
+            for child in self.hands.store().children_of(plan).await? {
                 let hands = self.hands.clone();
                 // All at once, since each may have to wait until a turn has stopped.
                 ending
@@ -227,13 +231,10 @@ impl OpenProject {
 
     /// Ends the open runs, and records the tokens and costs of their attempts: they are paid for, even without a result.
     async fn end_paid_runs(&self) -> Result<Vec<Op>, AutopilotError> {
-        let (store, plans) = (self.hands.store(), self.plans().await?);
+        let (store, plans) = (self.hands.store(), self.all_plans().await?);
         let mut ops = Vec::new();
         for line in store.unit_lines(&self.name, MAX_UNITS).await? {
             let Ok(id) = line.id.parse::<UnitId>() else { continue };
-            let Some((_, plan)) = plans.iter().find(|(milestone, _)| id.is_within(**milestone)) else {
-                continue;
-            };
             for run in store.unit_runs(self.key_of(id)).await?.into_iter().filter(|run| run.end.is_none()) {
                 let mut end = UnitRunEnd {
                     run: run.id,
@@ -244,7 +245,10 @@ impl OpenProject {
                     cost: MicroUsd::ZERO,
                     at: self.hands.now(),
                 };
-                let started = store.started_by(*plan, &line.id, MAX_STARTED).await?;
+                let mut started = Vec::new();
+                for (_, plan) in plans.iter().filter(|(milestone, _)| id.is_within(*milestone)) {
+                    started.extend(store.started_by(*plan, &line.id, MAX_STARTED).await?);
+                }
                 for (item, _, _) in started.into_iter().filter(|(_, _, began)| *began >= run.started_at) {
                     match self.hands.look_at_attempt(item).await? {
                         AttemptLook::Ended(used) => {
@@ -289,6 +293,18 @@ impl OpenProject {
             let facts = read_facts(row)?;
             if let (Ok(id), Some(plan)) = (row.key.id.parse(), facts.plan) {
                 plans.insert(id, plan);
+            }
+        }
+        Ok(plans)
+    }
+
+    /// Returns the plans of all milestones, also those in whose place others came: an attempt may have run under one when a crash came.
+    async fn all_plans(&self) -> Result<Vec<(UnitId, ItemId)>, AutopilotError> {
+        let mut plans = Vec::new();
+        for row in &self.hands.store().milestones(&self.name).await? {
+            let facts = read_facts(row)?;
+            if let Ok(id) = row.key.id.parse::<UnitId>() {
+                plans.extend(facts.earlier_plans.into_iter().chain(facts.plan).map(|plan| (id, plan)));
             }
         }
         Ok(plans)
@@ -387,6 +403,11 @@ impl OpenProject {
     /// Returns the units that are over and whose workspaces are not removed yet.
     pub(crate) const fn ends(&self) -> &OpenEnds {
         &self.work.ends
+    }
+
+    /// Waits until no other changes the plans of the project, or hands out a unit of them.
+    pub(crate) async fn hold_plans(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.work.planning.lock().await
     }
 
     pub(crate) fn running(&self) -> Vec<RunningUnit> {

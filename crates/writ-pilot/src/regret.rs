@@ -84,7 +84,7 @@ pub(crate) async fn revert(
                 Advance::Held { at, checkout, reason } => {
                     format!("{} cannot move with it ({reason:?}); it waits at {at}", checkout.display())
                 }
-                Advance::Moved | Advance::Stale => String::new(),
+                Advance::Moved | Advance::Stale | Advance::Withdrawn => String::new(),
             };
             (RevertEnd::Held, Vec::new(), why)
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use writ_autopilot::outline::{MAX_OUTLINE_BYTES, OutlineFields, OutlineItem, read_outline, write_outline};
@@ -32,6 +32,8 @@ pub(crate) use apply::end_removed_plans;
 const PLAN_FILE: &str = ".writ/plan.md";
 /// The plan as it was when it was read or written last: only a difference from it is an edit.
 const BASE_FILE: &str = ".writ/active/plan.base.md";
+/// A text before it takes the place of one of both, in a folder of the harness: beside the plan it could be a person's file.
+const FRESH_FILE: &str = ".writ/active/plan.fresh.md";
 
 /// All units of a project with their rows.
 pub(crate) struct StoredPlan {
@@ -100,8 +102,10 @@ pub(crate) async fn reload(
     project: &Arc<OpenProject>,
     order: &PilotReload,
 ) -> Result<PilotReloaded, AutopilotError> {
+    // From the reading of the file to its writing: of two that are given the order at once, the second sees what the first has done.
+    let _alone = project.hold_plans().await;
     let top = project.git.project().top_dir().to_owned();
-    let (file, base) = (top.join(PLAN_FILE), top.join(BASE_FILE));
+    let [file, base, fresh] = [PLAN_FILE, BASE_FILE, FRESH_FILE].map(|name| top.join(name));
     let plan = StoredPlan::read(project).await?;
     let mut shown = PilotReloaded {
         file: file.to_string_lossy().into_owned(),
@@ -114,7 +118,7 @@ pub(crate) async fn reload(
     };
     let Some(text) = read_text(&file)? else {
         let text = plan.write(&plan.rows.keys().copied().collect());
-        replace_file(&base, &text)?;
+        replace_file(&base, &fresh, &text)?;
         create_file(&file, &text)?;
         return Ok(PilotReloaded { written: true, digest: digest_of(&text), ..shown });
     };
@@ -153,8 +157,8 @@ pub(crate) async fn reload(
     let after = StoredPlan::read(project).await?;
     let noted = note_ids(&text, &items, &made.ids, &after);
     // The file first: where the other one is behind, its edits are made already, and nothing is made twice.
-    let digest = if replace_same(&file, &text, &noted)? {
-        replace_file(&base, &after.write(&made.ids.iter().copied().collect()))?;
+    let digest = if replace_same(&file, &fresh, (&text, &noted))? {
+        replace_file(&base, &fresh, &after.write(&made.ids.iter().copied().collect()))?;
         digest_of(&noted)
     } else {
         // What was saved meanwhile is the person's; the next reload finds the new units by their titles.
@@ -234,6 +238,7 @@ fn reason_words(reason: ConflictReason) -> String {
         ConflictReason::IdTwice => "its id is there twice".to_owned(),
         ConflictReason::MovedTo(Some(parent)) => format!("it was moved to {parent}"),
         ConflictReason::MovedTo(None) => "it was moved to the top".to_owned(),
+        ConflictReason::NotShown => "it is a part of the plan, and the file does not show it".to_owned(),
     }
 }
 
@@ -282,20 +287,23 @@ fn check_result(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), Autopil
 
 /// Adds the ids of new units and the marks of ended ones to a person's text. `ids`: the unit of each item.
 fn note_ids(text: &str, items: &[OutlineItem], ids: &[UnitId], after: &StoredPlan) -> String {
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // With their ends, which an editor on another system has written.
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     for (item, id) in items.iter().zip(ids) {
         let Some(line) = lines.get_mut(item.line.saturating_sub(1)) else { continue };
         if item.id.is_none() {
-            *line = match line.trim_end().strip_suffix("-->") {
-                Some(head) => format!("{} {id} -->", head.trim_end()),
-                None => format!("{} <!-- {id} -->", line.trim_end()),
+            let words = line.trim_end();
+            let rest = line.get(words.len()..).unwrap_or_default();
+            *line = match words.strip_suffix("-->") {
+                Some(head) => format!("{} {id} -->{rest}", head.trim_end()),
+                None => format!("{words} <!-- {id} -->{rest}"),
             };
         }
         let is_over = after.rows.get(id).is_some_and(|(row, _)| row.is_over);
         let (open, done) = ("- [ ]", "- [x]");
         *line = if is_over { line.replacen(open, done, 1) } else { line.replacen(done, open, 1) };
     }
-    lines.join("\n") + "\n"
+    lines.concat()
 }
 
 fn failed(path: &Path, error: &io::Error) -> AutopilotError {
@@ -329,31 +337,29 @@ fn create_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
 }
 
 /// Replaces a file as a whole.
-fn replace_file(path: &Path, text: &str) -> Result<(), AutopilotError> {
-    let fresh = write_beside(path, text)?;
-    fs::rename(&fresh, path).map_err(|error| failed(path, &error))
+fn replace_file(path: &Path, fresh: &Path, text: &str) -> Result<(), AutopilotError> {
+    write_fresh(fresh, text)?;
+    fs::rename(fresh, path).map_err(|error| failed(path, &error))
 }
 
 /// Replaces a file that has still the text that was read. Returns false if it has another one: an editor has saved it meanwhile.
-fn replace_same(path: &Path, was: &str, text: &str) -> Result<bool, AutopilotError> {
+fn replace_same(path: &Path, fresh: &Path, (was, text): (&str, &str)) -> Result<bool, AutopilotError> {
     // Written before the look, so that the time between look and rename is the shortest.
-    let fresh = write_beside(path, text)?;
+    write_fresh(fresh, text)?;
     let is_same = read_text(path).map(|now| now.as_deref() == Some(was));
     match is_same {
-        Ok(true) => fs::rename(&fresh, path).map(|()| true).map_err(|error| failed(path, &error)),
+        Ok(true) => fs::rename(fresh, path).map(|()| true).map_err(|error| failed(path, &error)),
         Ok(false) | Err(_) => {
-            let _ = fs::remove_file(&fresh);
+            let _ = fs::remove_file(fresh);
             is_same
         }
     }
 }
 
-/// Writes the text of a file to one beside it.
-fn write_beside(path: &Path, text: &str) -> Result<PathBuf, AutopilotError> {
-    let fresh: PathBuf = path.with_extension("new");
-    let _ = fs::remove_file(&fresh);
-    create_file(&fresh, text)?;
-    Ok(fresh)
+/// Writes a text that is to take the place of another; what a killed engine has left there goes.
+fn write_fresh(fresh: &Path, text: &str) -> Result<(), AutopilotError> {
+    let _ = fs::remove_file(fresh);
+    create_file(fresh, text)
 }
 
 #[cfg(test)]

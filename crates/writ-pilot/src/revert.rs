@@ -116,17 +116,17 @@ pub async fn revert_unit(
         return Ok(RevertResult::NothingLeft);
     }
     // The undone state is new: it has to pass like a merge.
-    match service.check_commit(&plan.at, &tip, std::slice::from_ref(&plan.unit), check).await? {
+    match service.check_commit((&plan.at, &tip), std::slice::from_ref(&plan.unit), check).await? {
         TreeVerdict::Pass => {}
         verdict @ (TreeVerdict::Fail(_) | TreeVerdict::Block(_) | TreeVerdict::NotRun(_)) => {
             return Ok(RevertResult::Refused(verdict));
         }
     }
-    match advance_target(service, &plan.target, &plan.at, &tip).await? {
+    match advance_target(service, &plan.target, (&plan.at, &tip), check).await? {
         Advance::Moved => Ok(RevertResult::Reverted { commits: done }),
         // A person confirmed another state: they look again.
         Advance::Stale => Err(outdated()),
-        held @ Advance::Held { .. } => Ok(RevertResult::NotMoved(held)),
+        held @ (Advance::Held { .. } | Advance::Withdrawn) => Ok(RevertResult::NotMoved(held)),
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         cost: roots.fold(MicroUsd::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)),
         units: ordered.into_iter().map(|(id, line)| show_line(line, costs.get(&id))).collect(),
         blockers: blockers.iter().map(show_blocker).collect(),
-        warnings: warnings_of(&settings),
+        warnings: warnings_of(&settings).into_iter().chain(project.ends().describe_failures()).collect(),
         settings: settings.lines,
     })
 }

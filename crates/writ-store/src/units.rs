@@ -186,6 +186,20 @@ pub struct RunStart {
     pub now: Timestamp,
 }
 
+/// A look at the claims of a project: those that have run out end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimSweep {
+    /// The project's folder.
+    pub project: String,
+    /// The units that workers of the caller's own process have, with the fences of their claims. They have not run out, whatever the
+    /// clock says: it jumps where the machine was suspended.
+    pub live: Vec<(String, u64)>,
+    /// Until when those are lengthened.
+    pub until: Timestamp,
+    /// Now.
+    pub now: Timestamp,
+}
+
 /// A move of a unit from one phase to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitTransition {
@@ -379,10 +393,17 @@ pub enum UnitOp {
         /// Until when.
         until: Timestamp,
     },
-    /// Ends the claims that have run out: units and runs are interrupted.
-    Sweep {
-        /// Now.
-        now: Timestamp,
+    /// Ends the claims of a project that have run out: units and runs are interrupted. Those of workers that live are lengthened.
+    Sweep(Box<ClaimSweep>),
+    /// Changes nothing. Conflict unless a unit is in this phase with this fence, is neither over nor archived, and no worker has it: what
+    /// is committed with it rests on that.
+    Require {
+        /// The unit.
+        key: UnitKey,
+        /// The fence that the caller has read.
+        fence: u64,
+        /// The phase that the caller has read.
+        phase: String,
     },
     /// Moves a unit to another phase, and writes that down. Conflict unless it is in this phase under this claim.
     Transition(Box<UnitTransition>),
@@ -468,7 +489,8 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::Revise(texts) => changes::revise(conn, texts),
         UnitOp::Claim(claim) => claims::claim(conn, claim),
         UnitOp::Renew { key, fence, until } => claims::renew(conn, (key, *fence), *until),
-        UnitOp::Sweep { now } => claims::sweep(conn, *now),
+        UnitOp::Sweep(sweep) => claims::sweep(conn, sweep),
+        UnitOp::Require { key, fence, phase } => claims::require_free(conn, (key, *fence), phase),
         UnitOp::Transition(change) => claims::make_transition(conn, change),
         UnitOp::Decide(decision) => claims::decide(conn, decision),
         UnitOp::Abandon { project, at } => claims::abandon(conn, project, *at),

@@ -221,55 +221,10 @@ pub fn recipe_files(program: &str) -> &'static [&'static str] {
     match program.rsplit('/').next().unwrap_or(program) {
         "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
         "just" => &["justfile", ".justfile", "Justfile"],
-        "task" => &["Taskfile.yml", "Taskfile.yaml"],
-        "rake" => &["Rakefile"],
+        "task" => &["Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "taskfile.yml"],
+        "rake" => &["Rakefile", "rakefile", "Rakefile.rb"],
         _ => &[],
     }
-}
-
-/// Programs that run the file which they are given first.
-const INTERPRETERS: [&str; 14] = [
-    "sh", "bash", "dash", "zsh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "lua",
-    "tclsh",
-];
-
-/// Returns the files of the project that a command runs as programs: its own program if that is a path, and the first file behind an
-/// interpreter, with any name; of the text behind `-c` those that begin a command.
-pub fn program_files(argv: &[String]) -> Vec<String> {
-    let mut files = Vec::new();
-    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    add_programs(&words, &mut files);
-    let scripts = words.windows(2).filter(|pair| is_text_option(pair[0])).map(|pair| pair[1]);
-    for script in scripts {
-        for command in script.split(['\n', ';', '&', '|', '(', ')']) {
-            add_programs(&command.split_whitespace().collect::<Vec<_>>(), &mut files);
-        }
-    }
-    files
-}
-
-fn add_programs(words: &[&str], files: &mut Vec<String>) {
-    let Some(program) = words.first() else { return };
-    let plain = |path: &str| path.trim_start_matches("./").to_owned();
-    if program.contains('/') && !program.starts_with('/') {
-        files.push(plain(program));
-    }
-    let name = program.rsplit('/').next().unwrap_or(program);
-    if INTERPRETERS.contains(&name) {
-        // A module and a text are no files; for a shell `-e` is another option.
-        let is_text = |word: &&str| {
-            is_text_option(word) || (!name.ends_with("sh") && matches!(*word, "-m" | "-e" | "--test"))
-        };
-        let mut rest = words.iter().skip(1);
-        if !words.iter().skip(1).any(is_text) {
-            files.extend(rest.find(|word| !word.starts_with('-')).map(|word| plain(word)));
-        }
-    }
-}
-
-/// Returns true for `-c`, also among other letters: `-euc`.
-fn is_text_option(word: &str) -> bool {
-    word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
 }
 
 /// Returns true for a manifest in which only some parts configure a test runner.
@@ -411,29 +366,6 @@ mod tests {
             "re/a.md",
         ] {
             assert_eq!(rules.protection_of(path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn what_a_gate_runs_is_found_with_any_name() {
-        let found =
-            |argv: &[&str]| program_files(&argv.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        assert_eq!(found(&["./check"]), ["check"]);
-        assert_eq!(found(&["bin/verify", "--all"]), ["bin/verify"]);
-        assert_eq!(found(&["sh", "-e", "scripts/lint"]), ["scripts/lint"]);
-        assert_eq!(found(&["bash", "-eu", "tests/run.sh"]), ["tests/run.sh"]);
-        assert_eq!(
-            found(&["sh", "-c", "cd a && tools/check --fast | sh ./lint; true"]),
-            ["tools/check", "lint"]
-        );
-        assert_eq!(found(&["bash", "-euc", "./all"]), ["all"]);
-        for none in [
-            &["cargo", "test"][..],
-            &["python3", "-m", "unittest"],
-            &["node", "--test", "a.test.mjs"],
-            &["/usr/bin/true"],
-        ] {
-            assert_eq!(found(none), [""; 0], "{none:?}");
         }
     }
 

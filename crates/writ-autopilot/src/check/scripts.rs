@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::launch::{base_name, is_setting, launched};
+
 /// Programs that run scripts of a package by their names.
 const PACKAGE_RUNNERS: [&str; 13] = [
     "npm",
@@ -26,7 +28,7 @@ const MAX_STARS: usize = 64;
 /// Names that npm has for its script `test`.
 const TEST_ALIASES: [&str; 3] = ["t", "tst", "it"];
 /// Programs that run tests and nothing else.
-const TEST_RUNNERS: [&str; 16] = [
+const TEST_RUNNERS: [&str; 38] = [
     "pytest",
     "py.test",
     "unittest",
@@ -42,33 +44,58 @@ const TEST_RUNNERS: [&str; 16] = [
     "phpunit",
     "bats",
     "tox",
+    "nox",
     "karma",
+    "cargo-nextest",
+    "cargo-tarpaulin",
+    "behave",
+    "behat",
+    "cucumber",
+    "cypress",
+    "ginkgo",
+    "jasmine",
+    "minitest",
+    "pest",
+    "prove",
+    "qunit",
+    "robot",
+    "stestr",
+    "tap",
+    "tape",
+    "testem",
+    "trial",
+    "uvu",
+    "ward",
+    "wtr",
 ];
 /// Programs that run tests where a word behind them says so.
-const TEST_LAUNCHERS: [&str; 26] = [
-    "cargo", "go", "npm", "pnpm", "yarn", "bun", "node", "deno", "make", "gmake", "just", "task", "rake",
-    "mvn", "mvnw", "gradle", "gradlew", "dotnet", "swift", "mix", "composer", "zig", "dune", "stack",
-    "cabal", "bazel",
+const TEST_LAUNCHERS: [&str; 31] = [
+    "nx", "turbo", "run-s", "rails", "ng", "cargo", "go", "npm", "pnpm", "yarn", "bun", "node", "deno",
+    "make", "gmake", "just", "task", "rake", "mvn", "mvnw", "gradle", "gradlew", "dotnet", "swift", "mix",
+    "composer", "zig", "dune", "stack", "cabal", "bazel",
 ];
-/// Shells, which run the file that they are given.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
+/// Orders that run tests and have other names, by program.
+const TEST_ORDERS: [(&str, &[&str]); 10] = [
+    ("cargo", &["t", "nextest", "llvm-cov", "tarpaulin", "mutants"]),
+    ("npm", &["t", "tst", "it", "cit", "install-test", "install-ci-test"]),
+    ("pnpm", &["t", "tst", "it"]),
+    ("mvn", &["verify", "integration-test", "surefire:test"]),
+    ("mvnw", &["verify", "integration-test", "surefire:test"]),
+    ("gradle", &["check"]),
+    ("gradlew", &["check"]),
+    ("rails", &["spec"]),
+    ("meson", &["test"]),
+    ("playwright", &["test"]),
+];
+/// Programs that run recipes or scripts by names that their authors choose.
+const NAMES_RECIPES: [&str; 14] = [
+    "npm", "pnpm", "yarn", "bun", "deno", "make", "gmake", "just", "task", "rake", "composer", "nx", "turbo",
+    "run-s",
+];
 /// Words of a shell before a command.
 const KEYWORDS: [&str; 13] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "exec", "time", "command", "env", "{"];
-/// Forms of the folder of a script in its own text.
-const OWN_FOLDERS: [&str; 5] = [
-    "$(dirname \"$0\")",
-    "$(dirname -- \"$0\")",
-    "$(dirname $0)",
-    "$(dirname \"${BASH_SOURCE[0]}\")",
-    "${0%/*}",
-];
-
-fn base_name(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-fn words_of(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words_of(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c.is_whitespace() || ";&|()\"'`,={}".contains(c)).filter(|word| !word.is_empty())
 }
 
@@ -101,8 +128,10 @@ fn named_scripts(text: &str, scripts: &BTreeMap<String, String>, stars: &mut usi
         let word =
             ["npm:", "pnpm:", "yarn:", "bun:"].iter().find_map(|way| word.strip_prefix(way)).unwrap_or(word);
         if let Some((start, _)) = word.split_once('*') {
-            if *stars > 0 && !start.is_empty() {
-                *stars -= 1;
+            if !start.is_empty() {
+                // Too many to be looked up: then any of them may be meant.
+                let start = if *stars == 0 { "" } else { start };
+                *stars = stars.saturating_sub(1);
                 names.extend(scripts.keys().filter(|name| name.starts_with(start)).cloned());
             }
             continue;
@@ -116,7 +145,7 @@ fn named_scripts(text: &str, scripts: &BTreeMap<String, String>, stars: &mut usi
 }
 
 /// Returns the commands of a shell's text, each as its words without quotes, keywords and settings of the environment.
-fn shell_commands(text: &str) -> Vec<Vec<&str>> {
+pub(super) fn shell_commands(text: &str) -> Vec<Vec<&str>> {
     let strip = |word: &'_ str| -> bool { KEYWORDS.contains(&word) || is_setting(word) };
     text.split(['\n', ';', '&', '|', '(', ')', '`'])
         .map(|command| {
@@ -125,31 +154,6 @@ fn shell_commands(text: &str) -> Vec<Vec<&str>> {
         })
         .filter(|words: &Vec<&str>| words.first().is_some_and(|word| !word.starts_with('#')))
         .collect()
-}
-
-fn is_setting(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
-}
-
-/// Returns the files that the commands of a shell script run as scripts: programs with a path, files behind a shell, and those that are
-/// read in. They are paths as the text has them, from the folder that the script runs in or from its own.
-pub fn called_files(text: &str) -> Vec<String> {
-    let text = OWN_FOLDERS.iter().fold(text.to_owned(), |text, own| text.replace(own, "."));
-    let mut files = Vec::new();
-    for words in shell_commands(&text) {
-        let program = words.first().copied().unwrap_or_default();
-        let file = if SHELLS.contains(&base_name(program)) || matches!(program, "." | "source") {
-            words.iter().skip(1).copied().find(|word| !word.starts_with('-'))
-        } else {
-            Some(program).filter(|program| program.contains('/'))
-        };
-        files.extend(
-            file.filter(|file| !file.starts_with('/')).map(|file| file.trim_start_matches("./").to_owned()),
-        );
-    }
-    files
 }
 
 /// Returns true if a command says of itself that it runs tests: by the name of a runner, or by a word such as `test` behind a program that
@@ -164,22 +168,35 @@ pub fn names_tests(argv: &[String]) -> bool {
             .any(|pair| shell_commands(pair[1]).iter().any(|command| words_name_tests(command)))
 }
 
+/// Returns true if one of the commands that these words run in the end runs tests.
 fn words_name_tests(words: &[&str]) -> bool {
-    let is_word = |word: &&str| {
-        matches!(*word, "test" | "tests" | "--test" | "tst")
-            || word.starts_with("test:")
-            || word.ends_with(":test")
-    };
-    let is_runner = |word: &&str| TEST_RUNNERS.contains(&base_name(word));
+    launched(words).into_iter().any(|command| names_tests_itself(command))
+}
+
+fn names_tests_itself(words: &[&str]) -> bool {
+    let Some((program, rest)) = words.split_first() else { return false };
     // Behind a program that reads files, a name is the name of a file.
-    let program = words.first().map_or("", |word| base_name(word));
+    let program = base_name(program);
+    let is_runner = |word: &str| TEST_RUNNERS.contains(&base_name(word));
+    let is_python = program.starts_with("python") || program.starts_with("pypy");
     let is_launcher = TEST_LAUNCHERS.contains(&program);
-    let is_python = program.starts_with("python") || matches!(program, "uv" | "poetry" | "pdm" | "hatch");
-    let is_executor = matches!(program, "npx" | "bunx" | "pnpx" | "bundle" | "xvfb-run" | "timeout" | "nice");
-    let rest = words.get(1..).unwrap_or_default();
-    is_runner(&program)
-        || (is_launcher && rest.iter().any(is_word))
-        || ((is_launcher || is_python || is_executor) && rest.iter().any(is_runner))
+    // `cargo +nightly t`: the first word that is neither an option nor a toolchain.
+    let order = rest.iter().find(|word| !word.starts_with(['-', '+'])).copied().unwrap_or_default();
+    let is_own = TEST_ORDERS.iter().any(|(of, orders)| *of == program && orders.contains(&order));
+    let is_test = |word: &&&str| is_test_word(word, NAMES_RECIPES.contains(&program));
+    is_runner(program)
+        || is_own
+        || (is_launcher && rest.iter().any(|word| is_test(&word) || is_runner(word)))
+        || (is_python && rest.iter().any(|word| is_runner(word) || *word == "test"))
+}
+
+/// Returns true for a word that orders tests. The names of recipes and scripts are free: there a part of the name says so.
+fn is_test_word(word: &str, is_recipe: bool) -> bool {
+    let is_name = |part: &str| matches!(part, "test" | "tests" | "tst" | "spec" | "specs");
+    matches!(word, "test" | "tests" | "tst" | "--test")
+        || word.starts_with("test:")
+        || word.ends_with(":test")
+        || (is_recipe && !word.starts_with('-') && word.split([':', '-', '_']).any(is_name))
 }
 
 #[cfg(test)]
@@ -218,15 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_the_text_of_a_script() {
-        let text = "#!/bin/sh\nset -eu\n# sh ./not.sh\nif ! sh tools/lint.sh --all; then exit 1; fi\n. ./env.sh\nCI=1 bin/check && \"$(dirname \"$0\")/more.sh\" | tee out\nbash -eu 'quoted.sh'\n/usr/bin/true\nsh -c true\npython3 work.py\n";
-        assert_eq!(
-            called_files(text),
-            ["tools/lint.sh", "env.sh", "bin/check", "more.sh", "quoted.sh", "true"]
-        );
-    }
-
-    #[test]
     fn a_command_of_tests_is_known_by_its_words() {
         for argv in [
             &["cargo", "test"][..],
@@ -241,6 +249,28 @@ mod tests {
             &["npx", "--no-install", "jest"],
             &["sh", "-c", "cd web && if true; then npm test; fi"],
             &["bash", "-euc", "pytest"],
+            &["cargo", "t"],
+            &["cargo", "+nightly", "--locked", "t", "-p", "a"],
+            &["cargo", "llvm-cov", "--lcov"],
+            &["npm", "t"],
+            &["env", "CI=1", "npm", "test"],
+            &["timeout", "60", "cargo", "test"],
+            &["timeout", "-k", "5", "1m", "nice", "-n", "10", "cargo", "t"],
+            &["nice", "cargo", "nextest", "run"],
+            &["xvfb-run", "-a", "npm", "test"],
+            &["uv", "run", "pytest"],
+            &["uv", "run", "--with", "pytest-cov", "pytest"],
+            &["poetry", "run", "python", "-m", "pytest"],
+            &["npx", "jest"],
+            &["pnpm", "exec", "vitest", "run"],
+            &["bundle", "exec", "rspec"],
+            &["bundle", "exec", "rake", "spec"],
+            &["python", "manage.py", "test"],
+            &["coverage", "run", "-m", "unittest"],
+            &["make", "unit-tests"],
+            &["just", "test_all"],
+            &["mvn", "-q", "verify"],
+            &["sh", "-c", "CI=1 timeout 60 npm t"],
         ] {
             assert!(names_tests(&texts(argv)), "{argv:?}");
         }
@@ -254,6 +284,14 @@ mod tests {
             &["make"],
             &["./check.sh"],
             &["cat", "jest"],
+            &["cargo", "build", "--tests"],
+            &["cargo", "tree"],
+            &["timeout", "60", "cargo", "clippy"],
+            &["env", "CI=1", "npm", "run", "build"],
+            &["npx", "eslint", "test"],
+            &["uv", "run", "ruff", "check", "tests"],
+            &["make", "latest"],
+            &["npm", "run", "attestation"],
         ] {
             assert!(!names_tests(&texts(argv)), "{argv:?}");
         }

@@ -233,3 +233,25 @@ fn a_reload_that_was_cut_off_is_not_made_twice() {
         reconcile(&BASE.replace("    - [ ] Tokens <!-- task/m1/s2/t1 -->", "  - [ ] Tokens"), &store(&[]));
     assert!(matches!(moved.changes.first(), Some(PlanChange::Add(UnitId::Slice(1, 3), _))), "{moved:?}");
 }
+
+/// A reload was cut off, and the person has given the new item another title since, or taken it away: the unit that was made is not
+/// worked on without any line that says so. One that is over, and one of another goal, need no line.
+#[test]
+fn a_part_that_no_line_shows_is_said() {
+    let made = UnitId::Slice(1, 3);
+    let mut stored = store(&[]);
+    let fields = OutlineFields { title: "A third slice".to_owned(), ..OutlineFields::default() };
+    stored.insert(made, StoredUnit { fields: fields.clone(), has_begun: false });
+    stored.insert(UnitId::Milestone(2), StoredUnit { fields: fields.clone(), has_begun: false });
+    stored.insert(UnitId::Slice(2, 1), StoredUnit { fields, has_begun: false });
+    for file in [BASE.to_owned(), format!("{BASE}  - [ ] The third one\n")] {
+        let found = reconcile(&file, &stored).conflicts;
+        assert!(
+            matches!(found.as_slice(), [one] if one.id == made && one.reason == ConflictReason::NotShown),
+            "{found:?}"
+        );
+    }
+    assert!(is_quiet(&reconcile(&format!("{BASE}  - [ ] A third slice\n"), &stored)), "its title names it");
+    stored.get_mut(&made).unwrap().fields.is_done = true;
+    assert!(is_quiet(&reconcile(BASE, &stored)));
+}

@@ -18,7 +18,7 @@ use writ_store::config::StoreConfig;
 use writ_store::error::StoreError;
 use writ_store::reads::UnitReads as _;
 use writ_store::store::Store;
-use writ_store::units::{NewUnit, PilotSession, RunStart, UnitKey, UnitLine, UnitOp};
+use writ_store::units::{ClaimSweep, NewUnit, PilotSession, RunStart, UnitKey, UnitLine, UnitOp};
 use writ_types::digest::Digest;
 use writ_types::id::{PilotId, UnitRunId};
 use writ_types::unit::Timestamp;
@@ -116,7 +116,8 @@ async fn measure_ticks(store: &Store, what: &str, rounds: u32) -> Result<()> {
     let mut chosen = 0;
     for _ in 0..rounds {
         let start = Instant::now();
-        store.commit(Batch::synced(vec![Op::Units(UnitOp::Sweep { now: NOW })])).await?;
+        let sweep = ClaimSweep { project: PROJECT.to_owned(), live: Vec::new(), until: NOW, now: NOW };
+        store.commit(Batch::synced(vec![Op::Units(UnitOp::Sweep(Box::new(sweep)))])).await?;
         let ready = store.ready_units(PROJECT, NOW).await?;
         let blockers = store.open_blockers(session()).await?;
         let milestones = store.milestones(PROJECT).await?;

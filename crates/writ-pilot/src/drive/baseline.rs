@@ -95,7 +95,7 @@ async fn measure(
         return Ok(Some(known));
     }
     let counting = Counting { project, id, gate, stop, counts: Mutex::default() };
-    project.git.check_commit(base, base, &[], &counting).await?;
+    project.git.check_commit((base, base), &[], &counting).await?;
     let counted = counting.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let Some((counts, true)) = counted.transpose()? else { return Ok(None) };
     if stop.is_cancelled() {

@@ -6,8 +6,9 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::claim::CLAIM_TIME;
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
-use writ_store::units::{RunStart, UnitOp};
-use writ_types::unit::MicroUsd;
+use writ_store::error::StoreError;
+use writ_store::units::{ClaimSweep, RunStart, UnitOp};
+use writ_types::unit::{MicroUsd, Timestamp};
 
 use super::{WorkClaim, WorkCourse, ends};
 use crate::error::AutopilotError;
@@ -50,7 +51,7 @@ pub(super) async fn claim_unit(
     let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
     let stop = project.hands.draining().child_token();
     let course = Arc::new(WorkCourse::with_money(money));
-    let live = LiveUnit { phase: unit.stand.phase, stop: stop.clone(), course: Arc::clone(&course) };
+    let live = LiveUnit { phase: unit.stand.phase, fence, stop: stop.clone(), course: Arc::clone(&course) };
     // Before the claim: a cancellation right after it finds whom to stop.
     project.live().insert(id, live);
     if let Err(error) = project.hands.commit(ops.map(Op::Units).collect()).await {
@@ -60,6 +61,31 @@ pub(super) async fn claim_unit(
         return Err(error.into());
     }
     Ok((WorkClaim { unit, fence, run, course }, stop))
+}
+
+/// Makes a claim hold longer.
+///
+/// # Errors
+///
+/// A conflict if it is another's, or ended.
+pub(super) async fn renew_claim(project: &OpenProject, work: &WorkClaim) -> Result<(), StoreError> {
+    let until = project.hands.now().plus_duration(CLAIM_TIME);
+    let op = UnitOp::Renew { key: work.unit.row.key.clone(), fence: work.fence, until };
+    project.hands.commit(vec![Op::Units(op)]).await
+}
+
+/// Ends the claims of the project that have run out. Those of this process's workers have not, also where the machine was suspended and
+/// the clock says so: their attempts go on, and no other worker may begin one beside them.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(super) async fn sweep_claims(project: &OpenProject, now: Timestamp) -> Result<(), AutopilotError> {
+    let live = project.live().iter().map(|(id, live)| (id.to_string(), live.fence)).collect();
+    let until = now.plus_duration(CLAIM_TIME);
+    let sweep = ClaimSweep { project: project.name.clone(), live, until, now };
+    project.hands.commit(vec![Op::Units(UnitOp::Sweep(Box::new(sweep)))]).await?;
+    Ok(())
 }
 
 /// Returns the name of this process as a holder of claims.

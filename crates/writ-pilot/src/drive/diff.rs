@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use writ_autopilot::check::protected::{
-    PathRules, Protection, changed_part, is_manifest, program_files, recipe_files,
-};
-use writ_autopilot::check::scripts::called_files;
+use writ_autopilot::check::calls::{CalledFile, files_of_command, is_script, normal_path};
+use writ_autopilot::check::protected::{PathRules, Protection, changed_part, is_manifest};
+use writ_autopilot::check::trail::{ScriptText, ScriptTrail};
 use writ_autopilot::check::weakened::{find_weakened_tests, is_test_path};
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, judge_script};
 use writ_autopilot::schedule::workspace_of;
@@ -27,10 +26,6 @@ pub(super) const TESTS_KEPT: &str = "tests-kept";
 pub(super) const PROTECTED: &str = "protected-paths";
 /// Programs that read the files they name and run none of them: those files can be the work itself.
 const READERS: [&str; 9] = ["[", "cat", "cmp", "diff", "egrep", "fgrep", "grep", "test", "wc"];
-/// The most scripts of gates that are followed, the most steps from one to the next, and the most characters of one.
-const MAX_SCRIPTS: usize = 64;
-const MAX_STEPS: usize = 8;
-const MAX_SCRIPT_CHARS: usize = 64 * 1024;
 /// The most findings that a message lists.
 const MAX_LISTED: usize = 20;
 
@@ -60,28 +55,47 @@ pub(super) async fn rules_of(project: &OpenProject, id: UnitId) -> Result<PathRu
     Ok(rules)
 }
 
-/// Returns the files that the commands of gates run. Tests that a gate names may be added to.
+/// Returns the files and folders that the commands of gates run. Tests that a gate names may be added to.
 fn files_of_gates(config: &PilotConfig) -> Vec<String> {
     let mut files = Vec::new();
     for gate in &config.gates {
         match &gate.command {
-            GateCommand::Script(path) => files.push(path.clone()),
+            GateCommand::Script(path) => files.extend(normal_path(path)),
             GateCommand::Run(argv) => {
                 let program = argv.first().map_or("", String::as_str);
                 // Behind any other program a file can be what runs.
                 if READERS.contains(&program.rsplit('/').next().unwrap_or_default()) {
                     continue;
                 }
-                // A file of tests that is run itself may be added to where its tests are counted.
-                let runs = program_files(argv);
-                files.extend(runs.into_iter().filter(|file| !(gate.runs_tests && is_test_path(file))));
-                files.extend(recipe_files(program).iter().map(|name| (*name).to_owned()));
+                for called in files_of_command(argv) {
+                    match called {
+                        // A file of tests that is run itself may be added to where its tests are counted.
+                        CalledFile::At(path) if gate.runs_tests && is_test_source(&path) => {}
+                        CalledFile::At(path) | CalledFile::In(path) => files.push(path),
+                        CalledFile::EndsWith(_) => {}
+                    }
+                }
                 // A word that is no path of the project is none that a change could touch.
-                files.extend(argv.iter().filter(|word| !is_test_path(word) && is_file_like(word)).cloned());
+                let named = argv.iter().filter(|word| !is_test_path(word) && is_file_like(word));
+                files.extend(named.filter_map(|word| normal_path(word)));
             }
         }
     }
     files
+}
+
+/// Returns true for a file of tests, other than a script that runs them.
+fn is_test_source(path: &str) -> bool {
+    is_test_path(path) && !is_script(path)
+}
+
+/// Returns where the trail of what gates run begins.
+fn starts_of_gates(config: &PilotConfig) -> Vec<CalledFile> {
+    let of_command = |command: &GateCommand| match command {
+        GateCommand::Script(path) => normal_path(path).map(CalledFile::At).into_iter().collect(),
+        GateCommand::Run(argv) => files_of_command(argv),
+    };
+    config.gates.iter().flat_map(|gate| of_command(&gate.command)).collect()
 }
 
 /// Returns the commands of gates as texts.
@@ -94,51 +108,43 @@ fn commands_of_gates(config: &PilotConfig) -> Vec<String> {
     commands.collect()
 }
 
-/// Adds the scripts that the files of gates run, as they are before the change, and the texts of all of them.
+/// Adds the scripts that the files of gates run, as they are before the change, and the texts of all of them. Returns the rules with what
+/// could not be followed.
 async fn follow_scripts(
     git: &GitProject,
-    rules: &PathRules,
+    (rules, starts): (&PathRules, Vec<CalledFile>),
     base: &CommitId,
-) -> Result<PathRules, AutopilotError> {
+) -> Result<(PathRules, Vec<String>), AutopilotError> {
     let mut rules = rules.clone();
     // Most gates run programs that are no files of the project.
-    if rules.of_gates.is_empty() {
-        return Ok(rules);
+    if rules.of_gates.is_empty() && starts.is_empty() {
+        return Ok((rules, Vec::new()));
     }
+    let starts = starts.into_iter().chain(rules.of_gates.iter().cloned().map(CalledFile::At));
+    let mut trail = ScriptTrail::new(starts);
     let files = list_files(git, base).await.map_err(PilotGitError::from)?;
-    let there: BTreeMap<&[u8], &CommitFile> = files.iter().map(|file| (file.path.as_slice(), file)).collect();
-    let mut known: BTreeMap<String, &CommitFile> = BTreeMap::new();
-    let mut open: Vec<String> =
-        rules.of_gates.iter().map(|path| path.trim_start_matches("./").to_owned()).collect();
-    for _ in 0..MAX_STEPS {
-        let fresh: Vec<(String, &CommitFile)> = std::mem::take(&mut open)
-            .into_iter()
-            .filter(|path| !known.contains_key(path))
-            .filter_map(|path| Some((path.clone(), *there.get(path.as_bytes())?)))
-            .collect();
-        let fresh: BTreeMap<String, &CommitFile> =
-            fresh.into_iter().take(MAX_SCRIPTS.saturating_sub(known.len())).collect();
-        if fresh.is_empty() {
+    // A name that is no text is none that a text could have.
+    let named = files.iter().filter_map(|file| Some((std::str::from_utf8(&file.path).ok()?, file)));
+    let there: BTreeMap<&str, &CommitFile> = named.collect();
+    loop {
+        let next: Vec<&str> = trail.take_next(there.keys().copied()).into_iter().collect();
+        if next.is_empty() {
             break;
         }
-        let scripts: Vec<&CommitFile> = fresh.values().copied().collect();
+        let scripts: Vec<&CommitFile> = next.iter().filter_map(|path| there.get(path).copied()).collect();
         let texts = read_files(git, &scripts).await.map_err(PilotGitError::from)?;
-        for (path, text) in fresh.keys().zip(texts) {
-            // A program that is no text calls none that could be seen.
-            let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) else { continue };
-            let text: String = text.chars().take(MAX_SCRIPT_CHARS).collect();
-            let own = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            for file in called_files(&text) {
-                open.push(format!("{own}/{file}").trim_start_matches('/').to_owned());
-                open.push(file);
-            }
-            rules.commands.push(text);
+        for (path, text) in next.iter().zip(&texts) {
+            let text = text.as_deref().map_or(ScriptText::Unread, ScriptText::Read);
+            trail.add_text(path, text);
         }
-        known.extend(fresh);
     }
+    let end = trail.finish();
     // A file of tests that a script runs may be added to: its tests are counted.
-    rules.of_gates.extend(known.into_keys().filter(|path| !is_test_path(path)));
-    Ok(rules)
+    rules.of_gates.extend(end.paths.into_iter().filter(|path| !is_test_source(path)));
+    // A folder of tests, too; the scripts that are there now are among the paths.
+    rules.of_gates.extend(end.folders.into_iter().filter(|folder| !is_test_path(&format!("{folder}/x"))));
+    rules.commands.extend(end.texts);
+    Ok((rules, end.gaps))
 }
 
 /// Returns true for a word that can be a file: a folder would protect all of the project.
@@ -158,9 +164,12 @@ pub(super) async fn judge_diff(
     (base, tip): (&CommitId, &CommitId),
 ) -> Result<Vec<(String, GateJudgement)>, AutopilotError> {
     let git = project.git.project();
-    let rules = &follow_scripts(git, rules, base).await?;
+    let starts = starts_of_gates(&project.config());
+    let (rules, gaps) = &follow_scripts(git, (rules, starts), base).await?;
     let changes = changed_paths(git, base.as_str(), tip.as_str()).await.map_err(PilotGitError::from)?;
-    let mut touched = Vec::new();
+    // Where something is not looked at, nothing says that the checks are as they were.
+    let gap = |gap: &String| format!("the scripts that gates run cannot be followed: {gap}");
+    let mut touched: Vec<String> = gaps.iter().map(gap).collect();
     let mut manifests = Vec::new();
     for change in &changes {
         let path = change.path.to_string_lossy().into_owned();

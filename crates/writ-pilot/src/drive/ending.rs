@@ -10,6 +10,7 @@ use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_autopilot::units::{PilotUnit, list_dependants};
 use writ_plan::machine::WorkEvent;
 use writ_store::batch::Op;
+use writ_store::error::StoreError;
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransition};
 use writ_types::api::work::WorkState;
@@ -53,12 +54,27 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     Ok(())
 }
 
+/// Ends a unit that has only its parts to wait for. After a failure, which is in the log and the status, it is tried again; no other unit
+/// waits for that.
+pub(super) async fn try_complete(project: &Arc<OpenProject>, id: UnitId) {
+    if !project.ends().may_try(id) {
+        return;
+    }
+    match complete_unit(project, id).await {
+        Ok(()) => {}
+        Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
+            tracing::debug!(unit = %id, ?conflict, "a unit was changed since it was read");
+        }
+        Err(error) => ends::note_failure(project, id, &error),
+    }
+}
+
 /// Ends a unit that has only its parts to wait for: a milestone, or a slice of a workflow without gates and merge.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written. What follows from the end is tried again by the loop.
-pub(super) async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if unit.stand.status != PhaseStatus::Pending {
         return Ok(());
@@ -107,8 +123,8 @@ pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
     match end_unit(project, id).await {
         Ok(()) => project.ends().remove(&[id]),
         Err(error) => {
-            tracing::error!(unit = %id, %error, "the end of a unit is not complete");
             project.ends().announce(&[id]);
+            ends::note_failure(project, id, &error);
         }
     }
 }

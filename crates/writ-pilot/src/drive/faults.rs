@@ -46,6 +46,7 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::Busy { .. }
         | AutopilotError::NoOutline { .. }
         | AutopilotError::PlanChanged { .. }
+        | AutopilotError::UnitsMoved { .. }
         | AutopilotError::Machine(_) => result,
     }
 }

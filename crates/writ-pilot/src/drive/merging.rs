@@ -11,6 +11,8 @@ use writ_autopilot::check::protected::PathRules;
 use writ_autopilot::check::{GateJudgement, ScriptVerdict};
 use writ_autopilot::machine::{UnitEvent, UnitMergeResult};
 use writ_autopilot::unit_id::UnitId;
+use writ_store::reads::WorkReads as _;
+use writ_types::api::work::WorkState;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -18,7 +20,7 @@ use super::baseline::compare_with_base;
 use super::diff::{judge_diff, rules_of};
 use super::gates::{GateRight, gates_for, record, run_gate};
 use super::hidden::{conceal, lay_over};
-use super::{PhaseResult, WorkClaim, ended_units};
+use super::{PhaseResult, WorkClaim, claiming, ended_units, plan_of};
 use crate::config::{GateMoment, PilotGate};
 use crate::error::AutopilotError;
 use crate::merge::{MergeRequest, MergeResult, MergedTree, TreeCheck, TreeVerdict};
@@ -55,7 +57,7 @@ impl<'a> MergeGates<'a> {
         }
         // Once more, on what would be in the target: not every workflow has come through the phase verify.
         if let Some((work, rules)) = &self.work {
-            let found = judge_diff(project, rules, (&tree.base, &tree.commit)).await?;
+            let found = judge_diff(project, rules, (&tree.base, &tree.tip)).await?;
             if let Some((name, judged)) = found.first() {
                 record(project, work, (name, judged), (Duration::ZERO, 0)).await?;
                 return Ok(TreeVerdict::Fail(self.note(name, judged)));
@@ -138,6 +140,25 @@ impl TreeCheck for MergeGates<'_> {
             Err(error) => TreeVerdict::NotRun(error.report().outside),
         }
     }
+
+    async fn is_wanted(&self) -> bool {
+        let Some((work, _)) = &self.work else { return true };
+        let is_stopped = matches!(self.right, GateRight::Plan(stop) if stop.is_cancelled());
+        // What cannot be read or written is no leave to go on.
+        !is_stopped
+            && claiming::renew_claim(self.project, work).await.is_ok()
+            && self.is_ordered().await.unwrap_or(false)
+    }
+}
+
+impl MergeGates<'_> {
+    /// Returns true if the plan of the unit is in force: one that a person has revoked orders no merge.
+    async fn is_ordered(&self) -> Result<bool, AutopilotError> {
+        let plan = plan_of(self.project, self.id).await?;
+        let state = self.project.hands.store().work_item(plan).await?.map(|item| item.state);
+        // What was begun before a pause is ended.
+        Ok(matches!(state, Some(WorkState::Running | WorkState::Paused | WorkState::Consulting)))
+    }
 }
 
 /// Merges the branch of a unit.
@@ -197,7 +218,7 @@ fn judge(
         }
         Some(MergeResult::AlreadyIn) => (
             UnitEvent::Merge(UnitMergeResult::Merged),
-            format!("everything is in {} already", project.target),
+            format!("everything is in {} already, and has passed there", project.target),
         ),
         Some(MergeResult::Unchanged) => (
             UnitEvent::Pause(PauseCause::NothingChanged),
@@ -227,6 +248,10 @@ fn judge(
                 "it passed its gates, and waits at {at}: {} cannot move with it: {reason:?}",
                 checkout.display()
             ),
+        ),
+        Some(MergeResult::Withdrawn) => (
+            UnitEvent::Merge(UnitMergeResult::BaseMoved),
+            "it was stopped before the target moved".to_owned(),
         ),
         None => (UnitEvent::Merge(UnitMergeResult::BaseMoved), "the target moved at every try".to_owned()),
     })

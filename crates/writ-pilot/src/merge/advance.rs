@@ -10,6 +10,7 @@ use writ_sandbox::git::{BranchName, CommitId, GitFault, RefName};
 
 use crate::error::PilotGitError;
 use crate::events::GitEvent;
+use crate::merge::TreeCheck;
 use crate::recover::{forget_move, is_ours, note_move};
 use crate::service::PilotGit;
 
@@ -20,6 +21,8 @@ pub enum Advance {
     Moved,
     /// It is not where it was when the work began.
     Stale,
+    /// It stays: the move was not wanted any longer.
+    Withdrawn,
     /// It stays: a work tree of the user cannot move with it.
     Held {
         /// The reference of the commit that it would have moved to.
@@ -31,12 +34,13 @@ pub enum Advance {
     },
 }
 
-/// Moves a target from one commit to another, if it is still at the first, together with the user's work trees.
+/// Moves a target from one commit to another, if it is still at the first and the move is wanted still, together with the user's work
+/// trees.
 pub(crate) async fn advance_target(
     service: &PilotGit,
     target: &BranchName,
-    old: &CommitId,
-    new: &CommitId,
+    (old, new): (&CommitId, &CommitId),
+    check: &impl TreeCheck,
 ) -> Result<Advance, PilotGitError> {
     let checkouts = find_checkouts(&service.project, target, |entry| is_ours(&service.root, entry)).await?;
     // Judged before anything is locked: to look is slow, and most reasons are found here.
@@ -77,6 +81,12 @@ pub(crate) async fn advance_target(
                 return hold_commit(service, target, new, checkout.top.clone(), reason).await;
             }
         }
+    }
+    // Last: to look, to lock and to write files has taken its time, in which the work may have been stopped or given to another.
+    if !check.is_wanted().await {
+        drop(transaction);
+        move_all_back(service, moved).await?;
+        return Ok(Advance::Withdrawn);
     }
     // The branch decides: where it has not moved, files and index must not have either.
     if let Err(fault) = transaction.commit().await {

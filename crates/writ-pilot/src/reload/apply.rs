@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reconcile::PlanChange;
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::units::PilotUnit;
 use writ_plan::machine::WorkEvent;
 use writ_runtime::pilot::NewPilotPlan;
 use writ_store::batch::Op;
+use writ_store::error::{Conflict, StoreError};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{NewUnit, UnitOp, UnitRow, UnitTexts};
 use writ_types::id::{AskId, ItemId};
@@ -45,7 +47,10 @@ pub(super) async fn carry_out(
     let mut done = propose_all(project, plan, (&after, &renewed), &mut proposed).await;
     if done.is_ok() {
         done = match make_ops(project, plan, (&after, changes), (&flows, &proposed)).await {
-            Ok(ops) => project.hands.commit(ops).await.map_err(AutopilotError::from),
+            Ok(ops) => {
+                let required = require_free(plan, changes, &renewed).into_iter().map(Op::Units);
+                commit_edits(project, required.chain(ops).collect()).await
+            }
             Err(error) => Err(error),
         };
     }
@@ -66,6 +71,44 @@ pub(super) async fn carry_out(
         }
     }
     Ok(proposed.into_values().map(|(_, ask)| ask).collect())
+}
+
+async fn commit_edits(project: &OpenProject, ops: Vec<Op>) -> Result<(), AutopilotError> {
+    match project.hands.commit(ops).await {
+        Ok(_) => Ok(()),
+        // A person has looked at edits of units as they were.
+        Err(StoreError::Conflict(Conflict::Missing { .. })) => {
+            Err(AutopilotError::UnitsMoved { file: PLAN_FILE.to_owned() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the conditions of edits: the units that are removed, those of milestones with other words, and those of other parts are as
+/// they were read, and no worker has got one of them meanwhile.
+fn require_free(plan: &StoredPlan, changes: &[PlanChange], renewed: &BTreeSet<UnitId>) -> Vec<UnitOp> {
+    let regrouped = regrouped_units(changes);
+    let is_removed =
+        |id: &UnitId| changes.iter().any(|change| matches!(change, PlanChange::Archive(gone) if gone == id));
+    let rests_on =
+        |id: &UnitId| renewed.contains(&milestone_of(*id)) || regrouped.contains(id) || is_removed(id);
+    let units = plan.rows.iter().filter(|(id, (row, _))| !row.is_over && rests_on(id));
+    units
+        .map(|(_, (row, _))| UnitOp::Require {
+            key: row.key.clone(),
+            fence: row.fence,
+            phase: row.phase.clone(),
+        })
+        .collect()
+}
+
+/// Returns the units with other parts than before.
+fn regrouped_units(changes: &[PlanChange]) -> BTreeSet<UnitId> {
+    let above = |change: &PlanChange| match change {
+        PlanChange::Add(id, _) | PlanChange::Archive(id) => id.parent(),
+        PlanChange::Edit(..) => None,
+    };
+    changes.iter().filter_map(above).collect()
 }
 
 /// Ends the plan that a milestone had before.
@@ -222,17 +265,15 @@ async fn choose_ops(
     project: &OpenProject,
     (unit, row): (&PilotUnit, &UnitRow),
     flows: &Workflows,
-    has_parts: bool,
+    (had_parts, has_parts): (bool, bool),
 ) -> Result<Vec<UnitOp>, AutopilotError> {
     let mut ops = Vec::new();
     if row.fence > 0 {
         return Ok(ops);
     }
-    let pinned;
+    let pinned = project.flow_of(&project.read_unit(unit.id).await?).await?;
     // Also that of a unit which names none, and follows the one above it.
     let flow = if unit.workflow.as_ref() == Some(&row.workflow) {
-        let record = project.read_unit(unit.id).await?;
-        pinned = project.flow_of(&record).await?;
         &pinned
     } else {
         let missing = || AutopilotError::NoOutline {
@@ -244,12 +285,19 @@ async fn choose_ops(
         flow
     };
     // A slice whose last task was removed is worked on itself, one that has got its first waits for it.
-    let phase = first_phase(flow, unit.id, has_parts).name().to_owned();
+    let firsts = (first_phase(&pinned, unit.id, had_parts), first_phase(flow, unit.id, has_parts));
+    let phase = phase_after(&row.phase, firsts).to_owned();
     if !ops.is_empty() || phase != row.phase {
         let (key, workflow, hash) = (row.key.clone(), flow.name.clone(), flow.digest);
         ops.push(UnitOp::Choose { key, workflow, hash, phase });
     }
     Ok(ops)
+}
+
+/// Returns the phase of a unit that no worker has had yet, whose first phase was one and becomes another. One that is being reassessed,
+/// since what it rests on was abandoned, goes through that first.
+fn phase_after(phase: &str, (was, becomes): (PilotPhase, PilotPhase)) -> &str {
+    if phase == was.name() { becomes.name() } else { phase }
 }
 
 /// Makes the operations of all edits, in the order in which the store takes them.
@@ -269,14 +317,7 @@ async fn make_ops(
         }
     }
     let added = add_ops(project, plan, after, (flows, proposed), &mut ops)?;
-    // Units with other parts than before.
-    let regrouped: BTreeSet<UnitId> = changes
-        .iter()
-        .filter_map(|change| match change {
-            PlanChange::Add(id, _) | PlanChange::Archive(id) => id.parent(),
-            PlanChange::Edit(..) => None,
-        })
-        .collect();
+    let regrouped = regrouped_units(changes);
     let mut revised = Vec::new();
     for unit in after {
         let Some((row, facts)) = plan.rows.get(&unit.id) else { continue };
@@ -291,7 +332,8 @@ async fn make_ops(
         let parts: Vec<UnitId> =
             after.iter().map(|part| part.id).filter(|part| part.parent() == Some(unit.id)).collect();
         if has_other_flow || is_regrouped {
-            revised.extend(choose_ops(project, (unit, row), flows, !parts.is_empty()).await?);
+            let had_parts = plan.rows.keys().any(|id| id.parent() == Some(unit.id));
+            revised.extend(choose_ops(project, (unit, row), flows, (had_parts, !parts.is_empty())).await?);
         }
         let waits: BTreeSet<UnitId> = parts.into_iter().chain(unit.blocked_by.iter().copied()).collect();
         let mut facts = UnitFacts {
@@ -319,3 +361,6 @@ async fn make_ops(
     ops.extend(revised);
     Ok(ops.into_iter().map(Op::Units).collect())
 }
+
+#[cfg(test)]
+mod tests;

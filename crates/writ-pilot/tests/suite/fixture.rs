@@ -186,6 +186,7 @@ pub(crate) fn kinds(results: &MergeResults) -> BTreeMap<&str, &'static str> {
     let kind = |result: &MergeResult| match result {
         MergeResult::Merged { .. } => "merged",
         MergeResult::AlreadyIn => "already in",
+        MergeResult::Withdrawn => "withdrawn",
         MergeResult::Unchanged => "unchanged",
         MergeResult::Conflict { .. } => "conflict",
         MergeResult::Failed { .. } => "failed",

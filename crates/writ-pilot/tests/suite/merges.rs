@@ -41,6 +41,77 @@ async fn the_merged_tree_is_checked_and_the_target_moves_to_it() {
     assert_eq!(check.count(), 1);
 }
 
+/// A person moves the target to the slice's commits, or merges them: no gate has seen what that has made, so the target is checked as
+/// it is, with the slice's own change and no other. Only a pass is a merge.
+#[tokio::test]
+async fn work_that_others_have_merged_is_checked_where_it_is() {
+    for by in ["--ff-only", "--no-ff"] {
+        let repo = Repo::new().await;
+        let service = repo.open().await;
+        let began = repo.at("main").await;
+        let tip = work_on(&service, 1, &[("one", "1\n")]).await;
+        repo.git(&["merge", "-q", by, "-m", "by hand", tip.as_str()]).await;
+        repo.write("other", "a later change of others\n");
+        repo.commit_all("the user goes on").await;
+        let at = repo.at("main").await;
+        let why = || "it is wrong".to_owned();
+        for (verdict, kind) in [
+            (TreeVerdict::Fail(why()), "failed"),
+            (TreeVerdict::Block(why()), "blocked"),
+            (TreeVerdict::NotRun(why()), "not run"),
+            (TreeVerdict::Pass, "already in"),
+        ] {
+            let check = Check::new(|tree: &MergedTree| {
+                let has_both = tree.folder.join("one").exists() && tree.folder.join("other").exists();
+                if has_both { verdict.clone() } else { TreeVerdict::Pass }
+            });
+            assert_eq!(kinds(&merge(&service, &[request(1, &[])], &check).await)["m1/s1"], kind, "{by}");
+            let seen = check.seen.lock().unwrap().clone();
+            let [tree] = seen.as_slice() else { panic!("{seen:?}") };
+            assert_eq!(
+                [&tree.base, &tree.tip, &tree.commit].map(|id| id.to_string()),
+                [&began, tip.as_str(), &at]
+            );
+            assert_eq!(
+                (repo.at("main").await, repo.git(&["worktree", "list"]).await.lines().count()),
+                (at.clone(), 2)
+            );
+        }
+    }
+}
+
+/// A check that passes for work that is not wanted any more.
+struct Stopped(Check<fn(&MergedTree) -> TreeVerdict>);
+
+impl TreeCheck for Stopped {
+    async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
+        self.0.check_tree(tree).await
+    }
+
+    async fn is_wanted(&self) -> bool {
+        false
+    }
+}
+
+/// A merge that is not wanted any more when everything is ready is not made: the target, the user's files and the locks are as they were.
+#[tokio::test]
+async fn a_merge_that_was_stopped_meanwhile_is_not_made() {
+    let repo = Repo::new().await;
+    let service = repo.open().await;
+    work_on(&service, 1, &[("README.md", "ONE\ntwo\nthree\n"), ("one", "1\n")]).await;
+    let before = (repo.at("main").await, repo.read("README.md"));
+    let stopped = Stopped(passing());
+    assert_eq!(kinds(&merge(&service, &[request(1, &[])], &stopped).await)["m1/s1"], "withdrawn");
+    assert_eq!(stopped.0.count(), 1, "it has passed");
+    assert_eq!((repo.at("main").await, repo.read("README.md")), before);
+    assert!(!repo.dir.join("one").exists());
+    assert_eq!(repo.git(&["status", "--porcelain"]).await, "");
+    // Nothing is locked, and nothing is left that a start would take for a move.
+    repo.write("other", "of the user\n");
+    repo.commit_all("the user goes on").await;
+    assert_eq!(kinds(&merge(&service, &[request(1, &[])], &passing()).await)["m1/s1"], "merged");
+}
+
 /// A branch that is where it began is an ancestor of the target, and yet no merge: nothing is checked, and nothing counts as merged.
 #[tokio::test]
 async fn a_branch_without_work_is_not_merged() {

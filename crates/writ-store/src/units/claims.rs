@@ -4,8 +4,8 @@ use rusqlite::{Connection, params};
 use writ_types::unit::Timestamp;
 
 use super::changes::require;
-use super::{MAX_TITLE_BYTES, RunStart, UnitDecision, UnitKey, UnitRunEnd, UnitTransition, cut};
-use crate::codec::{self, execute, int, query};
+use super::{ClaimSweep, MAX_TITLE_BYTES, RunStart, UnitDecision, UnitKey, UnitRunEnd, UnitTransition, cut};
+use crate::codec::{self, execute, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 
 pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreError> {
@@ -68,17 +68,36 @@ pub(super) fn renew(
     require(changed, "claim of unit", || key.id.clone())
 }
 
-pub(super) fn sweep(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
-    // A status that the worker has set last is true still.
-    let sql = "UPDATE unit SET claim_holder = NULL, claim_until = NULL, updated_at = ?1,
+pub(super) fn sweep(conn: &Connection, sweep: &ClaimSweep) -> Result<(), StoreError> {
+    let ClaimSweep { project, live, until, now } = sweep;
+    for (id, fence) in live {
+        let sql = "UPDATE unit SET claim_until = ?4
+                   WHERE project = ?1 AND id = ?2 AND fence = ?3 AND claim_holder IS NOT NULL AND claim_until < ?4";
+        // A claim that was taken away is none, and its worker learns it at its next write.
+        execute(conn, sql, params![project, id, int(*fence), until.as_millis()])?;
+    }
+    // A status that the worker has set last is true still. The plus leaves the index of claims, which are few, to be used.
+    let sql = "UPDATE unit SET claim_holder = NULL, claim_until = NULL, updated_at = ?2,
                    phase_status = CASE phase_status WHEN 'running' THEN 'interrupted' ELSE phase_status END
-               WHERE claim_until < ?1 RETURNING project, id";
-    let ended =
-        query(conn, sql, [now.as_millis()], |row| Ok(UnitKey { project: row.get(0)?, id: row.get(1)? }))?;
+               WHERE +project = ?1 AND claim_until < ?2 AND claim_holder IS NOT NULL RETURNING project, id";
+    let ended = query(conn, sql, params![project, now.as_millis()], |row| {
+        Ok(UnitKey { project: row.get(0)?, id: row.get(1)? })
+    })?;
     for key in &ended {
-        end_runs(conn, key, "interrupted", now)?;
+        end_runs(conn, key, "interrupted", *now)?;
     }
     Ok(())
+}
+
+pub(super) fn require_free(
+    conn: &Connection,
+    (key, fence): (&UnitKey, u64),
+    phase: &str,
+) -> Result<(), StoreError> {
+    let sql = "SELECT 1 FROM unit WHERE project = ?1 AND id = ?2 AND fence = ?3 AND phase = ?4
+               AND claim_holder IS NULL AND is_over = 0 AND archived_at IS NULL";
+    let found = query_one(conn, sql, params![key.project, key.id, int(fence), phase], |_| Ok(()))?;
+    require(usize::from(found.is_some()), "unit in this phase that no worker has", || key.id.clone())
 }
 
 pub(super) fn make_transition(conn: &Connection, change: &UnitTransition) -> Result<(), StoreError> {

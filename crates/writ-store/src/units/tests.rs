@@ -110,6 +110,19 @@ fn end(n: u128, outcome: &str) -> UnitOp {
     }))
 }
 
+fn swept(live: &[(&str, u64)], now: i64) -> ClaimSweep {
+    ClaimSweep {
+        project: PROJECT.into(),
+        live: live.iter().map(|(id, fence)| ((*id).to_owned(), *fence)).collect(),
+        until: at(now + 60_000),
+        now: at(now),
+    }
+}
+
+fn sweep(live: &[(&str, u64)], now: i64) -> UnitOp {
+    UnitOp::Sweep(Box::new(swept(live, now)))
+}
+
 fn read(home: &TestHome, id: &str) -> UnitRow {
     home.store.blocking().unit(key(id)).expect("reads").expect("there")
 }
@@ -356,13 +369,69 @@ fn claims_that_have_run_out_are_swept() {
     let home = planned_home();
     home.commit(add(vec![planned("task/m0/s0/t1", &[])]));
     home.commit(units([claim("task/m1/s1/t1", 0, 1, 0), claim("task/m0/s0/t1", 0, 2, 1)]));
-    home.commit(units([UnitOp::Sweep { now: at(60_001) }]));
+    home.commit(units([sweep(&[], 60_001)]));
     let (ended, held) = (read(&home, "task/m1/s1/t1"), read(&home, "task/m0/s0/t1"));
     assert_eq!((ended.claim, ended.phase_status.as_str()), (None, "interrupted"));
     assert_eq!((held.claim.is_some(), held.phase_status.as_str()), (true, "running"));
     let outcome = |id: &str| home.store.blocking().unit_runs(key(id)).expect("reads")[0].end.clone();
     assert_eq!(outcome("task/m1/s1/t1").map(|end| end.outcome), Some("interrupted".into()));
     assert_eq!(outcome("task/m0/s0/t1"), None);
+}
+
+/// A clock that jumps ends no claim of a worker that lives, and it goes on with its fence; one that another has by now is not its own any
+/// more. The claims of another project are not looked at.
+#[test]
+fn the_claim_of_a_living_worker_outlasts_a_jump_of_the_clock() {
+    let home = planned_home();
+    home.commit(add(vec![planned("task/m0/s0/t1", &[]), planned("task/m0/s0/t2", &[])]));
+    home.commit(units([
+        claim("task/m1/s1/t1", 0, 1, 0),
+        claim("task/m0/s0/t1", 0, 2, 0),
+        claim("task/m0/s0/t2", 0, 3, 0),
+    ]));
+    let hour = 3_600_000;
+    home.commit(units([UnitOp::Sweep(Box::new(ClaimSweep { project: "/q".into(), ..swept(&[], hour) }))]));
+    assert!(read(&home, "task/m0/s0/t2").claim.is_some(), "it is a unit of another project");
+    // The second one says a fence that is not that of the claim.
+    home.commit(units([sweep(&[("task/m1/s1/t1", 1), ("task/m0/s0/t1", 2)], hour)]));
+    let live = read(&home, "task/m1/s1/t1");
+    assert_eq!(live.claim, Some(("here#7".into(), at(hour + 60_000))));
+    assert_eq!((live.fence, live.phase_status.as_str()), (1, "running"));
+    for id in ["task/m0/s0/t1", "task/m0/s0/t2"] {
+        assert_eq!(read(&home, id).claim, None, "{id}");
+    }
+    home.commit(units([transition("task/m1/s1/t1", 1, ("research", "plan"), false), end(1, "success")]));
+    // It is not made shorter, and one that was cancelled does not come back.
+    home.commit(units([sweep(&[("task/m1/s1/t1", 1)], 5)]));
+    assert_eq!(read(&home, "task/m1/s1/t1").claim, Some(("here#7".into(), at(hour + 60_000))));
+    home.commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(hour) }]));
+    home.commit(units([sweep(&[("task/m1/s1/t1", 1)], hour)]));
+    assert_eq!(read(&home, "task/m1/s1/t1").claim, None);
+}
+
+/// What rests on a unit that no worker has is refused as a whole once one has it, or it has moved on.
+#[test]
+fn a_change_that_rests_on_a_free_unit_is_refused_when_it_is_not() {
+    let require =
+        |fence: u64, phase: &str| UnitOp::Require { key: key("task/m1/s1/t1"), fence, phase: phase.into() };
+    let home = planned_home();
+    let archived = |ops: Vec<UnitOp>| {
+        let end = UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(5) };
+        let gone = UnitOp::Archive { key: key("task/m1/s1/t1"), at: at(5) };
+        home.try_commit(units(ops.into_iter().chain([end, gone])))
+    };
+    for (fence, phase) in [(0, "plan"), (1, "research")] {
+        assert!(is_missing(archived(vec![require(fence, phase)])), "{fence} {phase}");
+    }
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 2)]));
+    for fence in [0, 1] {
+        assert!(is_missing(archived(vec![require(fence, "research")])), "a worker has it");
+    }
+    assert_eq!(read(&home, "task/m1/s1/t1").archived_at, None);
+    home.commit(units([end(1, "success"), release("task/m1/s1/t1", 1, "pending", 0)]));
+    assert!(is_missing(archived(vec![require(0, "research")])), "one has had it since it was read");
+    archived(vec![require(1, "research")]).expect("it is free");
+    assert!(is_missing(home.try_commit(units([require(2, "research")]))), "it is over");
 }
 
 /// A unit that an operator cancels has its phase still and no claim, and others do not wait for it; it is not dispatched again.
