@@ -5,7 +5,7 @@
 //!   `ways` records what they try past their two servers.
 //! - [`ports`] are the security proxy and the launcher, as the router needs them.
 //! - [`desk`] is the router as people ask it through the engine's methods, [`routes`] as a front end asks it.
-//! - [`access`] reads from the ledger who held a case when, [`status`] shows what is open now.
+//! - [`access`] reads from the ledger who held a case when and which people read it (`readings` records them), [`status`] shows what is open now.
 
 pub mod access;
 mod choice;
@@ -30,6 +30,7 @@ mod list;
 mod live;
 mod moves;
 mod orphans;
+mod readings;
 mod running;
 mod socket;
 mod state;

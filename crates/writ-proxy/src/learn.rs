@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use writ_operations::{Operation, OperationSet, PersonalKind, TargetKind};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
-use writ_types::entry::Fact;
+use writ_types::entry::{CustomerReading, Fact, ReadSource};
 use writ_types::unit::Timestamp;
 
 use crate::cases::{Cases, OpenCase, TokenValues};
@@ -31,8 +31,6 @@ const READ_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// The same where some of the operations were read: all of them are read again.
 const RETRY_REST_AFTER: Duration = Duration::from_secs(60);
-/// The most operations that an entry names as not read; their number is always there.
-const MAX_NAMED: usize = 8;
 
 /// How far the values of a case's customer are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,14 +59,20 @@ pub(crate) struct Learned {
 #[derive(Default)]
 struct ReadSources {
     values: TokenValues,
-    /// The number of operations that were read.
-    read: usize,
-    /// The operations that were not, with the reason.
-    unread: Vec<String>,
+    /// The operations, at most [`MAX_SOURCES`], with what was read of each or the reason why nothing was.
+    sources: Vec<ReadSource>,
+    /// The number of further ones.
+    left_out: u64,
     /// An operation has names of customers.
     has_namer: bool,
     /// One that has names was read.
     has_read_namer: bool,
+}
+
+impl ReadSources {
+    fn is_whole(&self) -> bool {
+        self.left_out == 0 && self.sources.iter().all(|source| source.failure.is_empty())
+    }
 }
 
 /// Reads what is declared personal of a case's customer, once for each state of the operations, and returns how far it is
@@ -88,7 +92,7 @@ pub(crate) async fn learn_customer(state: &ProxyState, case: &OpenCase) -> Knowl
                 (true, false) => Knowledge::Unread,
                 (false, _) | (true, true) => Knowledge::Nameless,
             },
-            is_partial: !(sources.unread.is_empty() && is_noted),
+            is_partial: !(sources.is_whole() && is_noted),
             declared: Some(operations.digest()),
             // After the reading: those that have waited for it do not read again.
             tried_at: Some(state.clock.now()),
@@ -107,22 +111,28 @@ async fn read_sources(state: &ProxyState, case: &OpenCase, operations: &Operatio
     // What has names first: nothing else tells of them.
     sources.sort_by_key(|source| !is_namer(source));
     let (begun, mut all) = (Instant::now(), ReadSources::default());
-    for (place, source) in sources.into_iter().enumerate() {
+    for source in sources {
         all.has_namer |= is_namer(source);
-        let left = READ_LIMIT.saturating_sub(begun.elapsed());
-        let read = match (place < MAX_SOURCES, left.is_zero()) {
-            (false, _) => Err(format!("there are more than {MAX_SOURCES} operations to read")),
-            (true, true) => Err("the others took too long".to_owned()),
-            (true, false) => read_source(state, case, source, (left.min(SOURCE_LIMIT), &all.values)).await,
-        };
-        match read {
-            Ok(values) => {
-                all.values.extend(values);
-                all.read = all.read.saturating_add(1);
-                all.has_read_namer |= is_namer(source);
-            }
-            Err(why) => all.unread.push(format!("{}: {why}", source.name())),
+        if all.sources.len() >= MAX_SOURCES {
+            all.left_out = all.left_out.saturating_add(1);
+            continue;
         }
+        let left = READ_LIMIT.saturating_sub(begun.elapsed());
+        let read = match left.is_zero() {
+            true => Err("the others took too long".to_owned()),
+            false => read_source(state, case, source, (left.min(SOURCE_LIMIT), &all.values)).await,
+        };
+        let (values, failure) = match read {
+            Ok(values) => {
+                let count = u64::try_from(values.len()).unwrap_or(u64::MAX);
+                all.values.extend(values);
+                all.has_read_namer |= is_namer(source);
+                (count, String::new())
+            }
+            Err(why) => (0, why),
+        };
+        let columns = telling_columns(source).map(ToOwned::to_owned).collect();
+        all.sources.push(ReadSource { operation: source.name().to_owned(), columns, values, failure });
     }
     all
 }
@@ -155,19 +165,22 @@ async fn read_source(
 /// Writes what was read for a case, with the values, and adds these to what the case knows. Returns false if it cannot be
 /// written: then nothing is known by it.
 async fn note_sources(state: &ProxyState, case: &OpenCase, sources: &ReadSources) -> bool {
-    let ReadSources { values, read, unread, .. } = sources;
-    if *read == 0 && unread.is_empty() {
+    let ReadSources { values, sources: listed, left_out, .. } = sources;
+    if listed.is_empty() {
         return true;
     }
-    let mut summary =
-        format!("case {}: {} values of its customer are new, of {read} operations", case.token, values.len());
-    if !unread.is_empty() {
-        let named = unread.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-        summary = format!("{summary}; {} could not be read: {named}", unread.len());
-        tracing::warn!(why = named, "some of the values of a case's customer are not known");
+    for source in listed.iter().filter(|source| !source.failure.is_empty()) {
+        let (operation, why) = (&source.operation, &source.failure);
+        tracing::warn!(operation, why, "some of the values of a case's customer are not known");
     }
+    let record = CustomerReading {
+        case: case.token.clone(),
+        customer: case.customer_token.clone(),
+        sources: listed.clone(),
+        left_out: *left_out,
+    };
     let noted = async {
-        let fact = Fact::PolicyChanged { policy: state.rules.digest(), summary };
+        let fact = Fact::CustomerRead { record: Box::new(record) };
         let mut ops = vec![state.make_entry(fact, None)];
         if !values.is_empty() {
             ops.push(Op::Operations(state.cases.seal_values(&case.token, values)?));
@@ -186,11 +199,16 @@ async fn note_sources(state: &ProxyState, case: &OpenCase, sources: &ReadSources
 
 /// Returns true for a statement that reads personal columns of the customer and takes no parameters to do so.
 fn is_source(operation: &Operation) -> bool {
-    let is_telling = |kind| !matches!(kind, PersonalKind::Text | PersonalKind::Customer | PersonalKind::Case);
     operation.kind() == TargetKind::Sql
         && operation.is_read()
-        && operation.personal_columns().any(|(_, kind)| is_telling(kind))
+        && telling_columns(operation).next().is_some()
         && operation.parameters().next().is_none()
+}
+
+/// Returns the columns that tell something of the customer beyond its own id.
+fn telling_columns(operation: &Operation) -> impl Iterator<Item = &str> {
+    let is_telling = |kind| !matches!(kind, PersonalKind::Text | PersonalKind::Customer | PersonalKind::Case);
+    operation.personal_columns().filter(move |(_, kind)| is_telling(*kind)).map(|(column, _)| column)
 }
 
 fn is_namer(operation: &Operation) -> bool {

@@ -37,7 +37,7 @@ use crate::trust::Trust;
 use crate::unproven::UnprovenCount;
 
 pub use admission::Admission;
-use admission::BusyPlace;
+use admission::{BusyAgent, BusyPlace};
 
 mod admission;
 
@@ -49,8 +49,13 @@ mod router;
 
 /// The rules of the proxy's door: what the keys grant is permitted, and nothing else is.
 const RULES: &str = r#"@id("operate") permit (principal, action == Action::"operate", resource);"#;
-/// The most requests of one agent at once.
+/// The most requests of one agent in one case at once.
 pub const MAX_AT_ONCE: usize = 64;
+/// The requests of all agents at once from which on each has but [`FEW_AT_ONCE`] in a case: a third of what one user's connections
+/// can carry, so that those of many slow agents leave room for one that comes late.
+pub const MANY_AT_ONCE: usize = 128;
+/// The requests that an agent has at once in a case where there are many of all.
+pub const FEW_AT_ONCE: usize = 4;
 /// The longest name of an operation, in bytes.
 const MAX_OPERATION_BYTES: usize = 128;
 
@@ -155,8 +160,8 @@ pub(crate) struct ProxyState {
     declared: DeclaredOperations,
     pub(crate) targets: Targets,
     agents: BTreeMap<String, AgentConfig>,
-    /// Requests of each agent that are under way.
-    busy: Mutex<BTreeMap<String, usize>>,
+    /// Requests that are under way, of each agent in each case.
+    busy: Mutex<BTreeMap<BusyAgent, usize>>,
     /// Operations that run: a client that leaves does not end them.
     running: TaskTracker,
 }

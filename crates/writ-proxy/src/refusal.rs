@@ -28,7 +28,9 @@ pub(crate) mod status {
     pub(crate) const CONFLICT: u16 = 409;
     /// The parameters are malformed.
     pub(crate) const MALFORMED: u16 = 422;
-    /// The ledger cannot be written, the target is down, or there is too much at once. Nothing was performed.
+    /// The agent has too much under way. Nothing was performed.
+    pub(crate) const BUSY: u16 = 429;
+    /// The ledger cannot be written, or the target is down. Nothing was performed.
     pub(crate) const UNAVAILABLE: u16 = 503;
     /// It may have been performed.
     pub(crate) const UNKNOWN: u16 = 504;
@@ -77,10 +79,11 @@ impl ProxyRefusal {
         Self { status: status::CONFLICT, reason: DenyReason::Repeated, rule, text: error.clone(), error }
     }
 
-    /// Refuses for want of something that may be there later.
-    pub(crate) fn refuse_unavailable(rule: &str, error: &str) -> Self {
-        let (error, rule) = (error.to_owned(), rule.to_owned());
-        Self { status: status::UNAVAILABLE, reason: DenyReason::Rule, rule, text: error.clone(), error }
+    /// Refuses one request too many of an agent that has others under way.
+    pub(crate) fn refuse_busy() -> Self {
+        let error = "this agent has too many requests under way".to_owned();
+        let rule = "busy".to_owned();
+        Self { status: status::BUSY, reason: DenyReason::Rule, rule, text: error.clone(), error }
     }
 
     /// Refuses what the door has refused, and recorded.

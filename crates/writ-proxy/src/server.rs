@@ -28,7 +28,9 @@ use crate::config::TlsConfig;
 use crate::error::ProxyError;
 use crate::proxy::{Peer, Proxy};
 
-use self::limits::{TimedStream, UserPlaces};
+use self::limits::{ClientPlaces, TimedStream};
+
+pub use self::limits::{MAX_PER_LAUNCHER, MAX_PER_USER};
 
 mod agents;
 
@@ -38,8 +40,6 @@ mod router;
 
 /// The most connections of one socket at once; others wait in the queue of the system.
 pub const MAX_CONNECTIONS: usize = 1_024;
-/// The most connections of one user of the system at once: other users still get in.
-pub const MAX_PER_USER: usize = 384;
 /// The most connections of the router at once.
 const MAX_ROUTERS: usize = 64;
 /// The time in which the head of a request must come.
@@ -91,7 +91,7 @@ impl fmt::Debug for ProxyServer {
 struct Acceptor {
     routes: Router,
     room: Arc<Semaphore>,
-    users: UserPlaces,
+    clients: ClientPlaces,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -131,7 +131,7 @@ impl ProxyServer {
         let acceptor = |routes, room| Acceptor {
             routes,
             room: Arc::new(Semaphore::new(room)),
-            users: UserPlaces::new(MAX_PER_USER),
+            clients: ClientPlaces::default(),
             connections: connections.clone(),
             stop: stop.clone(),
         };
@@ -201,9 +201,9 @@ impl Acceptor {
         while let Some((accepted, room)) = self.accept(listener.accept()).await {
             let Some((stream, _)) = accepted else { continue };
             // Without the kernel's word there is no user, and no user has this number.
-            let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
-            let Some(place) = self.users.take_place(uid) else {
-                tracing::debug!(uid, "a user has too many connections");
+            let (uid, pid) = stream.peer_cred().map_or((u32::MAX, None), |peer| (peer.uid(), peer.pid()));
+            let Some(place) = self.clients.take_place(uid, pid.unwrap_or_default()) else {
+                tracing::debug!(uid, pid, "a process or its user has too many connections");
                 continue;
             };
             let acceptor = self.clone();

@@ -239,7 +239,7 @@ async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Cal
         Call::WorkCancel(name) => answer!(WorkCancel, people::cancel_work(services, &name)),
         Call::WorkRetry(name) => answer!(WorkRetry, people::retry_work(services, &name)),
         Call::FleetStatus(NoParams {}) => answer!(FleetStatus, fleet::show_fleet(services)),
-        Call::FleetMessages(query) => answer!(FleetMessages, fleet::list_said(services, query)),
+        Call::FleetMessages(query) => answer!(FleetMessages, fleet::list_said(services, who, query)),
         Call::FleetAccess(case) => answer!(FleetAccess, fleet::list_holders(services, case)),
         Call::FleetTake(case) => answer!(FleetTake, fleet::take_case(services, who, case)),
         Call::FleetAnswer(said) => answer!(FleetAnswer, fleet::answer_guest(services, who, said)),

@@ -18,8 +18,8 @@ pub trait FleetDesk: fmt::Debug + Send + Sync {
     /// Shows agents, open cases and anomalies.
     fn show_fleet(&self) -> DeskAnswer<'_, FleetStatus>;
 
-    /// Lists messages of a case.
-    fn list_messages(&self, query: MessageQuery) -> DeskAnswer<'_, MessagePage>;
+    /// Lists messages of a case for a person, whose reading is recorded first.
+    fn list_messages(&self, person: String, query: MessageQuery) -> DeskAnswer<'_, MessagePage>;
 
     /// Lists who had access to a case when.
     fn list_holders(&self, case: CaseName) -> DeskAnswer<'_, HolderList>;

@@ -70,7 +70,7 @@ pub enum CallAccess {
     /// The owner's terminal alone. The method makes keys, decides who may approve, starts what runs outside a session, spends
     /// money outside a conversation, or erases something: a stolen cookie or token must not be enough for it.
     Terminal,
-    /// Every surface. The method reads and changes nothing.
+    /// Every surface. The method reads, and changes nothing but the record of that.
     Read,
     /// Every surface, although the method changes something; the text is the reason. A new method begins at the terminal.
     Change(&'static str),
@@ -404,10 +404,10 @@ methods! {
 
     /// Shows the agents, open cases and anomalies of the fleet.
     FleetStatus = "fleet.status", NoParams => fleet::FleetStatus, Read, Get ["/api/v1/fleet"], or [404];
-    /// Lists messages of a case.
+    /// Lists messages of a case; the first reading of a person since it changed hands, or for a day, is an entry of the ledger.
     FleetMessages = "fleet.messages", MessageQuery => MessagePage, Read,
         Get ["/api/v1/fleet/messages"], or [404];
-    /// Lists who had access to a case when, from the ledger.
+    /// Lists who had access to a case when, and which people read its conversation, from the ledger.
     FleetAccess = "fleet.access", CaseName => fleet::HolderList, Read,
         Get ["/api/v1/fleet/access"], or [404];
     /// Takes a case over for a person; from an agent, if one holds it.

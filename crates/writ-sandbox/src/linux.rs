@@ -35,6 +35,8 @@ mod mounts;
 
 mod lockdown;
 
+mod nameless;
+
 mod own;
 
 mod seccomp;

@@ -24,6 +24,8 @@ mod holder;
 
 mod phase;
 
+mod reading;
+
 mod requester;
 
 pub use agent::{AgentChange, AgentRecord};
@@ -32,6 +34,7 @@ pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use inbound::InboundRecord;
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 pub use phase::TurnPhase;
+pub use reading::{CustomerReading, ReadSource};
 pub use requester::{Requester, SealedText};
 
 /// The most connections in one entry; further ones are recorded by further entries.
@@ -388,6 +391,11 @@ pub enum Fact {
         /// The change.
         record: Box<AgentRecord>,
     },
+    /// The security proxy itself read what is declared personal of a case's customer, to find it in texts.
+    CustomerRead {
+        /// The reading, without values.
+        record: Box<CustomerReading>,
+    },
     /// Rules, gates or configuration changed.
     PolicyChanged {
         /// Hash of all rules now in force.
@@ -481,6 +489,7 @@ impl Fact {
             Self::Escalated { to, reason } => vec![to, reason],
             Self::CaseMoved { record } => vec![&mut record.target, &mut record.reason],
             Self::AgentMoved { record } => vec![&mut record.reason],
+            Self::CustomerRead { record } => record.sources.iter_mut().map(|one| &mut one.failure).collect(),
             Self::Applied { files, .. } => files.iter_mut().map(|(_, path)| path).collect(),
             Self::Connected { connections } => {
                 connections.iter_mut().map(|connection| &mut connection.host).collect()

@@ -15,7 +15,7 @@ pub(crate) enum FleetCommand {
     },
     /// Show the conversation of a case
     Messages(MessagesArgs),
-    /// Show from the ledger who had access to a case, and when
+    /// Show from the ledger who had access to a case when, and who read it
     Access {
         /// The case: its id, or its token
         case: String,

@@ -1,16 +1,16 @@
-//! `writ fleet`: the agents of a fleet and their cases. What is only read needs no engine; what a person does with a case
-//! is done by the router that runs.
+//! `writ fleet`: the agents of a fleet and their cases. What names no one is read without an engine; what a person does with a
+//! case, reading its conversation too, is done by the router that runs, which records it.
 
 use std::io::Read as _;
 
 use serde_json::json;
-use writ_fleet::cases::access::read_access;
+use writ_fleet::cases::access::{CaseAccess, read_access};
 use writ_fleet::cases::error::CaseError;
 use writ_fleet::cases::status::read_status;
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{EngineMethod, FleetAnswer, FleetBack, FleetClose, FleetTake};
 use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
-use writ_types::api::fleet::{AccessInterval, CaseEnding, CaseName, CaseReturn, GuestAnswer};
+use writ_types::api::fleet::{AccessInterval, CaseEnding, CaseName, CaseReading, CaseReturn, GuestAnswer};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::SessionId;
 
@@ -83,19 +83,21 @@ fn unknown_case(text: String) -> Failure {
     Failure::new(Exit::Usage, "case.unknown", text, "`writ fleet status` lists the open cases")
 }
 
+/// Connects to the engine that runs. One that is started for one command would end again, and its agents with it.
+async fn connect_router(context: &Context) -> Result<EngineClient, Failure> {
+    let hint =
+        "`writ start` starts the engine; the router of cases needs `[fleet] cases = true` in config.toml";
+    let no_engine = || Failure::new(Exit::Blocked, "fleet.no_engine", "no engine is running", hint);
+    EngineClient::connect(context).await?.ok_or_else(no_engine)
+}
+
 /// Asks the router that runs to change a case.
 async fn change_case<M: EngineMethod>(
     context: &Context,
     params: &M::Params,
     done: &str,
 ) -> Result<(), Failure> {
-    // An engine that is started for one command would end again, and its agents with it.
-    let Some(mut client) = EngineClient::connect(context).await? else {
-        let hint =
-            "`writ start` starts the engine; the router of cases needs `[fleet] cases = true` in config.toml";
-        return Err(Failure::new(Exit::Blocked, "fleet.no_engine", "no engine is running", hint));
-    };
-    client.ask::<M>(params).await?;
+    connect_router(context).await?.ask::<M>(params).await?;
     context.out.print_either(&json!({ "done": done }), |_| vec![done.to_owned()])
 }
 
@@ -137,16 +139,25 @@ async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(
     let verified = verify_home(context, config)?.rows;
     // Not through `find_case`: the ledger knows the tokens of cases that have ended, too.
     let access = read_access(&store, case).await.map_err(|error| case_failure(&error))?;
-    if access.intervals.is_empty() {
-        return Err(unknown_case(format!("the ledger knows no holder of a case {}", escape_line(case))));
+    if access.intervals.is_empty() && access.readings.is_empty() {
+        return Err(unknown_case(format!(
+            "the ledger knows no holder or reader of a case {}",
+            escape_line(case)
+        )));
     }
-    let (holders, contradictions) = (&access.intervals, &access.contradictions);
-    let shown = json!({ "holders": holders, "contradictions": contradictions, "verified": verified });
+    let CaseAccess { intervals: holders, readings, contradictions } = &access;
+    let shown = json!({
+        "holders": holders,
+        "readings": readings,
+        "contradictions": contradictions,
+        "verified": verified,
+    });
     context.out.print_either(&shown, |_| {
         // They are printed with the rest, since a list without them would look proven.
         let wrong = contradictions.iter().map(|entry| format!("entry {entry} contradicts this"));
         let end = std::iter::once(format!("ledger verified: entries {verified}"));
-        holders.iter().map(describe_holder).chain(wrong).chain(end).collect()
+        let read = readings.iter().map(describe_reading);
+        holders.iter().map(describe_holder).chain(read).chain(wrong).chain(end).collect()
     })?;
     if contradictions.is_empty() {
         return Ok(());
@@ -158,6 +169,10 @@ async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(
         text.to_owned(),
         "`writ audit show ENTRY` prints each of them",
     ))
+}
+
+fn describe_reading(reading: &CaseReading) -> String {
+    format!("{} conversation read by {}, entry {}", reading.at, escape_line(&reading.person), reading.entry)
 }
 
 fn describe_holder(interval: &AccessInterval) -> String {

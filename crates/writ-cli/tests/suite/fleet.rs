@@ -1,4 +1,4 @@
-//! `writ fleet`: what a fleet's cases are and who held them, without an engine.
+//! `writ fleet`: what a fleet's cases are, who held them and who read them, without an engine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -41,16 +41,31 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + second * 1_000)
 }
 
-fn moved(case: SessionId, second: i64, (ended, began): (Option<&str>, Option<&str>)) -> Op {
+fn moved(case: SessionId, second: i64, holders: (Option<&str>, Option<&str>)) -> Op {
+    noted(case, second, CaseChange::Escalated, holders, None)
+}
+
+fn read_by(case: SessionId, second: i64, person: &str) -> Op {
+    noted(case, second, CaseChange::Read, (None, None), Some(person.to_owned()))
+}
+
+fn noted(
+    case: SessionId,
+    second: i64,
+    change: CaseChange,
+    (ended, began): (Option<&str>, Option<&str>),
+    reader: Option<String>,
+) -> Op {
     let holder = |name: &str| HolderRecord { name: name.into(), key: None, base: None, task: None };
     let record = CaseRecord {
         case: "case_tk_1".into(),
         customer: "cust_tk_1".into(),
-        change: CaseChange::Escalated,
+        change,
         router: "router".into(),
         ended: ended.map(holder),
         began: began.map(holder),
         earlier: None,
+        reader,
         target: String::new(),
         reason: "over the limit".into(),
     };
@@ -92,6 +107,7 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
         Op::Fleet(FleetOp::Open(Box::new(row))),
         moved(case, 10, (None, Some("refund-agent"))),
         moved(case, 20, (Some("refund-agent"), Some("owner"))),
+        read_by(case, 25, "member"),
         Op::Fleet(FleetOp::BeginHolder { id: case, holder }),
         Op::Fleet(FleetOp::AddMessage {
             id: case,
@@ -108,28 +124,25 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
     for name in [case.to_string(), "case_tk_1".to_owned()] {
         let shown = text(&home.run(&["fleet", "access", &name]));
         let lines: Vec<&str> = shown.lines().collect();
-        let [first, second, proof] = lines.as_slice() else { panic!("two holders and a proof: {shown}") };
+        let [first, second, read, proof] = lines.as_slice() else { panic!("two holders, a reader: {shown}") };
         assert!(first.contains("(escalated: over the limit): refund-agent"), "{first}");
         assert!(second.contains("to now: owner"), "{second}");
+        assert!(read.contains("conversation read by member, entry "), "{read}");
         assert!(proof.starts_with("ledger verified: entries "), "{proof}");
         let json = home.json(&["fleet", "access", &name]);
+        let readings = json["readings"].as_array().expect("a list");
+        assert_eq!((readings.len(), &readings[0]["person"]), (1, &Value::from("member")), "{json}");
         assert_eq!(json["contradictions"].as_array().map(Vec::len), Some(0), "{json}");
     }
-    // Its conversation, by its token: what a guest writes moves nothing and looks like no other line.
-    let said = text(&home.run(&["fleet", "messages", "case_tk_1"]));
-    assert!(said.starts_with("1 ") && said.contains(" guest\n    501, please\\u{202e}"), "{said}");
-    let after = home.run(&["fleet", "messages", &case.to_string(), "--after", "1"]);
-    assert_eq!((code(&after), after.stdout.len()), (0, 0), "{}", text(&after));
-    let line: Value =
-        serde_json::from_str(&text(&home.run(&["fleet", "messages", "case_tk_1", "--json"]))).expect("JSON");
-    assert_eq!((&line["n"], &line["from"]), (&Value::from(1), &Value::from("guest")), "{line}");
     assert_eq!(home.json(&["fleet", "status"])["router"], false, "the database was read");
     // What a person does is done by a router that runs; no engine is started for it.
-    for args in [&["take"][..], &["answer", "--", "hello"], &["back"], &["close"]] {
+    // Also not its conversation: that would leave no entry.
+    for args in [&["messages"][..], &["take"], &["answer", "--", "hello"], &["back"], &["close"]] {
         let (verb, rest) = args.split_first().expect("a verb");
         let refused = home.run(&[&["fleet", verb, "case_tk_1"], rest].concat());
         assert_eq!(code(&refused), 10, "{verb}: {}", text(&refused));
         assert!(text(&refused).contains("no engine is running"), "{}", text(&refused));
+        assert!(!text(&refused).contains("501, please"), "{}", text(&refused));
     }
     let empty = home.run(&["fleet", "answer", "case_tk_1", " "]);
     assert_eq!(code(&empty), 2, "{}", text(&empty));

@@ -3,7 +3,7 @@
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::LedgerReads as _;
 use writ_store::store::Store;
-use writ_types::api::fleet::AccessInterval;
+use writ_types::api::fleet::{AccessInterval, CaseReading};
 use writ_types::entry::{CaseRecord, Fact};
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
@@ -15,11 +15,13 @@ pub const MAX_ACCESS_ENTRIES: usize = 10_000;
 /// The entries that are read at once.
 const PAGE: usize = 500;
 
-/// The intervals of a case.
+/// The intervals of a case, and the readings of its conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseAccess {
     /// The intervals, in their order.
     pub intervals: Vec<AccessInterval>,
+    /// The people who read its conversation, in their order.
+    pub readings: Vec<CaseReading>,
     /// Entries that contradict those before them: none, unless the ledger was made elsewhere.
     pub contradictions: Vec<EntrySeq>,
 }
@@ -27,6 +29,9 @@ pub struct CaseAccess {
 impl CaseAccess {
     /// Takes in the next entry of the case.
     pub fn add_entry(&mut self, seq: EntrySeq, at: Timestamp, record: &CaseRecord) {
+        if let Some(person) = &record.reader {
+            self.readings.push(CaseReading { person: person.clone(), entry: seq, at });
+        }
         let last = self.intervals.last_mut().filter(|one| one.until.is_none());
         match (&record.ended, last) {
             (Some(ended), Some(open)) if open.holder == *ended => {
@@ -110,6 +115,7 @@ mod tests {
             ended: ended.map(holder),
             began: began.map(holder),
             earlier: None,
+            reader: None,
             target: String::new(),
             reason: "because".into(),
         }

@@ -9,8 +9,9 @@ use writ_types::api::fleet::{
 };
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::access::read_access;
+use super::access::{CaseAccess, read_access};
 use super::error::CaseError;
+use super::readings::list_for_person;
 use super::router::CaseRouter;
 use super::status::show_status;
 
@@ -55,9 +56,9 @@ impl FleetDesk for CaseDesk {
         async { show_status(&self.0).await.map_err(|error| error.report()) }.boxed()
     }
 
-    fn list_messages(&self, query: MessageQuery) -> DeskAnswer<'_, MessagePage> {
+    fn list_messages(&self, person: String, query: MessageQuery) -> DeskAnswer<'_, MessagePage> {
         async move {
-            let page = self.0.list_said(query.case, query.after).await;
+            let page = list_for_person(&self.0, &person, query.case, query.after).await;
             page.map(fit_page).map_err(|error| error.report())
         }
         .boxed()
@@ -67,7 +68,8 @@ impl FleetDesk for CaseDesk {
         async move {
             let access = read_access(self.0.0.keys.store(), &case.to_string()).await;
             let access = access.map_err(|error| error.report())?;
-            Ok(HolderList { holders: access.intervals, contradictions: access.contradictions })
+            let CaseAccess { intervals: holders, readings, contradictions } = access;
+            Ok(HolderList { holders, readings, contradictions })
         }
         .boxed()
     }

@@ -55,6 +55,7 @@ impl CaseMove {
             ended,
             began,
             earlier,
+            reader: None,
             target: self.target.clone(),
             reason: self.reason.clone(),
         };

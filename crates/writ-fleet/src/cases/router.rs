@@ -12,7 +12,6 @@ use writ_runtime::case_keys::CaseKeys;
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetCase, FleetOp, MAX_CASE_MESSAGE_BYTES, MAX_OPEN_CASES};
 use writ_store::reads::FleetReads as _;
-use writ_types::api::fleet::MessagePage;
 use writ_types::entry::CaseChange;
 use writ_types::id::SessionId;
 
@@ -37,8 +36,6 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub const MAX_SEEN: usize = 100;
 /// The open cases that are read at once.
 const PAGE: usize = 256;
-/// The most messages of one answer.
-pub const MAX_LISTED_MESSAGES: usize = 200;
 /// The sender of a guest's messages.
 const GUEST: &str = "guest";
 
@@ -78,6 +75,8 @@ pub(crate) struct CaseRouterState {
     pub(crate) at_proxy: RwLock<()>,
     /// The tokens of cases that were opened at the proxy and not here; at most [`MAX_UNOPENED`](super::ended::MAX_UNOPENED).
     pub(crate) unopened: StdMutex<BTreeSet<String>>,
+    /// Held while a person's reading is recorded, so that two at once are one entry.
+    pub(crate) readings: Mutex<()>,
     /// The open cases; at most [`MAX_OPEN_CASES`].
     cases: StdMutex<BTreeMap<SessionId, OpenCase>>,
     /// The number of cases of each agent.
@@ -117,6 +116,7 @@ impl CaseRouter {
             host,
             at_proxy,
             unopened: StdMutex::default(),
+            readings: Mutex::default(),
             cases,
             loads,
             holders,
@@ -425,15 +425,6 @@ impl CaseRouter {
         self.0.keys.commit(vec![Op::Fleet(said)]).await?;
         live.said.send_modify(|count| *count = count.saturating_add(1));
         Ok(())
-    }
-
-    /// Lists messages of a case after a number, also of one that has ended.
-    pub(crate) async fn list_said(&self, id: SessionId, after: u64) -> Result<MessagePage, CaseError> {
-        let store = self.0.keys.store();
-        let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
-        let messages = store.fleet_messages(id, after, MAX_LISTED_MESSAGES).await?;
-        let messages = texts::show_messages(&*self.0.tokens, &row, messages).await;
-        Ok(MessagePage { is_open: row.is_open, messages })
     }
 
     pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {

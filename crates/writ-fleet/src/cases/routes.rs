@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use writ_runtime::error::EngineError;
 use writ_store::error::StoreError;
 use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
+use writ_types::api::fleet::HolderList;
 use writ_types::error::ToReport as _;
 use writ_types::id::SessionId;
 
-use super::access::read_access;
+use super::access::{CaseAccess, read_access};
 use super::error::CaseError;
 use super::ports::GuestNames;
+use super::readings::{list_for_person, list_messages};
 use super::router::{CaseRouter, NewCase};
 use super::status::live_status;
 
@@ -109,11 +111,11 @@ impl CaseRoutes {
     /// | --- | --- | --- |
     /// | `POST /cases` | front end | 201 `{"id"}`; 409 with the `id` of the case of this name that is open |
     /// | `GET /cases` | person | 200 `{"cases"}` |
-    /// | `GET /cases/{id}/messages?after=N` | both | 200 `{"messages"}` |
+    /// | `GET /cases/{id}/messages?after=N` | both; a person's reading is an entry | 200 `{"messages"}` |
     /// | `POST /cases/{id}/messages` | front end: the guest's; person: an answer | 202 |
     /// | `POST /cases/{id}/close` | both | 200 |
     /// | `POST /cases/{id}/take`, `/approve`, `/back` | person | 200 |
-    /// | `GET /cases/{id}/access` | person | 200 `{"holders"}` |
+    /// | `GET /cases/{id}/access` | person | 200 `{"holders", "readings"}` |
     pub async fn answer_request(
         &self,
         caller: &CaseCaller,
@@ -177,12 +179,16 @@ impl CaseRoutes {
         (query, body): (Option<&str>, &[u8]),
     ) -> Result<CaseAnswer, CaseError> {
         match (method, rest, caller) {
-            ("GET", ["messages"], CaseCaller::FrontEnd | CaseCaller::Person(_)) => {
+            ("GET", ["messages"], caller) => {
                 let after = query.and_then(|query| query.strip_prefix("after=")).unwrap_or("0");
                 let Ok(after) = after.parse() else {
                     return Ok(CaseAnswer::refuse_with(422, "after must be a number"));
                 };
-                self.0.list_said(id, after).await.map(|page| ok(json!(page)))
+                let page = match caller {
+                    CaseCaller::FrontEnd => list_messages(&self.0, id, after).await,
+                    CaseCaller::Person(person) => list_for_person(&self.0, person, id, after).await,
+                };
+                page.map(|page| ok(json!(page)))
             }
             ("POST", ["messages"], caller) => {
                 let Ok(TextBody { text }) = serde_json::from_slice(body) else {
@@ -221,7 +227,8 @@ impl CaseRoutes {
             }
             ("GET", ["access"], CaseCaller::Person(_)) => {
                 let access = read_access(self.0.0.keys.store(), &id.to_string()).await?;
-                Ok(ok(json!({ "holders": access.intervals, "contradictions": access.contradictions })))
+                let CaseAccess { intervals: holders, readings, contradictions } = access;
+                Ok(ok(json!(HolderList { holders, readings, contradictions })))
             }
             (_, ["take" | "approve" | "back" | "access"], CaseCaller::FrontEnd) => {
                 Ok(CaseAnswer::refuse_with(403, "a person's request"))

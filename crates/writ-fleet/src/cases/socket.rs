@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use writ_types::id::SessionId;
 
 use super::front_end::FrontEndToken;
+use super::readings::list_messages;
 use super::routes::{CaseAnswer, MAX_BODY_BYTES};
 use super::server::ServedCases;
 
@@ -114,7 +115,7 @@ impl CaseSocket {
     /// Sends the messages that came since.
     async fn send_new(&mut self) -> Result<(), Disconnected> {
         loop {
-            let page = match self.shared.routes.0.list_said(self.id, self.sent).await {
+            let page = match list_messages(&self.shared.routes.0, self.id, self.sent).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::warn!(%error, "the messages of a case cannot be read");

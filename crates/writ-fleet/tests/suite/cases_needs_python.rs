@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{CASE_TIME, DEPLOY_WAIT, FleetAgent, SILENCE, UNKNOWN_WAIT};
+use writ_fleet::cases::desk::CaseDesk;
 use writ_fleet::cases::front_end::FrontEndToken;
 use writ_fleet::cases::ports::WaysOut;
 use writ_fleet::cases::protocol::MAX_HANDOVER_BYTES;
 use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
 use writ_fleet::cases::status::live_status;
 use writ_policy::keys::ROUTER;
+use writ_runtime::fleet::FleetDesk as _;
 use writ_store::fleet::MAX_AGENT_MESSAGES;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
+use writ_types::api::fleet::MessageQuery;
 use writ_types::entry::{CaseChange, CaseRecord, DenyReason, Fact};
 use writ_types::id::{KeyId, SessionId};
 
@@ -620,6 +623,69 @@ async fn people_answer_take_over_approve_and_hand_back() {
     let access = fleet.access(id).await;
     let names: Vec<&str> = access.intervals.iter().map(|one| one.holder.name.as_str()).collect();
     assert_eq!((names, access.contradictions.len()), (vec!["refund-agent", "owner", "chief", "owner"], 0));
+}
+
+/// Rows: SLO-053 (in part: people who read)
+#[tokio::test]
+async fn a_person_who_reads_a_conversation_is_recorded_once_for_each_holder_and_day_or_reads_nothing() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("hello from Ada Real")).await.expect("opens");
+    fleet.until(id, |all| says(all, "refund-agent says")).await;
+    let (routes, desk) = (CaseRoutes(router.clone()), CaseDesk(router.clone()));
+    let read = async |who: &CaseCaller| {
+        let path = format!("/cases/{id}/messages");
+        routes.answer_request(who, ("GET", &path), None, b"").await
+    };
+    let person = |name: &str| CaseCaller::Person(name.to_owned());
+    let readers = async || {
+        let access = fleet.access(id).await;
+        assert_eq!(access.contradictions.len(), 0);
+        access.readings.iter().map(|one| one.person.clone()).collect::<Vec<_>>()
+    };
+    // The guest's own words are no reading of a person.
+    assert_eq!(read(&CaseCaller::FrontEnd).await.status, 200);
+    assert_eq!(readers().await, Vec::<String>::new());
+    // No entry, no text.
+    let holder = rusqlite::Connection::open(fleet.folder.path().join("writ.db")).expect("opens");
+    let breaks = "CREATE TRIGGER no_entry BEFORE INSERT ON ledger BEGIN SELECT RAISE(ABORT, 'full'); END;";
+    holder.execute_batch(breaks).expect("breaks it");
+    let refused = read(&person("owner")).await;
+    assert_eq!((refused.status, refused.body.to_string().contains("Ada")), (503, false), "{refused:?}");
+    let query = MessageQuery { case: id, after: 0 };
+    assert!(desk.list_messages("owner".to_owned(), query).await.is_err(), "by the page neither");
+    holder.execute_batch("DROP TRIGGER no_entry").expect("mends it");
+    // Many at once, by both ways, are one entry.
+    let owner = person("owner");
+    let (first, second, third) = tokio::join!(
+        read(&owner),
+        desk.list_messages("owner".to_owned(), query),
+        desk.list_messages("owner".to_owned(), query)
+    );
+    assert!(first.body.to_string().contains("Ada Real"), "{first:?}");
+    assert_eq!(second.expect("reads"), third.expect("reads"));
+    assert_eq!(readers().await, ["owner"]);
+    read(&person("member")).await;
+    read(&owner).await;
+    assert_eq!(readers().await, ["owner", "member"]);
+    // It changes hands, and each of them is named anew.
+    router.add_message(id, "escalate manager over the limit").await.expect("takes it");
+    fleet.until_held(id, Some("chief")).await;
+    read(&owner).await;
+    read(&owner).await;
+    assert_eq!(readers().await, ["owner", "member", "owner"]);
+    router.close_case(id, "done").await.expect("closes");
+    read(&owner).await;
+    fleet.hand.go_on(Duration::from_secs(60 * 60 * 23));
+    read(&owner).await;
+    assert_eq!(readers().await.len(), 4, "the end has changed its holder, the hours have not");
+    fleet.hand.go_on(Duration::from_secs(60 * 60 + 1));
+    read(&owner).await;
+    assert_eq!(readers().await.len(), 5, "a day has passed");
+    let entry = records(&fleet).await.into_iter().next_back().expect("an entry");
+    assert_eq!((entry.change, entry.reader.as_deref()), (CaseChange::Read, Some("owner")));
+    let unknown = SessionId::from_parts(fleet.keys.now(), 7);
+    assert!(desk.list_messages("owner".to_owned(), MessageQuery { case: unknown, after: 0 }).await.is_err());
 }
 
 /// Rows: SLO-015 (in part: who may open) SLO-041 (in part: the routes)

@@ -57,6 +57,14 @@ function holder(interval) {
     el("p", { className: "note" }, `${since ? `${day(since)}, ` : ""}entry ${interval.began}, ${key}`));
 }
 
+/** A person's reading of the conversation, with the entry that says so. */
+function reading(one) {
+  const at = moment(one.at);
+  return el("li", { className: "case-holder" },
+    el("p", {}, el("strong", {}, oneLine(one.person, 60)), ` read the conversation ${at ? clock(at) : ""}`),
+    el("p", { className: "note" }, `${at ? `${day(at)}, ` : ""}entry ${one.entry}`));
+}
+
 export class CaseSheet {
   #fleet;
   #dialog = byId("case");
@@ -199,7 +207,7 @@ export class CaseSheet {
     }
     if (opened !== this.#opened) return;
     this.#earlier = access.holders.findLast((interval) => interval.holder.task)?.holder.name ?? null;
-    byId("case-holders").replaceChildren(...access.holders.map(holder));
+    byId("case-holders").replaceChildren(...access.holders.map(holder), ...(access.readings ?? []).map(reading));
     const wrong = byId("case-wrong");
     wrong.hidden = access.contradictions.length === 0;
     wrong.textContent = `The ledger contradicts itself at ${access.contradictions.map((entry) => `entry ${entry}`).join(", ")}.`;

@@ -87,6 +87,7 @@ export const EVENTS = {
   escalated: "Escalated",
   case_moved: "Case",
   agent_moved: "Agent",
+  customer_read: "Customer read",
   policy_changed: "Rules changed",
   sandbox_ready: "Sandbox",
   checkpoint: "Checkpoint",

@@ -7,14 +7,34 @@ use serde_json::json;
 use writ_policy::keys::Authority;
 use writ_types::entry::Requester;
 
-use super::{ProxyAnswer, ProxyState};
+use super::{FEW_AT_ONCE, MANY_AT_ONCE, MAX_AT_ONCE, ProxyAnswer, ProxyState};
 use crate::refusal::status;
 
-/// The place of a request among those of its agent.
+/// An agent and the token of its case.
+pub(super) type BusyAgent = (String, String);
+
+/// The place of a request among those of its agent in its case.
 #[derive(Debug)]
 pub(super) struct BusyPlace {
-    pub(super) state: Arc<ProxyState>,
-    pub(super) agent: String,
+    state: Arc<ProxyState>,
+    agent: BusyAgent,
+}
+
+impl BusyPlace {
+    /// Takes a place, unless the agent has none left in its case.
+    pub(super) fn take(state: &Arc<ProxyState>, authority: &Authority) -> Option<Self> {
+        let case = authority.task().case.as_ref().map(|case| case.case.clone());
+        let agent = (authority.agent().to_owned(), case.unwrap_or_default());
+        let mut busy = state.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = busy.values().sum();
+        let own = busy.get(&agent).copied().unwrap_or_default();
+        let most = if all < MANY_AT_ONCE { MAX_AT_ONCE } else { FEW_AT_ONCE };
+        if own >= most {
+            return None;
+        }
+        busy.insert(agent.clone(), own.saturating_add(1));
+        Some(Self { state: Arc::clone(state), agent })
+    }
 }
 
 /// A request with keys that were checked, and its place among those of its agent.

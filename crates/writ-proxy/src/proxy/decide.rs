@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -23,7 +23,7 @@ use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
-use super::{Admission, BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
+use super::{Admission, BusyPlace, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{CaseSpace, Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::EventSubject;
@@ -50,9 +50,7 @@ impl ProxyState {
         requester: &mut Requester,
     ) -> Result<(Arc<Authority>, BusyPlace), RequestEnd> {
         let authority = self.check_agent(request, requester).await?;
-        let place = self.take_place(authority.agent()).ok_or_else(|| {
-            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
-        })?;
+        let place = BusyPlace::take(self, &authority).ok_or_else(ProxyRefusal::refuse_busy)?;
         Ok((authority, place))
     }
 
@@ -81,16 +79,6 @@ impl ProxyState {
             }
         }
         Ok(authority)
-    }
-
-    fn take_place(self: &Arc<Self>, agent: &str) -> Option<BusyPlace> {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = busy.entry(agent.to_owned()).or_default();
-        if *count >= MAX_AT_ONCE {
-            return None;
-        }
-        *count = count.saturating_add(1);
-        Some(BusyPlace { state: Arc::clone(self), agent: agent.to_owned() })
     }
 
     /// Takes a request through all checks, up to the permit.

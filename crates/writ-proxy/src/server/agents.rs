@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -22,6 +22,9 @@ pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// The time in which a body must come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The seconds after which an agent with too many requests under way may ask again.
+const RETRY_SECS: u64 = 1;
 
 /// Returns the routes of agents.
 pub(super) fn build_routes(proxy: Proxy) -> Router {
@@ -114,5 +117,9 @@ async fn read_body(body: Body) -> Result<Vec<u8>, String> {
 
 fn send_answer(answer: ProxyAnswer) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, Json(answer.body)).into_response()
+    let mut response = (status, Json(answer.body)).into_response();
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_SECS));
+    }
+    response
 }

@@ -10,49 +10,57 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// The most connections of one user of the system at once: other users still get in.
+pub const MAX_PER_USER: usize = 384;
+/// The most connections of one process at once: an agent's launcher has 64, and some more that are about to end.
+pub const MAX_PER_LAUNCHER: usize = 80;
+/// The connections that a process has where its user has few left.
+const FEW_CONNECTIONS: usize = 4;
 /// The time in which a client must take the next part of its answer.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The connections of each user.
-#[derive(Clone, Debug)]
-pub(super) struct UserPlaces {
-    most: usize,
-    taken: Arc<Mutex<BTreeMap<u32, usize>>>,
+/// The connections of each user of the system, and of each of its processes: an agent's launcher is one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientPlaces {
+    taken: Arc<Mutex<BTreeMap<u32, BTreeMap<i32, usize>>>>,
 }
 
-/// The place of a connection among those of its user.
+/// The place of a connection among those of its user and process.
 #[derive(Debug)]
-pub(super) struct UserPlace {
-    places: UserPlaces,
+pub(super) struct ClientPlace {
+    places: ClientPlaces,
     uid: u32,
+    pid: i32,
 }
 
-impl UserPlaces {
-    /// Makes places of which each user has `most`.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, taken: Arc::default() }
-    }
-
-    /// Takes a place, unless the user has none left.
-    pub(super) fn take_place(&self, uid: u32) -> Option<UserPlace> {
+impl ClientPlaces {
+    /// Takes a place, unless its process or its user has none left. The last quarter of a user's is for processes with few.
+    pub(super) fn take_place(&self, uid: u32, pid: i32) -> Option<ClientPlace> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.get(&uid).copied().unwrap_or_default();
-        if count >= self.most {
+        let of_user = taken.entry(uid).or_default();
+        let all: usize = of_user.values().sum();
+        let own = of_user.get(&pid).copied().unwrap_or_default();
+        let most = if all < MAX_PER_USER / 4 * 3 { MAX_PER_LAUNCHER } else { FEW_CONNECTIONS };
+        if all >= MAX_PER_USER || own >= most {
             return None;
         }
-        taken.insert(uid, count.saturating_add(1));
-        Some(UserPlace { places: self.clone(), uid })
+        of_user.insert(pid, own.saturating_add(1));
+        Some(ClientPlace { places: self.clone(), uid, pid })
     }
 }
 
-impl Drop for UserPlace {
+impl Drop for ClientPlace {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        match taken.get_mut(&self.uid) {
+        let Some(of_user) = taken.get_mut(&self.uid) else { return };
+        match of_user.get_mut(&self.pid) {
             Some(count) if *count > 1 => *count = count.saturating_sub(1),
             Some(_) | None => {
-                taken.remove(&self.uid);
+                of_user.remove(&self.pid);
             }
+        }
+        if of_user.is_empty() {
+            taken.remove(&self.uid);
         }
     }
 }
@@ -120,14 +128,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_so_many_places_and_gets_them_back() {
-        let places = UserPlaces::new(2);
-        let (first, second) = (places.take_place(1), places.take_place(1));
-        assert!(first.is_some() && second.is_some() && places.take_place(1).is_none());
-        assert!(places.take_place(2).is_some(), "twin: another user");
+    fn processes_and_users_have_so_many_places_and_get_them_back() {
+        let places = ClientPlaces::default();
+        let take =
+            |uid, pid, most: usize| (0..most).map_while(|_| places.take_place(uid, pid)).collect::<Vec<_>>();
+        let first = take(1, 1, MAX_PER_USER);
+        assert_eq!(first.len(), MAX_PER_LAUNCHER, "one process is not all of its user");
+        // Many that take all they can leave a place to one that comes late.
+        let greedy: Vec<_> = (2..10).map(|pid| take(1, pid, MAX_PER_USER)).collect();
+        let held = first.len() + greedy.iter().map(Vec::len).sum::<usize>();
+        assert!(held >= MAX_PER_USER / 4 * 3 && held < MAX_PER_USER, "{held}");
+        let late = take(1, 10, MAX_PER_USER);
+        assert_eq!(late.len(), FEW_CONNECTIONS);
+        assert_eq!(take(2, 11, MAX_PER_USER).len(), MAX_PER_LAUNCHER, "twin: another user");
+        let rest: Vec<_> = (20..200).map(|pid| take(1, pid, FEW_CONNECTIONS)).collect();
+        assert_eq!(held + late.len() + rest.iter().map(Vec::len).sum::<usize>(), MAX_PER_USER);
+        assert!(places.take_place(1, 300).is_none());
+        drop((greedy, late, rest));
+        assert_eq!(take(1, 1, 1).len() + take(1, 2, MAX_PER_USER).len(), MAX_PER_LAUNCHER);
         drop(first);
-        assert!(places.take_place(1).is_some());
-        drop(second);
         assert!(places.taken.lock().expect("not poisoned").is_empty(), "no user is held for nothing");
     }
 

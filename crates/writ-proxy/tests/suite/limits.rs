@@ -1,9 +1,12 @@
 //! Limits of keys: of one use, of a day, of values.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 use writ_proxy::events::EventMeasure;
+use writ_proxy::proxy::{FEW_AT_ONCE, MANY_AT_ONCE, MAX_AT_ONCE};
+use writ_proxy::server::MAX_PER_USER;
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::Fact;
 
@@ -237,13 +240,13 @@ async fn an_agent_that_floods_holds_up_no_other() {
     let other = bed.keys(document, &bed.bob);
     // Its share is taken by requests that never end.
     let mut held = tokio::task::JoinSet::new();
-    for n in 0..writ_proxy::proxy::MAX_AT_ONCE {
+    for n in 0..MAX_AT_ONCE {
         let body = json!({ "order": "A-1", "amount": n + 1 });
         let request = crate::bed::request(Some(&hostile.base), Some(&hostile.task), "hold", &body);
         let proxy = bed.proxy.clone();
         held.spawn(async move { proxy.operate(request).await });
     }
-    while bed.facts("intent").len() < writ_proxy::proxy::MAX_AT_ONCE {
+    while bed.facts("intent").len() < MAX_AT_ONCE {
         tokio::task::yield_now().await;
     }
     let mut flood = tokio::task::JoinSet::new();
@@ -255,7 +258,7 @@ async fn an_agent_that_floods_holds_up_no_other() {
                 let answer = proxy.operate(request.clone()).await;
                 assert_eq!(
                     (answer.status, error_of(&answer)),
-                    (503, "this agent has too many requests under way")
+                    (429, "this agent has too many requests under way")
                 );
             }
         });
@@ -275,6 +278,47 @@ async fn an_agent_that_floods_holds_up_no_other() {
         })
         .expect("reads");
     assert_eq!(usize::try_from(denied).expect("a number"), FLOOD, "one entry each");
+}
+
+/// Six agents whose operations never end, each with as many requests as it can have, leave room for a seventh: beyond their shares
+/// they are refused at once, and it is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_seventh_agent_is_served_beside_six_with_slow_operations() {
+    let bed = Bed::new().await;
+    let pair_of = async |n: usize| {
+        let mut document = refund_agent();
+        document["agent"] = json!(format!("agent-{n}"));
+        let opened = bed
+            .proxy
+            .open_case(Some("shop"), "101", &format!("S-{n}"), &BTreeMap::new())
+            .await
+            .expect("opens");
+        bed.keys(document, &(opened.customer_token, opened.case_token))
+    };
+    let (mut asked, mut refused) = (tokio::task::JoinSet::new(), 0);
+    for n in 0..6 {
+        let pair = pair_of(n).await;
+        for m in 0..MAX_AT_ONCE {
+            let body = json!({ "order": "A-1", "amount": m + 1 });
+            let request = crate::bed::request(Some(&pair.base), Some(&pair.task), "hold", &body);
+            let proxy = bed.proxy.clone();
+            asked.spawn(async move { proxy.operate(request).await });
+        }
+        while bed.facts("intent").len() + refused < (n + 1) * MAX_AT_ONCE {
+            while let Some(answer) = asked.try_join_next() {
+                assert_eq!(answer.expect("is answered").status, 429);
+                refused += 1;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    // Far below the connections of one user.
+    let held = bed.facts("intent").len();
+    assert!((MANY_AT_ONCE..=MANY_AT_ONCE + 6 * FEW_AT_ONCE).contains(&held), "{held} held");
+    assert!(MANY_AT_ONCE + 6 * FEW_AT_ONCE < MAX_PER_USER / 2);
+    let seventh = pair_of(7).await;
+    assert_eq!(bed.ask(&seventh, "customer", json!({})).await.status, 200);
+    assert_eq!(bed.ask(&seventh, "refund", json!({ "order": "A-1", "amount": 1 })).await.status, 200);
 }
 
 /// A change of another customer's row, by its id, misses: it is counted as missed, and answered like that of a row that is not

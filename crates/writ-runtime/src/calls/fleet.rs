@@ -34,8 +34,12 @@ pub(super) async fn show_fleet(services: &Services) -> Result<FleetStatus, Engin
     find_desk(services)?.show_fleet().await.map_err(refused)
 }
 
-pub(super) async fn list_said(services: &Services, query: MessageQuery) -> Result<MessagePage, EngineError> {
-    find_desk(services)?.list_messages(query).await.map_err(refused)
+pub(super) async fn list_said(
+    services: &Services,
+    who: &Authenticated<()>,
+    query: MessageQuery,
+) -> Result<MessagePage, EngineError> {
+    find_desk(services)?.list_messages(name_person(who), query).await.map_err(refused)
 }
 
 pub(super) async fn list_holders(services: &Services, case: CaseName) -> Result<HolderList, EngineError> {

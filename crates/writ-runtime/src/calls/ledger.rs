@@ -176,6 +176,11 @@ fn summarise_fact(fact: &Fact) -> String {
                 record.by
             )
         }
+        Fact::CustomerRead { record } => {
+            let read = record.sources.iter().filter(|source| source.failure.is_empty());
+            let read: Vec<&str> = read.map(|source| source.operation.as_str()).collect();
+            format!("for case {}: {}", record.case, read.join(", "))
+        }
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => {

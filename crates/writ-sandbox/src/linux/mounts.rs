@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::INNER_ID;
 use super::spec::{GitOverlay, HostFolder, SandboxBase, Setup, SetupFault, Stage, WorkMount};
-use super::{own, spec, sys};
+use super::{nameless, own, spec, sys};
 use crate::inside::{INNER_HOME, WORK};
 use crate::project::beneath;
 use crate::runner::FolderAccess;
@@ -66,8 +66,8 @@ const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl
 const SYSTEM_TRUST_MAX: u64 = 2 * 1024 * 1024;
 
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
-const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
-const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
+pub(crate) const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
+pub(crate) const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 /// A file or folder of the host, ready to be attached in the sandbox.
@@ -420,6 +420,10 @@ impl WorkSource {
                 if *access == FolderAccess::Scratch {
                     return mount_scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
                 }
+                // An agent need not know whose folder it is; others see the project at its own path as well.
+                if base.one_place && *access == FolderAccess::Read {
+                    return nameless::mount_nameless(tree, at);
+                }
                 let read_only = if *access == FolderAccess::Read { READ_ONLY } else { 0 };
                 sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
                     .stage("guard the work folder")?;
@@ -444,7 +448,7 @@ fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), Setup
 }
 
 /// Mounts one overlay.
-fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), SetupFault> {
+pub(crate) fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), SetupFault> {
     let mut options = format!("userxattr,index=off,lowerdir={lower}");
     if let Some((upper, work)) = upper {
         options.push_str(&format!(",upperdir={upper},workdir={work}"));

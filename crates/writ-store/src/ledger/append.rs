@@ -291,6 +291,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }
         | Fact::AgentMoved { .. }
+        | Fact::CustomerRead { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Restored { .. }
         | Fact::Applied { .. }

@@ -125,6 +125,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }
         | Fact::AgentMoved { .. }
+        | Fact::CustomerRead { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Applied { .. }
         | Fact::Erased { .. }

@@ -188,11 +188,14 @@ pub struct CaseEnding {
     pub reason: String,
 }
 
-/// The holders of a case, from the ledger.
+/// The holders of a case and the people who read its conversation, from the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderList {
     /// The times of its holders, in their order.
     pub holders: Vec<AccessInterval>,
+    /// The people who read its conversation, in their order: one entry for each person, holder and day.
+    #[serde(default)]
+    pub readings: Vec<CaseReading>,
     /// Entries that contradict those before them: none, unless the ledger was made elsewhere.
     pub contradictions: Vec<EntrySeq>,
 }
@@ -212,4 +215,15 @@ pub struct AccessInterval {
     pub ended_by: Option<CaseChange>,
     /// The reason of that change.
     pub reason: String,
+}
+
+/// A person's reading of a conversation: the first one since the case changed hands, or for a day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CaseReading {
+    /// The person.
+    pub person: String,
+    /// The entry that says so.
+    pub entry: EntrySeq,
+    /// When.
+    pub at: Timestamp,
 }

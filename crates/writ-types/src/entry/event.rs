@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 28] = [
+    pub const EVENTS: [&'static str; 29] = [
         "received",
         "gated",
         "hooked",
@@ -24,6 +24,7 @@ impl Fact {
         "escalated",
         "case_moved",
         "agent_moved",
+        "customer_read",
         "policy_changed",
         "restored",
         "applied",
@@ -57,6 +58,7 @@ impl Fact {
             Self::Escalated { .. } => "escalated",
             Self::CaseMoved { .. } => "case_moved",
             Self::AgentMoved { .. } => "agent_moved",
+            Self::CustomerRead { .. } => "customer_read",
             Self::PolicyChanged { .. } => "policy_changed",
             Self::Restored { .. } => "restored",
             Self::Applied { .. } => "applied",

@@ -41,6 +41,8 @@ pub enum CaseChange {
     HandedBack,
     /// A rule about anomalies was met, and a person is notified.
     Alerted,
+    /// A person read its conversation, for the first time since it changed hands or for a day.
+    Read,
     /// It ended.
     Closed,
 }
@@ -58,6 +60,7 @@ impl CaseChange {
             Self::Taken => "taken over",
             Self::HandedBack => "handed back",
             Self::Alerted => "alerted",
+            Self::Read => "read",
             Self::Closed => "closed",
         }
     }
@@ -83,6 +86,9 @@ pub struct CaseRecord {
     /// The holder before, without access since an earlier entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<HolderRecord>,
+    /// The person who read its conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reader: Option<String>,
     /// The agent, role or queue that is to be next; empty if it is open.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target: String,

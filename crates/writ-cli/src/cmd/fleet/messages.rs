@@ -1,24 +1,17 @@
-//! `writ fleet messages`: the conversation of a case, from the database.
+//! `writ fleet messages`: the conversation of a case, from the router that runs: it records that a person reads it.
 
 use std::time::Duration;
 
-use writ_fleet::cases::error::CaseError;
 use writ_inspect::show::{escape_line, escape_text};
-use writ_store::fleet::CaseMessage;
-use writ_store::reads::FleetReads as _;
-use writ_store::store::Store;
-use writ_types::api::fleet::{MessagePage, SentMessage};
-use writ_types::id::SessionId;
+use writ_runtime::methods::FleetMessages;
+use writ_types::api::fleet::{MessageQuery, SentMessage};
 
-use super::{case_failure, find_case};
+use super::{connect_router, find_case};
 use crate::args::MessagesArgs;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ledger::open_to_read;
 
-/// The messages that are read at once: each may have 64 KiB.
-const PAGE: usize = 64;
 /// The time between two looks at a conversation that is followed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -29,14 +22,14 @@ pub(super) async fn show_messages(
     args: &MessagesArgs,
 ) -> Result<(), Failure> {
     let case = find_case(context, config, &args.case).await?;
-    let store = open_to_read(context, config)?;
+    let mut client = connect_router(context).await?;
     let mut after = args.after;
     loop {
-        let page = read_page(&store, case, after).await?;
-        after = page.messages.last().map_or(after, |last| last.n);
+        let page = client.ask::<FleetMessages>(&MessageQuery { case, after }).await?;
         page.messages.iter().try_for_each(|one| print_message(context, one))?;
-        // A full page may have another behind it.
-        if page.messages.len() == PAGE {
+        // A page is cut where an answer is full, so only an empty one is the end.
+        if let Some(last) = page.messages.last() {
+            after = last.n;
             continue;
         }
         // A closed case gets no further message, so there is nothing left to follow.
@@ -45,15 +38,6 @@ pub(super) async fn show_messages(
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-async fn read_page(store: &Store, case: SessionId, after: u64) -> Result<MessagePage, Failure> {
-    // The end is read before the messages, so that the last ones are not missed.
-    let row = store.fleet_case(case).await?;
-    let row = row.ok_or_else(|| case_failure(&CaseError::Unknown(case.to_string())))?;
-    let messages = store.fleet_messages(case, after, PAGE).await?;
-    let said = |CaseMessage { n, sender, text, at }| SentMessage { n, from: sender, text, at };
-    Ok(MessagePage { is_open: row.is_open, messages: messages.into_iter().map(said).collect() })
 }
 
 /// Prints a message: a line of JSON, or its sender with its text below.

@@ -227,6 +227,7 @@ impl StepBuilder {
             | Fact::Escalated { .. }
             | Fact::CaseMoved { .. }
             | Fact::AgentMoved { .. }
+            | Fact::CustomerRead { .. }
             | Fact::Served { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }

@@ -293,6 +293,7 @@ fn play_people(guide: &mut PlayedGuide, person: &mut Terminal) {
         "queued",
         "500 are refunded.",
         "refund-agent, key sha256",
+        "conversation read by owner, entry ",
         "ledger verified: entries",
     ] {
         assert!(said.contains(part), "{part} in {said}");

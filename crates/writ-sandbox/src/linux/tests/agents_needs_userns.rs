@@ -201,6 +201,34 @@ async fn a_folder_in_a_home_of_its_owner_s_alone_is_shown() {
     assert!(output.starts_with("hello from /work\nrefused\n") && !output.contains("secret"), "{output}");
 }
 
+/// Neither the user of the host nor the place of the folder there is in sight: not among the mounts, nor behind the links, maps and
+/// words of any process.
+#[tokio::test]
+async fn the_place_of_a_folder_on_the_host_is_nowhere_inside() {
+    let home = tempfile::Builder::new().prefix("home-of-ada-").tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let work = home.path().join("agents/refunds");
+    fs::create_dir_all(work.join("below")).unwrap();
+    let script = "cat below/words; echo; cd below; exec 7< words
+        cat /proc/*/mountinfo /proc/*/mounts /proc/*/mountstats /proc/*/task/*/mountinfo 2>/dev/null
+        cat /proc/*/maps /proc/*/environ /proc/*/cmdline /proc/*/status /proc/*/fdinfo/* 2>/dev/null
+        ls -l /proc/*/exe /proc/*/cwd /proc/*/root /proc/*/fd /proc/*/map_files /proc/*/task/*/cwd 2>/dev/null
+        cat /proc/mounts /proc/swaps /proc/locks /proc/cmdline; ls -a /run /root; df . /work; echo end";
+    fs::write(work.join("agent.sh"), script).unwrap();
+    fs::write(work.join("below/words"), "the words of its program").unwrap();
+    let shown = AgentOrder { folder: Some(work.clone()), ..order(&["sh", "/work/agent.sh"]) };
+    let (result, output) = run(shown, "").await;
+    assert_eq!(result.end, AgentEnd::Exited(0), "{output}");
+    assert!(output.starts_with("the words of its program\n") && output.ends_with("end\n"), "{output}");
+    assert!(output.contains("/work/below/words"), "its own files are named: {output}");
+    for part in ["home-of-ada", "refunds"] {
+        assert!(!output.contains(part), "{part} in {output}");
+    }
+    let again = AgentOrder { folder: Some(work), ..order(&["sh", "-c", "touch /work/x /work/below/y"]) };
+    let (result, output) = run(again, "").await;
+    assert!(result.end == AgentEnd::Exited(1) && output.matches("Read-only").count() == 2, "{output}");
+}
+
 /// The servers of a machine in a folder that is shown to an agent, open to every user.
 struct ShownServers {
     folder: tempfile::TempDir,
