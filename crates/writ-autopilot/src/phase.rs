@@ -342,7 +342,7 @@ mod tests {
 
     /// All hundred pairs, with every cause: the table and the words agree, and what neither names is refused.
     ///
-    /// Rows: SF-081 (the table; a refused pair changes no row: the machine's tests)
+    /// Rows: SF-081 (in part: the table; what a unit does with it: the machine's tests)
     #[test]
     fn every_pair_of_phases_has_the_causes_of_the_text_and_no_other() {
         let mut pairs = 0;

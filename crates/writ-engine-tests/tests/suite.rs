@@ -54,8 +54,14 @@ mod autopilot_faults;
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 
+#[path = "suite/autopilot_results.rs"]
+mod autopilot_results;
+
 #[path = "suite/autopilot_plan.rs"]
 mod autopilot_plan;
+
+#[path = "suite/autopilot_phases.rs"]
+mod autopilot_phases;
 
 #[path = "suite/pilot.rs"]
 mod pilot;

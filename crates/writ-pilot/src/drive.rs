@@ -64,6 +64,8 @@ mod reviewing;
 
 mod supervise;
 
+mod trail;
+
 pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};

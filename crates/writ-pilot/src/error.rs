@@ -163,6 +163,9 @@ pub enum AutopilotError {
         /// The reason.
         why: String,
     },
+    /// A goal without a word.
+    #[error("the goal is empty")]
+    NoGoal,
     /// The project has no plan.
     #[error("nothing is planned in {project}")]
     NoPlan {
@@ -225,6 +228,8 @@ impl ToReport for AutopilotError {
                 .with_hint("it was written by another version: use that one"),
             Self::NoFolder { .. } => Report::new(Exit::Usage, "pilot.no_folder", text)
                 .with_hint("name the folder of a git repository by its whole path"),
+            Self::NoGoal => Report::new(Exit::Usage, "pilot.no_goal", text)
+                .with_hint("say in words what is wanted: `writ pilot plan \"GOAL\"`"),
             Self::NoPlan { .. } => Report::new(Exit::Usage, "pilot.no_plan", text)
                 .with_hint("`writ pilot plan \"GOAL\"` makes a plan"),
             Self::NoUnit { .. } => Report::new(Exit::Usage, "pilot.no_unit", text)

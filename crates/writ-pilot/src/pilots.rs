@@ -123,6 +123,10 @@ impl Pilots {
     }
 
     async fn plan(&self, goal: PilotGoal) -> Result<PilotPlanned, AutopilotError> {
+        // Before a model is paid, and before anything is made in the project.
+        if goal.goal.trim().is_empty() {
+            return Err(AutopilotError::NoGoal);
+        }
         let project = self.open(&goal.project).await?;
         goal::plan_goal(&project, &goal.goal).await
     }

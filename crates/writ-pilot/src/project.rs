@@ -30,10 +30,13 @@ use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
-use crate::unit_files::UnitFiles;
+use crate::unit_files::{UnitFile, UnitFiles};
 
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
+
+/// The word to the next attempt at a unit whose last one a crash has cut off (SF 4.8).
+const RESUMED: &str = "resumed_after_crash: the engine has ended in the middle of the attempt before this one. That is no failure of the work: go on from the files as they are.";
 
 /// The paths in the owner's home that the autopilot reads; each may be absent.
 #[derive(Clone, Debug, Default)]
@@ -263,10 +266,21 @@ impl OpenProject {
                         }
                     }
                 }
+                self.note_crash(id)?;
                 ops.push(Op::Units(UnitOp::EndRun(Box::new(end))));
             }
         }
         Ok(ops)
+    }
+
+    /// Tells the next attempt at a unit that the one before it was cut off, above what it had to mend.
+    fn note_crash(&self, id: UnitId) -> Result<(), AutopilotError> {
+        let before = self.files.read_file(id, UnitFile::LastError)?;
+        if before.starts_with(RESUMED) {
+            return Ok(());
+        }
+        let text = format!("{RESUMED}\n\n{before}");
+        self.files.write_file(id, UnitFile::LastError, text.trim_end())
     }
 
     /// Returns the settings in force.

@@ -37,6 +37,10 @@ pub enum UnitFile {
     LastError,
     /// The findings of the last review.
     Review,
+    /// The reason for which the unit was given up.
+    Decision,
+    /// The questions to a person, after a decision to ask one.
+    Questions,
     /// The merged commit and the costs, once it is over.
     Result,
     /// The window of the last attempts, for the supervisor.
@@ -50,6 +54,8 @@ impl UnitFile {
             Self::Plan => "plan.md",
             Self::LastError => "last_error.md",
             Self::Review => "review.md",
+            Self::Decision => "decision.md",
+            Self::Questions => "human-question.md",
             Self::Result => "result.md",
             Self::Progress => "progress.json",
         }

@@ -164,7 +164,9 @@ mod tests {
         assert!(report.outside.contains("migration 1 (initial)"), "{report}");
     }
 
-    /// A database from before consumers opens, and its messages are the executor's.
+    /// A database from before consumers opens, its messages are the executor's, and its schema is that of a new one.
+    ///
+    /// Rows: SF-031 (in part: number, name and order; no time)
     #[test]
     fn an_older_database_opens_and_its_messages_are_the_executors() {
         let mut conn = Connection::open_in_memory().expect("opens");
@@ -177,6 +179,15 @@ mod tests {
         )
         .expect("rows of then");
         migrate(&mut conn, MIGRATIONS).expect("to the newest");
+        let schema = |conn: &Connection| -> Vec<(String, String)> {
+            let sql = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name";
+            let mut statement = conn.prepare(sql).expect("prepares");
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("reads");
+            rows.map(|row| row.expect("a row")).collect()
+        };
+        let mut new = Connection::open_in_memory().expect("opens");
+        migrate(&mut new, MIGRATIONS).expect("the whole schema");
+        assert_eq!(schema(&conn), schema(&new));
         let sql = "SELECT consumer FROM message";
         let consumer: String = conn.query_row(sql, [], |row| row.get(0)).expect("one message");
         assert_eq!(consumer, crate::queue::EXECUTOR);

@@ -118,6 +118,30 @@ mod tests {
         assert!(!["writ-gateway", "writ-tui", "writ-cli"].into_iter().any(uses), "no surface");
     }
 
+    /// The autopilot sits on the one turn machine and the one client of models, and has none of its own: what plans and what works in
+    /// repositories uses neither, and nothing below the autopilot uses it.
+    ///
+    /// Rows: SF-002 SF-026
+    #[test]
+    fn the_autopilot_has_no_agent_and_no_client_of_models_of_its_own() {
+        let crates = crate::workspace::crates(&crate::workspace::root().unwrap()).unwrap();
+        let users = |used: &str| -> Vec<String> {
+            let is_used = |other: &Dependency| other.kind == Kind::Shipped && other.name == used;
+            let found = crates.iter().filter(|one| one.dependencies.iter().any(is_used));
+            found.map(|one| one.name.clone()).filter(|name| !name.starts_with("xtask")).collect()
+        };
+        assert_eq!(users("writ-autopilot"), ["writ-pilot"]);
+        assert_eq!(users("writ-pilot"), ["writ-cli"]);
+        assert_eq!(users("genai"), ["writ-models"]);
+        for core in ["writ-agent", "writ-models"] {
+            let found = users(core);
+            assert!(found.contains(&"writ-runtime".to_owned()), "{core}: {found:?}");
+            for part in ["writ-autopilot", "writ-pilot", "writ-plan", "writ-sandbox", "writ-tui"] {
+                assert!(!found.contains(&part.to_owned()), "{part} uses {core}");
+            }
+        }
+    }
+
     #[test]
     fn tests_the_binary_and_the_tasks_are_exempt() {
         let crates = [

@@ -3,6 +3,8 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::phase::causes_between;
+use crate::stand::UnitCounters;
 use crate::workflow::{built_in_workflows, parse_workflow};
 
 fn flow(name: &str) -> PhaseFlow {
@@ -299,7 +301,7 @@ proptest! {
     /// In any order of events: only moves of the table, no more tries than the limits allow, nothing after the end, and what is refused
     /// changes nothing. A person never acts here, so each script ends.
     ///
-    /// Rows: SF-081 (no refused event changes the unit)
+    /// Rows: SF-081 (in part: no refused event changes the unit)
     #[test]
     fn no_order_of_events_leaves_the_table_or_the_limits(
         which in 0..5_usize,
@@ -337,4 +339,149 @@ fn a_unit_of_a_workflow_without_gates_and_reviews_ends() {
     let lost = play(&flow, "dispatch\nend success giving_up\ndispatch\nreplan\nabandon");
     assert!(lost.contains("planned anew 0 times already"), "{lost}");
     assert!(lost.contains("complete failed, because abandon"), "{lost}");
+}
+
+/// The events of workers, gates, reviews, merges, decisions and people that can move a unit.
+fn moving_events() -> Vec<UnitEvent> {
+    let lines = [
+        "end success met",
+        "end success giving_up",
+        "end failure",
+        "gates test=pass",
+        "gates test=fail",
+        "gates test=block",
+        "review pass",
+        "review request_changes",
+        "merge merged",
+        "merge conflict",
+        "merge checks",
+        "replan",
+        "abandon",
+        "escalate",
+        "halt",
+        "upstream",
+        "resolve uat_pending uat-approve",
+        "resolve uat_pending uat-reject",
+        "resolve merge_conflict force-clear",
+        "restart",
+        "cancel",
+        "pause person",
+    ];
+    lines.into_iter().map(event).collect()
+}
+
+/// Of the hundred pairs of phases exactly those of the table come about, whatever happens to a unit in a workflow of just this pair.
+/// What is refused is an error of its own type, and leaves nothing to be written or announced: there is no move.
+///
+/// Rows: SF-081
+#[test]
+fn no_event_moves_a_unit_between_phases_that_the_table_does_not_have() {
+    let (limits, mut seen, mut refused) = (UnitLimits { max_attempts: 1, ..UnitLimits::default() }, 0, 0);
+    for from in PilotPhase::ALL {
+        for to in PilotPhase::ALL {
+            let is_listed = !causes_between(from, to).is_empty();
+            let flow = PhaseFlow { phases: vec![from, to], max_retries: 0, ..flow("feature") };
+            let patient = PhaseFlow { max_retries: 3, ..flow.clone() };
+            let mut stand = UnitStand::at_start(&[from]);
+            stand.blockers =
+                [BlockerKind::UatPending, BlockerKind::MergeConflict].map(Blocker::of_kind).to_vec();
+            let mut is_seen = false;
+            for status in PhaseStatus::ALL {
+                stand.status = status;
+                for (flow, event) in [&flow, &patient]
+                    .into_iter()
+                    .flat_map(|flow| moving_events().into_iter().map(move |one| (flow, one)))
+                {
+                    let reassesses = UnitLimits { reassess_conflicts: true, ..limits };
+                    match apply_event(flow, &reassesses, &stand, &event) {
+                        Ok(made) => {
+                            let moved = made.change.map(|change| (change.from, change.to, change.cause));
+                            assert_eq!(made.stand.phase, moved.map_or(from, |(_, to, _)| to), "{event:?}");
+                            if let Some((was, is, cause)) = moved {
+                                assert!(
+                                    was == from && causes_between(was, is).contains(&cause),
+                                    "{was}>{is}"
+                                );
+                                is_seen |= is == to;
+                            }
+                        }
+                        Err(MachineError::Refused(error)) => {
+                            assert!(
+                                !causes_between(error.from, error.to).contains(&error.cause)
+                                    || !flow.phases.contains(&error.to),
+                                "{error}"
+                            );
+                            assert_eq!(
+                                MachineError::Refused(error).report().code,
+                                "pilot.invalid_transition"
+                            );
+                            refused += 1;
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+            assert_eq!(is_seen, is_listed, "{from}>{to}");
+            seen += 1;
+        }
+    }
+    assert!(seen == 100 && refused > 0, "{refused}");
+}
+
+/// The exit status of a gate's script leads where the protocol says. Its failures are counted for the gate alone, and not for the
+/// unit's attempts; a crash of a worker counts for no gate.
+///
+/// Rows: SF-242 SF-243
+#[test]
+fn the_exits_of_a_gate_lead_where_the_protocol_says_and_count_apart_from_attempts() {
+    use crate::check::{ScriptExit, ScriptRun, judge_script};
+    let (flow, limits) = (flow("feature"), UnitLimits::default());
+    let at = |phase, counters: &UnitCounters| UnitStand {
+        phase,
+        status: PhaseStatus::Running,
+        counters: counters.clone(),
+        ..UnitStand::at_start(&flow.phases)
+    };
+    let exit = |end| {
+        let run = ScriptRun { end, output: b"", reports: &[], runs_tests: false };
+        vec![("lint".to_owned(), judge_script(&run).verdict), ("other".to_owned(), ScriptVerdict::Pass)]
+    };
+    let begun = UnitCounters { dispatches: 7, ..UnitCounters::default() };
+    let run = |counters: &UnitCounters, end| {
+        let event = UnitEvent::Gates(exit(end));
+        let made = apply_event(&flow, &limits, &at(PilotPhase::Verify, counters), &event).unwrap();
+        let counters = made.stand.counters.clone();
+        assert_eq!((counters.dispatches, counters.failures), (7, 0), "no attempt is counted");
+        (made.stand.phase.name(), made.change.map(|change| change.cause.name()), counters)
+    };
+    for (end, phase, cause, count) in [
+        (ScriptExit::Exited(0), "review", "advance", None),
+        (ScriptExit::Exited(1), "execute", "gate_failed", Some(1)),
+        (ScriptExit::Exited(2), "reassess", "gate_blocked", None),
+        (ScriptExit::Exited(3), "review", "advance", None),
+        (ScriptExit::Exited(77), "execute", "gate_failed", Some(1)),
+        (ScriptExit::Signalled(9), "execute", "gate_failed", Some(1)),
+    ] {
+        let (found, why, counters) = run(&begun, end);
+        assert_eq!((found, why), (phase, Some(cause)), "{end:?}");
+        assert_eq!(counters.gate_failures.get("lint").copied(), count, "{end:?}");
+    }
+    // It counts on over the work that mends, and the fourth failure is one too many.
+    let mut counters = begun.clone();
+    for n in 1..=3 {
+        let (phase, _, after) = run(&counters, ScriptExit::Exited(1));
+        assert_eq!((phase, after.gate_failures.get("lint")), ("execute", Some(&n)));
+        let mended = UnitEvent::End(report(&["success", "met", "progress"]));
+        let made = apply_event(&flow, &limits, &at(PilotPhase::Execute, &after), &mended).unwrap();
+        assert_eq!(made.stand.counters.gate_failures, after.gate_failures, "the work does not reset it");
+        counters = made.stand.counters;
+    }
+    let (phase, why, spent) = run(&counters, ScriptExit::Exited(1));
+    assert_eq!((phase, why, spent.gate_failures.len()), ("reassess", Some("gates_exhausted"), 0));
+    // A pass, and a move out of verify, begin anew.
+    assert!(run(&counters, ScriptExit::Exited(0)).2.gate_failures.is_empty());
+    for lost in ["end failure", "end stalled", "restart"] {
+        let made = apply_event(&flow, &limits, &at(PilotPhase::Verify, &counters), &event(lost)).unwrap();
+        assert_eq!(made.stand.counters.gate_failures, counters.gate_failures, "{lost}");
+    }
 }

@@ -51,7 +51,9 @@ fn units_are_ordered_by_five_keys() {
     }
 }
 
-/// Rows: SF-124 (a change of priority counts at once: no order is carried over from tick to tick)
+/// A change of priority counts at the next tick: no order is carried over.
+///
+/// Rows: SF-124
 #[test]
 fn the_order_is_made_anew_each_tick() {
     let mut all = units(6, PilotPhase::Execute);
@@ -62,7 +64,8 @@ fn the_order_is_made_anew_each_tick() {
     assert_eq!(second.first(), Some(&UnitId::Slice(1, 6)));
 }
 
-/// Rows: SF-134 SF-135 SF-136 (the choice; section 14's review 4 and merge 1)
+/// Rows: SF-134 SF-136
+/// Rows: SF-135 (in part: the choice; section 14's review 4 and merge 1)
 #[test]
 fn no_more_workers_run_than_a_phase_and_all_together_may_have() {
     use PilotPhase::{Execute, Merge, Plan, Reassess, Research, Review, Tdd, Verify};

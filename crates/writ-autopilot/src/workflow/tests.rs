@@ -1,4 +1,5 @@
 use super::*;
+use crate::phase::{MoveCause, check_move};
 use PilotPhase as Is;
 
 const SMALL: &str = r#"phases = ["plan", "execute", "complete"]"#;
@@ -13,7 +14,8 @@ fn built_in(name: &str) -> PhaseFlow {
     built_in_workflows().unwrap().into_iter().map(|(flow, _)| flow).find(|flow| flow.name == name).unwrap()
 }
 
-/// Rows: SF-089 SF-091 (the phases) SF-090 (the phases; the halt: the machine's tests)
+/// Rows: SF-089
+/// Rows: SF-090 SF-091 (in part: the phases; the halt and the run: the suite's tests)
 #[test]
 fn five_workflows_are_built_in() {
     let all = built_in_workflows().unwrap();
@@ -26,6 +28,9 @@ fn five_workflows_are_built_in() {
     );
     assert!(feature.require_tdd && feature.require_review && !feature.require_uat);
     assert_eq!((feature.max_retries, feature.max_reassess), (3, 2));
+    for (from, cause) in Is::ALL.into_iter().flat_map(|from| MoveCause::ALL.map(|cause| (from, cause))) {
+        assert!(check_move(&feature.phases, from, Is::Uat, cause).is_err(), "{from} {cause:?}");
+    }
     let release = built_in("release");
     assert_eq!(
         release.phases,

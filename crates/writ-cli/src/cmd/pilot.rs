@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
+use writ_pilot::config::CONFIG_FILE;
 use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
@@ -108,8 +109,13 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
     })
 }
 
+/// Returns the project of a command: the nearest folder with settings of the autopilot or a repository, from the named one upwards.
 fn project_of(context: &Context, place: &PilotPlace) -> Result<PilotProject, Failure> {
-    let project = project_path(context, place.project.as_deref().unwrap_or(Path::new(".")))?;
+    let named = project_path(context, place.project.as_deref().unwrap_or(Path::new(".")))?;
+    let is_top = |folder: &&Path| folder.join(CONFIG_FILE).is_file() || folder.join(".git").exists();
+    let top = Path::new(&named).ancestors().find(is_top).and_then(Path::to_str);
+    // Where there is none, the engine says what is missing.
+    let project = top.map_or_else(|| named.clone(), str::to_owned);
     Ok(PilotProject { project })
 }
 

@@ -435,7 +435,8 @@ require_uat = true
 
 /// A result waits for a person, is rejected once with a reason, is planned anew, and is merged once it was accepted.
 ///
-/// Rows: SF-095 (in part: both answers) SF-103 (in part: back to plan) SF-094 (in part: the loop pauses)
+/// Rows: SF-095
+/// Rows: SF-103 (in part: back to plan) SF-094 (in part: the loop pauses)
 #[test]
 fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
     let gates = format!("[pilot]\ndefault_workflow = \"accepted\"\n{GATES}");
@@ -456,6 +457,11 @@ fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
                 break status;
             };
             assert_eq!(status.state, "paused");
+            let early =
+                json!({ "project": scene.project, "unit": "task/m1/s1/t1", "order": "accept", "reason": "" });
+            let refused =
+                scene.engine.call("pilot.order", early).await.expect_err("it waits for no acceptance");
+            assert!(refused.code.starts_with("pilot."), "{refused:?}");
             let in_target = git(dir.path(), &["ls-tree", "--name-only", "main"]);
             if waiting.unit == "slice/m1/s1" && rejected == 0 {
                 assert!(!in_target.contains("add.mjs"), "nothing is merged before: {in_target}");
@@ -471,6 +477,8 @@ fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
         let all = moves(&slice);
         let ways = ["uat>reassess", "reassess>plan", "review>uat", "uat>merge", "merge>complete"];
         assert!(ways.iter().all(|way| all.contains(&(*way).to_owned())), "{all:?}");
+        let rejection = slice.moves.iter().find(|one| one.to == "reassess").expect("one");
+        assert!(rejection.reason.contains("the names are too short"), "{rejection:?}");
     });
     git(dir.path(), &["cat-file", "-e", "main:Sums.mjs"]);
     scene.end();

@@ -50,7 +50,7 @@ fn unit_of(status: &PilotStatus, id: &str) -> PilotUnitLine {
 }
 
 /// Changes the plan's file, and has its edits carried out.
-async fn edit(scene: &Scene, change: impl FnOnce(&str) -> String) {
+pub(crate) async fn edit(scene: &Scene, change: impl FnOnce(&str) -> String) {
     let file = scene.project.join(".writ/plan.md");
     let text = std::fs::read_to_string(&file).expect("reads");
     std::fs::write(&file, change(&text)).expect("written");

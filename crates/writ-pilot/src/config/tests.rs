@@ -1,9 +1,14 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::ceiling::CeilingScope;
 use writ_autopilot::check::counts::ReportFormat;
+use writ_autopilot::machine::{AttemptReport, UnitEvent, apply_event};
+use writ_autopilot::schedule::next_try_at;
+use writ_autopilot::stand::UnitStand;
+use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
 use writ_types::api::pilot::PilotSettingLine;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Timestamp};
 
 use super::*;
 
@@ -22,8 +27,12 @@ fn mistake(text: &str) -> (usize, String, String) {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Rows: SF-135
-/// Rows: SF-302 SF-139 (in part: the values and the refusal; the start needs the command, the retries the loop)
+fn small_flow() -> PhaseFlow {
+    parse_workflow("mine", "phases = [\"execute\", \"complete\"]").unwrap()
+}
+
+/// Rows: SF-135 SF-139
+/// Rows: SF-302 (in part: the values and the refusal; the start needs the command)
 #[test]
 fn an_empty_file_gives_the_defaults() {
     let config = read("").unwrap();
@@ -36,6 +45,21 @@ fn an_empty_file_gives_the_defaults() {
     assert_eq!((times.supervisor_interval, times.max_backoff), (10 * SECOND, 300 * SECOND));
     assert_eq!(times.poll_interval, SECOND);
     assert_eq!((config.limits.max_attempts, config.max_turns), (6, 50));
+    // The sixth failure in a row ends the tries; the longest pause bounds each.
+    let (mut stand, flow) = (UnitStand::at_start(&[PilotPhase::Execute]), small_flow());
+    let failed = AttemptReport { end: RunEnd::Failure, marker: None, has_progress: false, is_met: false };
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        stand = apply_event(&flow, &config.limits, &stand, &UnitEvent::Dispatch).unwrap().stand;
+        let made = apply_event(&flow, &config.limits, &stand, &UnitEvent::End(failed)).unwrap();
+        let next = next_try_at(made.next, 30 * SECOND, None, Timestamp::from_millis(0));
+        pauses.push((made.stand.phase.name(), next.map(|at| at.as_millis() / 1_000)));
+        stand = made.stand;
+    }
+    let tries = [20, 30, 30, 30, 30].map(|seconds| ("execute", Some(seconds)));
+    assert_eq!((&pauses[..5], pauses[5].0), (&tries[..], "reassess"));
+    let set = read("[pilot]\nmax_retry_backoff = \"30s\"\nmax_attempts = 2").unwrap();
+    assert_eq!((set.times.max_backoff, set.limits.max_attempts), (30 * SECOND, 2));
     let caps: Vec<(&str, u32)> =
         config.agents.by_phase.iter().map(|(phase, cap)| (phase.name(), *cap)).collect();
     assert_eq!(caps, [("execute", 4), ("tdd", 4), ("verify", 10), ("review", 4), ("merge", 1)]);

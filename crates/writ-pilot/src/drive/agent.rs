@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
 use writ_autopilot::blocker::PauseCause;
-use writ_autopilot::machine::{AttemptReport, UnitEvent};
+use writ_autopilot::machine::{AttemptReport, MachineError, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
 use writ_autopilot::unit_plan::read_unit_plan;
@@ -23,6 +23,7 @@ use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::supervise::{AttemptClock, find_end};
+use super::trail::{FailureTrail, read_trail};
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -88,8 +89,8 @@ pub(super) enum PromptKind<'a> {
     Work,
     /// That of one pass of a review.
     Review(ReviewPrompt<'a>, &'a [PromptFinding]),
-    /// That of a decision.
-    Reassess,
+    /// That of a decision, after all that has failed.
+    Reassess(&'a FailureTrail),
 }
 
 /// Writes the prompt of an attempt.
@@ -129,14 +130,22 @@ pub(super) fn prompt_of(
         PromptKind::Review(review, findings) => {
             project.prompts.render_review(&UnitPrompt { findings, ..input }, &review)
         }
-        PromptKind::Reassess => {
-            let left = flow.max_reassess.saturating_sub(unit.stand.counters.replans);
-            let reassess =
-                ReassessPrompt { failures: &[], commits: &[], replans_left: left, decision_tool: None };
+        PromptKind::Reassess(trail) => {
+            let reassess = ReassessPrompt {
+                failures: &trail.failures,
+                commits: &trail.commits,
+                replans_left: replans_left(flow, unit),
+                decision_tool: None,
+            };
             project.prompts.render_reassess(&input, &reassess)
         }
     };
     text.map_err(|error| error.report().into())
+}
+
+/// Returns how often a unit may still be planned anew.
+const fn replans_left(flow: &PhaseFlow, unit: &UnitRecord) -> u32 {
+    flow.max_reassess.saturating_sub(unit.stand.counters.replans)
 }
 
 fn planned_unit(unit: &UnitRecord) -> PilotUnit {
@@ -424,7 +433,10 @@ pub(super) async fn reassess(
 ) -> Result<PhaseResult, AutopilotError> {
     let own = project.work_of(work.unit.id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
-    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Reassess)?;
+    let flow = project.flow_of(&work.unit).await?;
+    let most = usize::try_from(flow.max_retries.max(1)).unwrap_or(usize::MAX);
+    let trail = read_trail(project, work, &workspace, most).await?;
+    let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail))?;
     let ended = run_agent(project, work, (workspace.folder, prompt, true), stop).await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
@@ -434,20 +446,35 @@ pub(super) async fn reassess(
         Ok(decision) => decision,
         Err(error) => return Ok(unusable(&ended, "pilot.reassess", error.to_string())),
     };
+    let write = |file, text: &str| project.files.write_file(work.unit.id, file, text);
+    let mut end = RunEnd::Success;
     let reason = match &decision {
+        // Before the plan is written: the one that is in force stays.
+        ReassessDecision::Replan { .. } if replans_left(&flow, &work.unit) == 0 => {
+            let why = MachineError::NoReplanLeft(work.unit.stand.counters.replans);
+            return Ok(unusable(&ended, "pilot.no_replan_left", why.to_string()));
+        }
         ReassessDecision::Replan { plan, reason } => {
             if let Err(error) = read_unit_plan(plan, work.unit.id) {
                 return Ok(unusable(&ended, "pilot.unit_plan", error.to_string()));
             }
-            project.files.write_file(work.unit.id, UnitFile::Plan, plan)?;
+            write(UnitFile::Plan, plan)?;
             reason.clone()
         }
-        ReassessDecision::Abandon { reason } => reason.clone(),
-        ReassessDecision::Escalate { questions } => questions.join("\n"),
+        ReassessDecision::Abandon { reason } => {
+            write(UnitFile::Decision, reason)?;
+            end = RunEnd::Abandoned;
+            reason.clone()
+        }
+        ReassessDecision::Escalate { questions } => {
+            let list: String = questions.iter().map(|one| format!("- {one}\n")).collect();
+            write(UnitFile::Questions, &list)?;
+            questions.join("\n")
+        }
     };
     Ok(PhaseResult {
         event: UnitEvent::Reassess(decision),
-        outcome: "success",
+        outcome: outcome_name(end),
         code: String::new(),
         reason,
         last_error: None,

@@ -41,6 +41,7 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         AutopilotError::Store(_)
         | AutopilotError::Refused(_)
         | AutopilotError::NoFolder { .. }
+        | AutopilotError::NoGoal
         | AutopilotError::NoPlan { .. }
         | AutopilotError::NoUnit { .. }
         | AutopilotError::Busy { .. }

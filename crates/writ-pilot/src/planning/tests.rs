@@ -79,6 +79,7 @@ fn a_goal_gets_the_next_free_milestone_and_its_dependencies_follow() {
     assert!(same.renumber_units(9_999_999).is_ok());
 }
 
+/// Rows: SF-019
 /// Rows: SF-236 (in part: unknown and cyclic references are refused at plan time)
 #[test]
 fn a_mistake_is_a_question_with_its_line() {
@@ -129,6 +130,21 @@ fn a_mistake_is_a_question_with_its_line() {
         let (seen, message) = change(from, to);
         assert_eq!(seen, line, "{message}");
         assert!(message.contains(problem), "{message}");
+    }
+    // Without a mistake each id has the pattern of its level, and lies below the unit that it names.
+    let plan = read_goal_plan(PLAN).unwrap();
+    for unit in &plan.units {
+        let text = unit.id.to_string();
+        let (kind, numbers) = text.split_once('/').unwrap();
+        let letters: Vec<char> = numbers.split('/').map(|part| part.chars().next().unwrap()).collect();
+        let expected = ["m", "ms", "mst"].into_iter().zip(["milestone", "slice", "task"]);
+        let named: Vec<&str> = expected
+            .filter(|(all, _)| all.chars().eq(letters.iter().copied()))
+            .map(|(_, name)| name)
+            .collect();
+        assert_eq!(named, [kind], "{text}");
+        let parent = unit.id.parent();
+        assert!(parent.is_none() || plan.units.iter().any(|other| Some(other.id) == parent), "{text}");
     }
 }
 

@@ -323,6 +323,7 @@ impl TreeCheck for Overlap {
 /// Merges of one project go on one after another, those of another at the same time; a second service on a project is refused.
 ///
 /// Rows: SF-238
+/// Rows: SF-107 (in part: a process that has the lock is named)
 #[tokio::test]
 async fn one_merge_at_a_time_in_a_project() {
     let (repo, other) = (Repo::new().await, Repo::new().await);

@@ -138,8 +138,8 @@ fn is_missing(done: Result<crate::batch::Receipt, StoreError>) -> bool {
 
 /// What was planned is read as it was written, after the store was opened again; the id says the kind and the parent.
 ///
-/// Rows: SF-035
-/// Rows: SF-019 SF-034 (in part: columns and their bounds; the planner is not here)
+/// Rows: SF-034 SF-035
+/// Rows: SF-019 (in part: columns and their bounds; the planner is not here)
 #[test]
 fn a_plan_is_read_as_it_was_written() {
     let home = planned_home().reopened();
@@ -151,7 +151,13 @@ fn a_plan_is_read_as_it_was_written() {
         (task.workflow_hash, task.priority, task.open_blockers),
         (Digest::of_bytes(b"phases"), None, 1)
     );
+    assert_eq!((task.session, task.created_at, task.updated_at), (pilot(1), at(1), at(1)));
+    assert_eq!(task.description, "mend the clock of the tower");
+    let unknown = UnitOp::Add { session: pilot(9), units: vec![planned("milestone/m9", &[])], at: at(2) };
+    assert!(home.try_commit(units([unknown])).is_err(), "a session that is not there");
     let parents: Vec<_> = home.store.blocking().unit_lines(PROJECT, 10).expect("reads");
+    let kinds: Vec<&str> = parents.iter().map(|line| line.id.split_once('/').expect("a kind").0).collect();
+    assert_eq!(kinds, ["milestone", "slice", "task", "task"]);
     let parents: Vec<_> = parents.into_iter().map(|line| (line.id, line.parent)).collect();
     assert_eq!(parents[0], ("milestone/m1".into(), None));
     assert_eq!(parents[1], ("slice/m1/s1".into(), Some("milestone/m1".into())));
@@ -360,10 +366,10 @@ fn a_worker_without_its_claim_writes_nothing() {
     assert_eq!(runs[0].end.as_ref().map(|end| end.outcome.as_str()), Some("interrupted"));
 }
 
-/// Claims that have run out end at the sweep, with their runs; one that has a moment left does not.
+/// Claims that have run out end at the sweep, with their runs; one that has a moment left does not. A worker that ends lets go of
+/// its own, in the last phase like in every other; one that works on renews it.
 ///
-/// Rows: SF-132
-/// Rows: SF-131 (in part: expiry and release)
+/// Rows: SF-131 SF-132
 #[test]
 fn claims_that_have_run_out_are_swept() {
     let home = planned_home();
@@ -376,6 +382,18 @@ fn claims_that_have_run_out_are_swept() {
     let outcome = |id: &str| home.store.blocking().unit_runs(key(id)).expect("reads")[0].end.clone();
     assert_eq!(outcome("task/m1/s1/t1").map(|end| end.outcome), Some("interrupted".into()));
     assert_eq!(outcome("task/m0/s0/t1"), None);
+    let renew = UnitOp::Renew { key: key("task/m0/s0/t1"), fence: 1, until: at(200_000) };
+    home.commit(units([renew, UnitOp::Sweep { now: at(100_000) }]));
+    assert!(read(&home, "task/m0/s0/t1").claim.is_some(), "its worker lives");
+    home.commit(units([end(2, "failure"), release("task/m0/s0/t1", 1, "failed", 0)]));
+    assert_eq!(read(&home, "task/m0/s0/t1").claim, None, "the worker has ended");
+    home.commit(units([claim("task/m1/s1/t1", 1, 3, 100_001)]));
+    home.commit(units([
+        transition("task/m1/s1/t1", 2, ("research", "complete"), true),
+        end(3, "success"),
+        release("task/m1/s1/t1", 2, "succeeded", 0),
+    ]));
+    assert_eq!(read(&home, "task/m1/s1/t1").claim, None, "nothing follows");
 }
 
 /// A clock that jumps ends no claim of a worker that lives, and it goes on with its fence; one that another has by now is not its own any
@@ -628,7 +646,7 @@ fn money_is_whole_and_units_are_never_deleted() {
 
 /// The scheduler's candidates of a hundred thousand units are found by the index, without a sort.
 ///
-/// Rows: SF-128 (in part: the store's part: what waits is not read)
+/// Rows: SF-128 (in part: what waits is not read)
 #[test]
 fn the_ready_set_is_read_by_its_index() {
     let home = planned_home();
@@ -643,4 +661,167 @@ fn the_ready_set_is_read_by_its_index() {
         .collect();
     assert_eq!(steps.len(), 1, "{steps:?}");
     assert!(steps[0].contains("USING INDEX unit_ready"), "{steps:?}");
+}
+
+/// A claim writes who has the unit, until when, and where; a priority is one of four, and a unit that is archived stays.
+///
+/// Rows: SF-036
+#[test]
+fn a_dispatch_writes_who_has_a_unit_until_when_and_where() {
+    let home = planned_home();
+    home.commit(add(vec![NewUnit { priority: Some(4), ..planned("task/m0/s0/t1", &[]) }]));
+    let before = read(&home, "task/m0/s0/t1");
+    assert_eq!((before.claim, before.workspace, before.worker_host.as_str()), (None, None, "local"));
+    let UnitOp::Claim(mut far) = claim("task/m0/s0/t1", 0, 1, 2) else { panic!("a claim") };
+    (far.holder, far.host) = ("ssh:build#7".into(), "build".into());
+    home.commit(units([UnitOp::Claim(far)]));
+    let home = home.reopened();
+    let held = read(&home, "task/m0/s0/t1");
+    assert_eq!(held.claim, Some(("ssh:build#7".into(), at(60_002))));
+    assert_eq!((held.priority, held.worker_host.as_str()), (Some(4), "build"));
+    assert_eq!((held.workspace.as_deref(), held.archived_at), (Some("/p/.writ/workspaces/x"), None));
+    for priority in [0, 5] {
+        let wrong = NewUnit { priority: Some(priority), ..planned("task/m0/s0/t2", &[]) };
+        assert!(home.try_commit(add(vec![wrong])).is_err(), "{priority}");
+    }
+    home.commit(units([
+        transition("task/m0/s0/t1", 1, ("research", "complete"), true),
+        release("task/m0/s0/t1", 1, "succeeded", 0),
+        UnitOp::Archive { key: key("task/m0/s0/t1"), at: at(9) },
+    ]));
+    let archived = read(&home, "task/m0/s0/t1");
+    assert_eq!((archived.archived_at, archived.worker_host.as_str()), (Some(at(9)), "build"));
+}
+
+/// A unit waits for another once, for none that is not there, and for none that was removed by hand.
+///
+/// Rows: SF-039
+#[test]
+fn what_a_unit_waits_for_is_one_row_for_each_and_goes_with_either_of_both() {
+    let home = planned_home();
+    let conn = Connection::open(home.path()).expect("opens");
+    conn.pragma_update(None, "foreign_keys", true).expect("set");
+    let waits = |unit: &str, on: &str| {
+        conn.execute("INSERT INTO unit_blocker (project, unit, blocked_by) VALUES ('/p', ?1, ?2)", [unit, on])
+    };
+    assert!(waits("task/m1/s1/t2", "task/m1/s1/t1").is_err(), "it is there");
+    assert!(waits("task/m1/s1/t2", "task/m1/s1/t9").is_err(), "no unit");
+    assert!(waits("task/m1/s1/t9", "task/m1/s1/t1").is_err(), "no unit");
+    let count = || conn.query_row("SELECT count(*) FROM unit_blocker", [], |row| row.get::<_, i64>(0));
+    assert_eq!(count(), Ok(4));
+    // Two edges lead to it, one from it.
+    conn.execute("DELETE FROM unit WHERE id = 'task/m1/s1/t2'", []).expect("by hand");
+    assert_eq!(count(), Ok(2));
+}
+
+/// A unit whose upstream is in any phase but the end waits, and is as it was after many ticks; at the end of the upstream it is ready.
+///
+/// Rows: SF-125 SF-128
+#[test]
+fn a_unit_that_waits_is_as_it_was_however_often_it_is_looked_at() {
+    let home = planned_home();
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 2)]));
+    let waiting = "task/m1/s1/t2";
+    let before = read(&home, waiting);
+    let phases =
+        ["research", "plan", "execute", "tdd", "verify", "review", "merge", "reassess", "uat", "verify"];
+    for (n, pair) in phases.windows(2).enumerate() {
+        home.commit(units([transition("task/m1/s1/t1", 1, (pair[0], pair[1]), false)]));
+        for tick in 0..12 {
+            let now = 3 + i64::try_from(n * 12 + tick).expect("small");
+            home.commit(units([UnitOp::Sweep { now: at(now) }]));
+            assert_eq!(ready_ids(&home, now), Vec::<String>::new(), "its upstream is in {}", pair[1]);
+            assert!(is_missing(home.try_commit(units([claim(waiting, 0, 2, now)]))));
+        }
+    }
+    assert_eq!(read(&home, waiting), before, "no attempt, no time of a next try");
+    assert_eq!(home.store.blocking().unit_runs(key(waiting)), Ok(Vec::new()));
+    assert_eq!(home.store.blocking().unit_transitions(key(waiting)), Ok(Vec::new()));
+    // A try that failed is no end.
+    home.commit(units([end(1, "failure"), release("task/m1/s1/t1", 1, "failed", 500)]));
+    assert_eq!(ready_ids(&home, 499), Vec::<String>::new());
+    home.commit(units([
+        claim("task/m1/s1/t1", 1, 3, 500),
+        transition("task/m1/s1/t1", 2, ("verify", "complete"), true),
+        release("task/m1/s1/t1", 2, "succeeded", 0),
+    ]));
+    assert_eq!(ready_ids(&home, 501), [waiting]);
+}
+
+/// An engine that begins interrupts what another has left running, and touches nothing else: neither what is over nor any other
+/// column. What was cancelled meanwhile stays cancelled.
+///
+/// Rows: SF-108 SF-112
+#[test]
+fn a_start_interrupts_what_ran_and_touches_nothing_else() {
+    let home = planned_home();
+    let ad_hoc = ["task/m0/s0/t1", "task/m0/s0/t2", "task/m0/s0/t3"];
+    home.commit(add(ad_hoc.iter().map(|id| planned(id, &[])).collect()));
+    home.commit(units([
+        claim("task/m1/s1/t1", 0, 1, 2),
+        transition("task/m1/s1/t1", 1, ("research", "tdd"), false),
+        claim("task/m0/s0/t1", 0, 2, 2),
+        claim("task/m0/s0/t2", 0, 3, 2),
+        transition("task/m0/s0/t2", 1, ("research", "complete"), true),
+        end(3, "success"),
+        release("task/m0/s0/t2", 1, "succeeded", 0),
+        claim("task/m0/s0/t3", 0, 4, 2),
+        UnitOp::Cancel { key: key("task/m0/s0/t3"), at: at(5) },
+    ]));
+    let all =
+        ["milestone/m1", "slice/m1/s1", "task/m1/s1/t1", "task/m1/s1/t2", ad_hoc[0], ad_hoc[1], ad_hoc[2]];
+    let home = home.reopened();
+    let before = all.map(|id| read(&home, id));
+    home.commit(units([UnitOp::Abandon { project: PROJECT.into(), at: at(20) }]));
+    for (id, was) in all.iter().zip(before) {
+        let is = read(&home, id);
+        if !["task/m1/s1/t1", "task/m0/s0/t1"].contains(id) {
+            assert_eq!(is, was, "{id}");
+            continue;
+        }
+        assert_eq!((was.phase_status.as_str(), was.claim.is_some()), ("running", true), "{id}");
+        let expected = UnitRow { claim: None, phase_status: "interrupted".into(), updated_at: at(20), ..was };
+        assert_eq!(is, expected, "{id}");
+    }
+    assert_eq!(read(&home, ad_hoc[2]).phase_status, "canceled");
+    let mut ready = ready_ids(&home, 21);
+    ready.sort();
+    assert_eq!(
+        ready,
+        ["task/m0/s0/t1", "task/m1/s1/t1"],
+        "every place is free, and neither of those that are over is"
+    );
+    assert!(is_missing(home.try_commit(units([claim(ad_hoc[2], 2, 9, 21)]))), "cancelled is cancelled");
+}
+
+/// Two engines on one database, without a lock between them: no unit is worked on twice, and a claim that holds is not taken over.
+///
+/// Rows: SF-130
+#[test]
+fn two_engines_without_a_lock_never_work_on_one_unit_together() {
+    let home = home();
+    let ids: Vec<String> = (1..=20).map(|n| format!("task/m0/s0/t{n}")).collect();
+    home.commit(add(ids.iter().map(|id| planned(id, &[])).collect()));
+    let other = crate::testing::open_store(home.path()).expect("opens beside the first");
+    let barrier = Barrier::new(2);
+    let race = |store: &crate::store::Store, engine: u128| {
+        barrier.wait();
+        let mut taken = 0_usize;
+        for (n, id) in ids.iter().enumerate() {
+            let n = engine * 1_000 + u128::try_from(n).expect("small");
+            taken += usize::from(store.commit_blocking(Batch::synced(units([claim(id, 0, n, 2)]))).is_ok());
+        }
+        taken
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| race(&home.store, 1));
+        (race(&other, 2), first.join().expect("ends"))
+    });
+    assert_eq!(one + two, ids.len());
+    for id in &ids {
+        let runs = other.blocking().unit_runs(key(id)).expect("reads");
+        assert_eq!(runs.iter().filter(|run| run.end.is_none()).count(), 1, "{id}");
+        let late = claim(id, 1, 5_000, 60_002);
+        assert!(is_missing(other.commit_blocking(Batch::synced(units([late])))), "{id} is held still");
+    }
 }

@@ -137,6 +137,7 @@ fn begin(desk: &Desk) {
 fn resolve(desk: &Desk) {
     let said = desk.run(&["auto"], 10);
     assert!(said.contains("MergeConflict slice/m1/s2 needs you"), "{said}");
+    assert!(desk.run(&["status"], 0).contains("paused"), "the loop has stopped");
     let diff = desk.run(&["diff", PRODUCTS], 0);
     assert!(diff.contains("writ/m1-s2-") && diff.contains("+# of the coder"), "{diff}");
     assert!(desk.run(&["diff", "slice/m1/s1"], 0).contains("nothing waits to be merged"));
@@ -150,6 +151,8 @@ fn resolve(desk: &Desk) {
     let said = desk.run(&["auto"], 0);
     assert!(said.contains("everything is done"), "{said}");
     assert_eq!(git(&desk.project, &["show", &format!("main:{MUL}")]), "# of both\n");
+    let marked = git(&desk.project, &["log", "--all", "-S<<<<<<<", "--format=%H"]);
+    assert_eq!(marked, "", "no marker of a conflict is committed");
 }
 
 /// Report and log say what has happened.
@@ -171,6 +174,17 @@ fn look(desk: &Desk) {
         desk.run(&["logs", "task/m1/s1/t1", "--last", "2"], 0)
             .contains("older lines are left out: `--skip 2`")
     );
+    // From a folder within the project, and from one that is in none.
+    let within = desk.project.join("src/deep");
+    std::fs::create_dir_all(&within).expect("made");
+    let status = |folder: &Path| {
+        desk.bench.home.run(&["pilot", "status", "--project", folder.to_str().expect("UTF-8")])
+    };
+    let (above, below) = (status(&desk.project), status(&within));
+    assert_eq!((code(&below), &below.stdout), (code(&above), &above.stdout), "{}", text(&below));
+    let outside = tempfile::tempdir().expect("temp dir");
+    let none = status(outside.path());
+    assert!(code(&none) == 2 && text(&none).contains("nothing is planned in"), "{}", text(&none));
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
     let found = desk.run(&["doctor"], 0);
@@ -214,6 +228,7 @@ fn change(desk: &Desk) {
 /// Every command around a run of the autopilot, on one engine: each does what it says, ends with its code, and changes nothing
 /// without a person's word. Hooks of the owner are notified of what becomes of units.
 ///
+/// Rows: SF-020 SF-232
 /// Rows: SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
 #[test]
 fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
