@@ -170,7 +170,7 @@ pub fn names_tests(argv: &[String]) -> bool {
 
 /// Returns true if one of the commands that these words run in the end runs tests.
 fn words_name_tests(words: &[&str]) -> bool {
-    launched(words).into_iter().any(|command| names_tests_itself(command))
+    launched(words).into_iter().any(names_tests_itself)
 }
 
 fn names_tests_itself(words: &[&str]) -> bool {

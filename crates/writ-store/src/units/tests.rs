@@ -383,7 +383,7 @@ fn claims_that_have_run_out_are_swept() {
     assert_eq!(outcome("task/m1/s1/t1").map(|end| end.outcome), Some("interrupted".into()));
     assert_eq!(outcome("task/m0/s0/t1"), None);
     let renew = UnitOp::Renew { key: key("task/m0/s0/t1"), fence: 1, until: at(200_000) };
-    home.commit(units([renew, UnitOp::Sweep { now: at(100_000) }]));
+    home.commit(units([renew, sweep(&[], 100_000)]));
     assert!(read(&home, "task/m0/s0/t1").claim.is_some(), "its worker lives");
     home.commit(units([end(2, "failure"), release("task/m0/s0/t1", 1, "failed", 0)]));
     assert_eq!(read(&home, "task/m0/s0/t1").claim, None, "the worker has ended");
@@ -729,7 +729,7 @@ fn a_unit_that_waits_is_as_it_was_however_often_it_is_looked_at() {
         home.commit(units([transition("task/m1/s1/t1", 1, (pair[0], pair[1]), false)]));
         for tick in 0..12 {
             let now = 3 + i64::try_from(n * 12 + tick).expect("small");
-            home.commit(units([UnitOp::Sweep { now: at(now) }]));
+            home.commit(units([sweep(&[], now)]));
             assert_eq!(ready_ids(&home, now), Vec::<String>::new(), "its upstream is in {}", pair[1]);
             assert!(is_missing(home.try_commit(units([claim(waiting, 0, 2, now)]))));
         }

@@ -57,9 +57,10 @@ fn edits_rest_on_units_as_they_were_read() {
     let required = |changes: &[PlanChange], renewed: &[UnitId]| -> Vec<String> {
         let ops = require_free(&plan, changes, &renewed.iter().copied().collect());
         ops.into_iter()
-            .map(|op| match op {
-                UnitOp::Require { key, fence: 7, phase } if phase == "verify" => key.id,
-                other => panic!("{other:?}"),
+            .map(|op| {
+                let UnitOp::Require { key, fence: 7, phase } = op else { panic!("{op:?}") };
+                assert_eq!(phase, "verify");
+                key.id
             })
             .collect()
     };
