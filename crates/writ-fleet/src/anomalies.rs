@@ -17,6 +17,7 @@ use std::time::Duration;
 use writ_types::api::fleet::AgentTotals;
 use writ_types::unit::Timestamp;
 
+pub(crate) use rule::add_guess_rule;
 pub(crate) use rule::parse_time;
 pub use rule::{AnomalyRule, AnomalyRuleFault, CountSpan, Measure, Reaction};
 
@@ -207,8 +208,8 @@ impl AnomalyWatch {
             Measure::Tokens => &mut totals.tokens,
             Measure::RecordsRead => &mut totals.records_read,
             Measure::Escalations => &mut totals.escalations,
-            // They have entries of their own in the ledger, which say more.
-            Measure::Missed | Measure::WaysOut => return,
+            // The ledger says more of them.
+            Measure::Missed | Measure::Masked | Measure::WaysOut => return,
         };
         *sum = sum.saturating_add(event.amount);
     }

@@ -306,7 +306,16 @@ fn check_sql(
         (name, kind)
     });
     let columns = columns.collect();
-    Some((OperationTarget::Sql(SqlTarget { database: sql.database.clone(), lowered, tables }), columns))
+    let is_one_row = sql.one_row.as_ref().is_some_and(|wanted| *wanted.get_ref());
+    if let Some(wanted) = sql.one_row.as_ref().filter(|_| is_one_row && spec.parameters.is_empty()) {
+        faults.add(
+            wanted,
+            "one_row without a parameter that names the row",
+            "declare one, or leave one_row out",
+        );
+    }
+    let target = SqlTarget { database: sql.database.clone(), lowered, tables, is_one_row };
+    Some((OperationTarget::Sql(target), columns))
 }
 
 /// Returns the kind of a column: an id of the scope is personal also where it is not declared, however short it is.

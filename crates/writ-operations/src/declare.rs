@@ -75,6 +75,8 @@ pub(crate) struct TargetSpec {
 pub(crate) struct SqlSpec {
     pub(crate) database: String,
     pub(crate) statement: Spanned<String>,
+    /// True if it is about one row that its parameters name.
+    pub(crate) one_row: Option<Spanned<bool>>,
     #[serde(default)]
     pub(crate) tables: BTreeMap<Spanned<String>, TableSpec>,
 }

@@ -49,6 +49,8 @@ pub(crate) struct SqlTarget {
     pub(crate) database: String,
     pub(crate) lowered: Lowered,
     pub(crate) tables: Tables,
+    /// It is about one row that its parameters name.
+    pub(crate) is_one_row: bool,
 }
 
 /// A request.
@@ -131,6 +133,11 @@ impl Operation {
             OperationTarget::Http(http) => http.method == "GET",
             OperationTarget::Mail(_) => false,
         }
+    }
+
+    /// Returns true if it is declared to be about one row that its parameters name: where there is none, it is refused.
+    pub const fn needs_row(&self) -> bool {
+        matches!(&self.target, OperationTarget::Sql(SqlTarget { is_one_row: true, .. }))
     }
 
     /// Returns true if its target is handed an idempotency key, so that the same key does nothing twice.

@@ -17,6 +17,7 @@ use crate::error::ProxyError;
 use crate::kind::{kind_of, name_of};
 use crate::known::KnownValues;
 use crate::learn::Learned;
+use crate::naming::AgentShares;
 use crate::secret::{ProxySecret, SealError};
 
 /// The most cases that are held in memory; others are read again.
@@ -46,8 +47,16 @@ pub(crate) struct OpenCase {
     known: RwLock<KnownValues>,
     /// The room that requests under way may need.
     reserved: Mutex<CaseSpace>,
+    pub(crate) lasting: LastingState,
+}
+
+/// What is remembered of a case while its values are read again from the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastingState {
     /// What was read of its customer.
     pub(crate) learned: Arc<tokio::sync::Mutex<Learned>>,
+    /// What its agents have named.
+    pub(crate) shares: Arc<AgentShares>,
 }
 
 /// Room for values in a case.
@@ -117,13 +126,13 @@ pub(crate) struct Cases {
     store: Store,
     secret: Arc<ProxySecret>,
     held: Mutex<BTreeMap<String, Arc<OpenCase>>>,
-    /// What was read for cases whose state was dropped: their values are stored, and are not read from a database again.
-    learned: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Learned>>>>,
+    /// What is remembered of cases whose state was dropped: their values are stored, and are not read from a database again.
+    lasting: Mutex<BTreeMap<String, LastingState>>,
 }
 
 impl Cases {
     pub(crate) fn new(store: Store, secret: Arc<ProxySecret>) -> Self {
-        Self { store, secret, held: Mutex::default(), learned: Mutex::default() }
+        Self { store, secret, held: Mutex::default(), lasting: Mutex::default() }
     }
 
     /// Opens a case, or finds the one that is open; returns the tokens of customer and case. `noted` is written with it.
@@ -187,8 +196,7 @@ impl Cases {
             (row.token.clone(), (PersonalKind::Case, names.case.clone())),
         ]);
         let fingerprint = self.secret.customer_fingerprint(&row.tenant, &names.customer);
-        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
-        let learned = learned.unwrap_or_default();
+        let lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
         let open = Arc::new(OpenCase {
             fingerprint,
             token: row.token,
@@ -197,7 +205,7 @@ impl Cases {
             scope: Scope { customer: names.customer, case: names.case },
             known: RwLock::new(known),
             reserved: Mutex::default(),
-            learned,
+            lasting: lasting.unwrap_or_default(),
         });
         let open = self.hold_case(open);
         // It may have been closed between the reading and here.
@@ -259,15 +267,15 @@ impl Cases {
     pub(crate) fn forget_case(&self, token: &str) {
         let dropped = self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
         let Some(dropped) = dropped else { return };
-        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        while learned.len() >= MAX_HELD && learned.pop_first().is_some() {}
-        learned.insert(token.to_owned(), Arc::clone(&dropped.learned));
+        let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
+        while lasting.len() >= MAX_HELD && lasting.pop_first().is_some() {}
+        lasting.insert(token.to_owned(), dropped.lasting.clone());
     }
 
     /// Drops all that is held of a case that is closed: its values are deleted, and are read again if it is opened again.
     fn end_case(&self, token: &str) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 
     async fn read_values(&self, case: &str) -> Result<TokenValues, ProxyError> {

@@ -27,6 +27,8 @@ pub enum EventMeasure {
     Refused,
     /// A request that found no row of its case where one was named, or a key that another row has.
     Missed,
+    /// Values of its case that it has named without their tokens, each of them once.
+    Masked,
     /// Records in an answer.
     RecordsRead,
 }

@@ -79,7 +79,7 @@ impl ReadSources {
 /// known. Where some of it cannot be read, the rest is known.
 pub(crate) async fn learn_customer(state: &ProxyState, case: &OpenCase) -> Knowledge {
     // Held while it is read: no request of the case is answered before.
-    let mut learned = case.learned.lock().await;
+    let mut learned = case.lasting.learned.lock().await;
     let (operations, now) = (state.operations(), state.clock.now());
     let is_current = learned.declared == Some(operations.digest());
     let wait = if learned.knowledge == Knowledge::Unread { RETRY_AFTER } else { RETRY_REST_AFTER };

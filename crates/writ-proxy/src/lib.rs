@@ -32,6 +32,7 @@ mod known;
 mod learn;
 
 mod mask;
+mod naming;
 
 mod once;
 

@@ -1,6 +1,6 @@
 //! Masks results, by tokens in place of personal data, and puts the values back into the agent's parameters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use writ_inspect::redact::Redactor;
@@ -39,11 +39,21 @@ pub(crate) struct Masker<'a> {
     pub(crate) hides_text: bool,
     /// All tokens that the masked texts contain.
     pub(crate) tokens: BTreeSet<String>,
+    /// The values that the case knew, in small letters, with their tokens: those that were found inside texts.
+    pub(crate) found: BTreeMap<String, String>,
 }
 
 impl<'a> Masker<'a> {
     pub(crate) fn new(secret: &'a ProxySecret, redactor: &'a Redactor, case: &'a OpenCase) -> Self {
-        Self { secret, redactor, case, fresh: TokenValues::new(), hides_text: false, tokens: BTreeSet::new() }
+        Self {
+            secret,
+            redactor,
+            case,
+            fresh: TokenValues::new(),
+            hides_text: false,
+            tokens: BTreeSet::new(),
+            found: BTreeMap::new(),
+        }
     }
 
     /// Replaces the personal data of a result: declared columns as a whole, then the personal values in all other texts.
@@ -146,15 +156,22 @@ impl<'a> Masker<'a> {
         let text = self.redactor.clean_text(text).into_string();
         let folded = FoldedText::fold(&text);
         let known = self.case.with_known(|known| known.find_known(folded.as_str()));
-        let found = known.into_iter().chain(find_personal(folded.as_str(), depth));
-        let spans = found.map(|found| FoundValue { at: folded.place_of(found.at), kind: found.kind });
-        let spans = join_spans(spans.collect());
+        let known = known.into_iter().map(|found| (found, true));
+        let found =
+            known.chain(find_personal(folded.as_str(), depth).into_iter().map(|found| (found, false)));
+        let span =
+            |(FoundValue { at, kind }, is_known)| (FoundValue { at: folded.place_of(at), kind }, is_known);
         let mut masked = String::with_capacity(text.len());
         let mut done = 0;
-        for FoundValue { at, kind } in spans {
+        for (FoundValue { at, kind }, is_known) in join_spans(found.map(span).collect()) {
+            let value = text.get(at.clone()).unwrap_or_default();
+            let token = self.token_of(kind, value);
             masked.push_str(text.get(done..at.start).unwrap_or_default());
-            masked.push_str(&self.token_of(kind, text.get(at.clone()).unwrap_or_default()));
+            masked.push_str(&token);
             done = at.end;
+            if is_known {
+                self.found.insert(value.to_lowercase(), token);
+            }
         }
         masked.push_str(text.get(done..).unwrap_or_default());
         masked
@@ -176,19 +193,25 @@ impl<'a> Masker<'a> {
     }
 }
 
-/// Joins findings that overlap into one, so that no part of a value stays readable.
-fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
-    spans.sort_by_key(|span| (span.at.start, std::cmp::Reverse(span.at.end)));
-    let mut joined: Vec<FoundValue> = Vec::with_capacity(spans.len());
-    for span in spans {
+/// Joins findings that overlap into one, so that no part of a value stays readable. The whole is known if the case knows all of it: a
+/// known name inside a longer address is replaced with that address, whether the guess was right or not.
+fn join_spans(mut spans: Vec<(FoundValue, bool)>) -> Vec<(FoundValue, bool)> {
+    spans.sort_by_key(|(span, _)| (span.at.start, std::cmp::Reverse(span.at.end)));
+    let mut joined: Vec<(FoundValue, bool)> = Vec::with_capacity(spans.len());
+    for (span, is_known) in spans {
         match joined.last_mut() {
-            Some(last) if span.at.start < last.at.end => {
+            Some((last, is_last_known)) if span.at.start < last.at.end => {
                 if span.at.len() > last.at.len() {
                     last.kind = span.kind;
                 }
+                match span.at == last.at {
+                    true => *is_last_known |= is_known,
+                    false if span.at.end > last.at.end => *is_last_known &= is_known,
+                    false => {}
+                }
                 last.at.end = last.at.end.max(span.at.end);
             }
-            Some(_) | None => joined.push(span),
+            Some(_) | None => joined.push((span, is_known)),
         }
     }
     joined

@@ -24,6 +24,8 @@ pub(crate) mod status {
     pub(crate) const UNPROVEN: u16 = 401;
     /// It is proven who asks, and not allowed.
     pub(crate) const FORBIDDEN: u16 = 403;
+    /// The row that the operation is about is not in the case.
+    pub(crate) const MISSING: u16 = 404;
     /// A limit of the day or of the key is used up, or the request was begun before.
     pub(crate) const CONFLICT: u16 = 409;
     /// The parameters are malformed.
@@ -71,6 +73,12 @@ impl ProxyRefusal {
         let error = "the case has no room for more personal values".to_owned();
         let rule = "values".to_owned();
         Self { status: status::CONFLICT, reason: DenyReason::UsedUp, rule, text: error.clone(), error }
+    }
+
+    /// Refuses an agent that has guessed too many values of its case.
+    pub(crate) fn refuse_guesses() -> Self {
+        let error = "too many values of this case were named without their tokens; the key is revoked";
+        Self::refuse_forbidden(DenyReason::Limit, "guesses", error)
     }
 
     /// Refuses a request that was begun before.

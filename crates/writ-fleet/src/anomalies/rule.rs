@@ -20,6 +20,8 @@ pub enum Measure {
     Refused,
     /// Requests that found no row of their case where one was named, or a key that another row has.
     Missed,
+    /// Values of its case that an agent has named without their tokens, each of them once.
+    Masked,
     /// Records that were read.
     RecordsRead,
     /// Tokens of models.
@@ -31,10 +33,11 @@ pub enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Requests,
         Self::Refused,
         Self::Missed,
+        Self::Masked,
         Self::RecordsRead,
         Self::Tokens,
         Self::Escalations,
@@ -52,6 +55,7 @@ impl Measure {
             Self::Requests => "requests",
             Self::Refused => "refused",
             Self::Missed => "missed",
+            Self::Masked => "masked",
             Self::RecordsRead => "records_read",
             Self::Tokens => "tokens",
             Self::Escalations => "escalations",
@@ -133,6 +137,20 @@ impl AnomalyRule {
             Self::Amount { span: CountSpan::Window(window), .. } => Some(*window),
             Self::Amount { span: CountSpan::Case, .. } | Self::SameCustomer { .. } => None,
         }
+    }
+}
+
+/// Adds the rule about values that an agent guesses, unless one about them is configured: the key of one that has named more than 8 of
+/// a case is dead at the security proxy already, and the case goes to another.
+pub(crate) fn add_guess_rule(rules: &mut Vec<AnomalyRule>) {
+    let measure = Measure::Masked;
+    if !rules.iter().any(|rule| matches!(rule, AnomalyRule::Amount { measure: Measure::Masked, .. })) {
+        rules.push(AnomalyRule::Amount {
+            measure,
+            most: 8,
+            span: CountSpan::Case,
+            reaction: Reaction::Revoke,
+        });
     }
 }
 

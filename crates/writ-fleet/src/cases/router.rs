@@ -28,7 +28,7 @@ use super::state::StoredState;
 use super::texts;
 use super::ways::note_last_ways;
 use crate::agents::DeployedAgent;
-use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure};
+use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure, add_guess_rule};
 
 /// The longest name of a customer, case, capability or person, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -100,11 +100,12 @@ impl CaseRouter {
         tokens: Arc<dyn CaseTokenSource>,
         host: Arc<dyn AgentHost>,
     ) -> Result<Self, CaseError> {
-        let CasesConfig { agents, deployed, silence, rules } = config;
+        let CasesConfig { agents, deployed, silence, mut rules } = config;
         let agents = StdMutex::new(AgentList::check_list(agents, deployed)?);
         if rules.len() > MAX_RULES {
             return Err(CaseError::TooLarge { what: "rules about anomalies", limit: MAX_RULES });
         }
+        add_guess_rule(&mut rules);
         let rules = StdMutex::new(AnomalyWatch::new(rules));
         let (cases, loads, seen) = (StdMutex::default(), StdMutex::default(), StdMutex::default());
         let (at_proxy, holders) = (RwLock::default(), StdMutex::default());

@@ -413,6 +413,31 @@ async fn a_line_of_a_revoked_agent_does_not_move_the_next_holder() {
     assert!(!changes(&fleet).await.contains(&CaseChange::Escalated));
 }
 
+/// An agent that has guessed too many values of its case has no key at the proxy any more: without a rule of the owner's, too, the
+/// case goes to another.
+#[tokio::test]
+async fn an_agent_that_guesses_loses_its_case_without_a_rule() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    let case = records(&fleet).await[0].case.clone();
+    let guess = async |agent: &str, amount: u64| {
+        let (agent, case) = (agent.to_owned(), case.clone());
+        let (at, customer, measure) = (fleet.keys.now(), String::new(), Measure::Masked);
+        let event = FleetEvent { at, agent, case, customer, measure, amount };
+        router.observe_event(&event).await.expect("is judged");
+    };
+    guess("one", 8).await;
+    fleet.until_held(id, Some("one")).await;
+    guess("one", 1).await;
+    fleet.until_held(id, Some("two")).await;
+    let access = fleet.access(id).await;
+    let why = "anomaly: rule 'masked > 8 per case then revoke': agent one has ";
+    assert!(access.intervals[0].reason.starts_with(why), "{:?}", access.intervals);
+}
+
 /// Rows: SLO-046 (in part: the key) SLO-048 (in part: by a rule) SLO-060
 #[tokio::test]
 async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence() {

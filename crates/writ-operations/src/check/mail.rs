@@ -106,7 +106,9 @@ fn check_recipient(to: &Spanned<crate::declare::RecipientSpec>, faults: &mut Fla
     columns.extend(spec.values.iter().map(|value| quote_name(value)));
     let sql = format!("SELECT {} FROM {}", columns.join(", "), quote_name(&spec.table));
     match parse_statement(&sql, &tables) {
-        Ok(lowered) => Some(SqlTarget { database: spec.database.clone(), lowered, tables }),
+        Ok(lowered) => {
+            Some(SqlTarget { database: spec.database.clone(), lowered, tables, is_one_row: false })
+        }
         Err(refused) => {
             faults.add(to, format!("the customer's address cannot be read: {}", refused.what), refused.hint);
             None

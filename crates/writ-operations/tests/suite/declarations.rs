@@ -219,6 +219,8 @@ fn mistakes_are_shown_with_their_lines() {
     has(&format!("name = \"x\"\nparameters.a = {{ role = \"scope\" }}\n{sql}"), 2, "scope");
     has(&format!("name = \"x\"\nparameters.a = {{ pattern = \"(\" }}\n{sql}"), 2, "pattern");
     has(&format!("name = \"x\"\nparameters.a = {{ max_bytes = 1000000 }}\n{sql}"), 2, "bounds");
+    let one_row = sql.replace("target.sql = {", "target.sql = { one_row = true,");
+    has(&format!("name = \"x\"\n{one_row}"), 2, "one_row without a parameter");
     has(&format!("name = \"x\"\n{sql}\n[personal]\nnote = \"text\"\n"), 4, "no column 'note'");
     has(&format!("name = \"x\"\n{sql}\n[personal]\nid = \"secret\"\n"), 4, "secret");
     has(&format!("name = \"x\"\nidempotency = \"k\"\n{sql}"), 2, "does not reach");

@@ -16,6 +16,7 @@ use writ_policy::keys::Authority;
 use writ_policy::keys::limits::{self, CASE, CUSTOMER, REQUEST_NAME};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
+use writ_store::batch::{Batch, Op};
 use writ_store::reads::{LedgerReads as _, RevocationReads as _};
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
@@ -23,14 +24,16 @@ use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::taint::{Label, Taint};
 
 use super::perform::GrantedRequest;
+use super::router::make_note;
 use super::{Admission, BusyPlace, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{CaseSpace, Cases, OpenCase, TokenValues};
 use crate::error::ProxyError;
-use crate::events::EventSubject;
+use crate::events::{EventMeasure, EventSubject};
 use crate::keys::ShownKeys;
 use crate::known::MIN_NUMBER_CHARS;
 use crate::learn::learn_customer;
 use crate::mask::{Masker, PutBackError, put_back};
+use crate::naming::{MAX_GUESSES, NamedValues, Naming};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
 use crate::refusal::{ProxyRefusal, UNDER_WAY};
 use crate::search::Depth;
@@ -117,9 +120,16 @@ impl ProxyState {
                 Earlier::Refused(refusal) => return Err(refusal.into()),
             }
         }
-        let (recorded, fresh, wanted) =
+        let (recorded, fresh, named) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
+        let subject = EventSubject {
+            agent: authority.agent().to_owned(),
+            case_token: case.token.clone(),
+            customer: case.fingerprint.clone(),
+        };
+        self.count_named(&authority, &case, (&named, &subject)).await?;
         // Also where the case knows the values: another answer would confirm a guess at one.
+        let wanted = CaseSpace { values: named.tokens.len(), bytes: named.bytes };
         let space = Cases::reserve_space(&case, wanted, ROOM_OF_PARAMETERS);
         let space = space.ok_or_else(ProxyRefusal::refuse_full)?;
         let action = Operate { operation: name.to_owned(), parameters: recorded };
@@ -132,11 +142,6 @@ impl ProxyState {
         }
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);
-        let subject = EventSubject {
-            agent: authority.agent().to_owned(),
-            case_token: case.token.clone(),
-            customer: case.fingerprint.clone(),
-        };
         Ok(GrantedRequest {
             permit,
             operations,
@@ -192,7 +197,7 @@ impl ProxyState {
     }
 
     /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat; the values
-    /// that the case does not know, and the room for all of them.
+    /// that the case does not know, and all that they name.
     fn recorded_parameters(
         &self,
         operation: &Operation,
@@ -200,7 +205,7 @@ impl ProxyState {
         case: &OpenCase,
         given: &BTreeMap<String, String>,
         once: Option<&OnceName>,
-    ) -> (BTreeMap<String, String>, TokenValues, CaseSpace) {
+    ) -> (BTreeMap<String, String>, TokenValues, NamedValues) {
         // What a key limits must stay as it is, so that the door can judge it.
         let mut plain: BTreeSet<&str> = BTreeSet::new();
         for grants in [&authority.base().grants, &authority.task().grants] {
@@ -226,11 +231,39 @@ impl ProxyState {
         if let Some(once) = once {
             recorded.insert(REQUEST_NAME.to_owned(), once.name.clone());
         }
-        let is_own = |token: &str| token == case.customer_token || token == case.token;
-        let found: Vec<&String> = masker.tokens.iter().filter(|token| !is_own(token)).collect();
-        let bytes = found.iter().map(|token| token.len()).chain(given.values().map(String::len)).sum();
-        let wanted = CaseSpace { values: found.len(), bytes };
-        (recorded, masker.fresh, wanted)
+        let mut tokens = masker.tokens;
+        tokens.retain(|token| *token != case.customer_token && *token != case.token);
+        let bytes = tokens.iter().map(String::len).chain(given.values().map(String::len)).sum();
+        (recorded, masker.fresh, NamedValues { tokens, bytes, known: masker.found })
+    }
+
+    /// Counts the values that an agent names without their tokens. One that guesses too many right loses its key.
+    async fn count_named(
+        &self,
+        authority: &Authority,
+        case: &OpenCase,
+        (named, subject): (&NamedValues, &EventSubject),
+    ) -> Result<(), RequestEnd> {
+        let naming = case.lasting.shares.count_named(authority.agent(), named);
+        if let Naming::Within(guesses @ 1..) | Naming::Over(guesses @ 1..) = naming {
+            self.count_events(subject, &[(EventMeasure::Masked, guesses)]);
+        }
+        match naming {
+            Naming::Within(_) => Ok(()),
+            Naming::Full => Err(ProxyRefusal::refuse_full().into()),
+            Naming::Over(_) => {
+                let (task, at) = (authority.task(), self.clock.now());
+                let id = task.key.to_string();
+                let summary = format!(
+                    "revoked: {id}: {} has named more than {MAX_GUESSES} values of case {} without their tokens",
+                    authority.agent(),
+                    case.token
+                );
+                let revoke = Op::Revoke { id, at, expires_at: Some(task.expires_at) };
+                self.store.commit(Batch::synced(vec![revoke, make_note(self, summary)])).await?;
+                Err(ProxyRefusal::refuse_guesses().into())
+            }
+        }
     }
 
     /// Returns true if what has an unknown outcome is the same request under the same name, by which its target knows it again.

@@ -85,6 +85,12 @@ fn unavailable_answer() -> ProxyAnswer {
     error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed")
 }
 
+/// Answers where an operation is about one row and there is none in the case, also where another customer has it.
+fn missing_answer() -> ProxyAnswer {
+    let body = json!({ "error": "there is no such record in this case", "missed": true });
+    ProxyAnswer { status: status::MISSING, body }
+}
+
 /// Answers where something may have been performed.
 pub(super) fn unknown_answer() -> ProxyAnswer {
     error_answer(status::UNKNOWN, "the outcome is unknown; it is not performed again")
@@ -138,6 +144,10 @@ impl ProxyState {
                 if missed.is_some() {
                     self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 }
+                if let Some(why) = missed.filter(|_| operation.needs_row()) {
+                    let (why, answer) = (format!("missed: {why}"), missing_answer());
+                    return self.note_failure(&begun, &case, (fresh, uses), &why, answer).await;
+                }
                 // A read shows by its rows that it has found nothing.
                 let missed = missed.filter(|_| !operation.is_read());
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
@@ -152,7 +162,8 @@ impl ProxyState {
                 self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 let why = format!("missed: {what}");
                 let body = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
-                let answer = ProxyAnswer { status: 200, body };
+                let found_none = ProxyAnswer { status: 200, body };
+                let answer = if operation.needs_row() { missing_answer() } else { found_none };
                 self.note_failure(&begun, &case, (fresh, uses), &why, answer).await
             }
             Err(PerformError::NotPerformed { what }) => {

@@ -166,6 +166,6 @@ fn read_known(known: &BTreeMap<String, Vec<String>>) -> Result<Vec<(PersonalKind
 }
 
 /// Makes an entry about what the proxy lets its keys reach.
-fn make_note(state: &ProxyState, summary: String) -> Op {
+pub(super) fn make_note(state: &ProxyState, summary: String) -> Op {
     state.make_entry(Fact::PolicyChanged { policy: state.rules.digest(), summary }, None)
 }

@@ -364,6 +364,55 @@ async fn what_names_another_customers_row_is_counted_as_missed() {
     assert_eq!((count(EventMeasure::Missed), count(EventMeasure::Refused)), (asked.len() + 1, 0));
 }
 
+/// An operation about one row refuses what is not there as it refuses what another customer has: neither the answer nor the ledger
+/// says which, nothing is used up, and a name is free again.
+///
+/// Rows: SLO-013
+/// Rows: SLO-025 (in part: 404 as for a record that does not exist, where the row has 403)
+#[tokio::test]
+async fn a_record_of_another_customer_is_refused_like_one_that_is_not_there() {
+    let bed = Bed::new().await;
+    let declare = |name: &str, parameters: &str, statement: &str| {
+        let text = format!(
+            "name = \"{name}\"\n[parameters.order]\ntype = \"string\"\n{parameters}[target.sql]\ndatabase = \"shop\"\n\
+             statement = \"{statement}\"\none_row = true\n[target.sql.tables.orders]\ncustomer = \"customer_id\"\n"
+        );
+        std::fs::write(bed.folder.path().join(format!("operations/{name}.toml")), text).expect("writes");
+    };
+    declare("one", "", "SELECT id, refunded FROM orders WHERE id = :order");
+    let amount = "[parameters.amount]\nrole = \"amount\"\n";
+    declare("repay", amount, "UPDATE orders SET refunded = refunded + :amount WHERE id = :order");
+    bed.proxy.reload_operations().expect("reads them");
+    let mut document = refund_agent();
+    document["capabilities"]["one"] = json!({});
+    document["capabilities"]["repay"] = json!({ "max_amount": 500, "daily_amount": 500 });
+    let pair = bed.keys(document, &bed.ann);
+    let missing = json!({ "error": "there is no such record in this case", "missed": true });
+    // The first is there, of customer 102; the second is not.
+    for order in ["B-1", "B-9"] {
+        let read = bed.ask(&pair, "one", json!({ "order": order })).await;
+        assert_eq!((read.status, &read.body), (404, &missing), "{order}");
+        let body = json!({ "order": order, "amount": 500 });
+        for _ in 0..2 {
+            let changed = bed.ask_once(&pair, "repay", body.clone(), &format!("r-{order}")).await;
+            assert_eq!((changed.status, &changed.body), (404, &missing), "{order}");
+        }
+    }
+    let ends = |fact: &Fact| match fact {
+        Fact::Outcome { outcome, summary, .. } => format!("{outcome:?} {summary}"),
+        other => panic!("{other:?}"),
+    };
+    let ends: Vec<String> = bed.facts("outcome").iter().map(ends).collect();
+    assert_eq!(ends, vec!["Failed missed: no row of this case"; 6]);
+    let own = bed.ask(&pair, "one", json!({ "order": "A-1" })).await;
+    assert_eq!((own.status, &own.body["rows"][0]["id"]), (200, &json!("A-1")), "twin: its own");
+    let paid = bed.ask(&pair, "repay", json!({ "order": "A-1", "amount": 500 })).await;
+    assert_eq!((paid.status, &paid.body["changed"]), (200, &json!(1)), "twin: the whole limit is left");
+    assert_eq!((bed.refunded("B-1"), bed.refunded("A-1")), (0, 500));
+    let events = bed.proxy.read_events(0, Duration::ZERO).await.events;
+    assert_eq!(events.iter().filter(|event| event.measure == EventMeasure::Missed).count(), 6);
+}
+
 /// A key that another row has is missed, and another constraint is not: of neither is anything recorded as done, and both give
 /// back what they counted.
 #[tokio::test]

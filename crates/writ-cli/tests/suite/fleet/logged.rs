@@ -159,7 +159,7 @@ impl LoggedStatement {
 /// The operations at the database that the answers and the cases speak of.
 fn answered_deeds(asked: &[Asked]) -> BTreeMap<Deed, usize> {
     let mut deeds = BTreeMap::new();
-    for one in asked.iter().filter(|one| one.status == 200) {
+    for one in asked.iter().filter(|one| one.is_performed()) {
         let values = match one.operation {
             "refund" => {
                 let amount = one.body["amount"].as_i64().expect("a number").to_string();

@@ -25,6 +25,9 @@ const LIMITS: [i64; 8] = [100, 200, 300, 400, 500, 100, 250, 500];
 const HOSTILE: usize = 5;
 /// The clients at once.
 const CLIENTS: usize = 4;
+/// The requests that a hostile agent sends as fast as it can, in one of so many of its cases.
+const FLOOD: usize = 16;
+const FLOODS: u64 = 8;
 /// The cases that are given to real processes besides.
 const LOCKED: u32 = 4;
 
@@ -35,7 +38,20 @@ struct Work {
     keys: CaseKeys,
     /// Those of another case, of another agent and customer.
     other: CaseKeys,
+    /// Those of a case of the same agent whose task key was revoked, and its customer.
+    revoked: Option<(CaseKeys, u32)>,
     seed: u64,
+}
+
+impl Asked {
+    /// True if it was performed: an answer may also be that of an earlier request of the same name.
+    pub(super) fn is_performed(&self) -> bool {
+        self.status == 200 && !self.is_repeated()
+    }
+
+    fn is_repeated(&self) -> bool {
+        self.answer["repeated"] == true
+    }
 }
 
 /// A request and its answer.
@@ -109,19 +125,69 @@ fn work_hostilely(socket: &Path, work: &Work, chance: &mut Chance, asked: &mut V
         let (keys, operation, body) = chance.pick(&tries).clone();
         ask(socket, work, keys, (operation, body), asked);
     }
+    work_in_ways_of_attackers(socket, work, chance, asked);
     // It does its own work as well, so that not everything of it is refused.
     ask(socket, work, (base, task), ("read_orders", json!({})), asked);
     ask(socket, work, (base, task), ("refund", json!({ "order": own, "amount": limit })), asked);
 }
 
-fn ask(
+/// Repeats a named request, also with another content, uses a revoked key, and floods.
+fn work_in_ways_of_attackers(socket: &Path, work: &Work, chance: &mut Chance, asked: &mut Vec<Asked>) {
+    let keys = (work.keys.base.as_str(), work.keys.task.as_str());
+    let own = order_of(work.customer, 1);
+    let name = format!("once-{}", chance.below(1_000_000));
+    let before = asked.len();
+    for amount in [7, 7, 7, 8, 7] {
+        let deed = ("refund", json!({ "order": own, "amount": amount }));
+        ask_named(socket, work, keys, deed, Some(&name), asked);
+    }
+    // The first is done and its answer repeated; the name is good for no other content.
+    let done: Vec<(u16, bool)> = asked[before..].iter().map(|one| (one.status, one.is_repeated())).collect();
+    assert_eq!(done, [(200, false), (200, true), (200, true), (409, false), (200, true)]);
+    if let Some((revoked, customer)) = &work.revoked {
+        let (status, answer) = operate(
+            socket,
+            (&revoked.base, &revoked.task),
+            ("refund", &json!({ "order": order_of(*customer, 0), "amount": 1 })),
+            Some(&name),
+        )
+        .expect("the proxy answers");
+        let (body, case) =
+            (json!({ "order": order_of(*customer, 0), "amount": 1 }), revoked.case_token.clone());
+        assert_eq!(status, 401, "{answer}");
+        let (agent, customer, operation) = (work.agent, *customer, "refund");
+        asked.push(Asked { agent, customer, case, operation, body, status, answer });
+    }
+    if chance.below(FLOODS) == 0 {
+        let flood = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..FLOOD)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let mut asked = Vec::new();
+                        ask(socket, work, keys, ("read_orders", json!({})), &mut asked);
+                        asked
+                    })
+                })
+                .collect();
+            clients.into_iter().flat_map(|client| client.join().expect("no client fails")).collect::<Vec<_>>()
+        });
+        asked.extend(flood);
+    }
+}
+
+fn ask(socket: &Path, work: &Work, keys: (&str, &str), deed: (&'static str, Value), asked: &mut Vec<Asked>) {
+    ask_named(socket, work, keys, deed, None, asked);
+}
+
+fn ask_named(
     socket: &Path,
     work: &Work,
     keys: (&str, &str),
     (operation, body): (&'static str, Value),
+    name: Option<&str>,
     asked: &mut Vec<Asked>,
 ) {
-    let (status, answer) = operate(socket, keys, (operation, &body), None).expect("the proxy answers");
+    let (status, answer) = operate(socket, keys, (operation, &body), name).expect("the proxy answers");
     let (agent, customer, case) = (work.agent, work.customer, work.keys.case_token.clone());
     asked.push(Asked { agent, customer, case, operation, body, status, answer });
 }
@@ -178,12 +244,27 @@ impl RunningFleet {
                 (agent, customer, keys)
             })
             .collect();
+        let revoked: Vec<(CaseKeys, u32)> = (HOSTILE..LIMITS.len())
+            .map(|agent| {
+                let customer = u32::try_from(agent).expect("small");
+                let (id, case) = (customer_at(customer).id, format!("revoked-{agent}"));
+                (self.world.open_revoked(&mut self.link, &self.bases[agent].0, (&id, &case)), customer)
+            })
+            .collect();
         let work: Vec<Work> = opened
             .iter()
             .map(|(agent, customer, keys)| {
                 let other = opened.iter().find(|(a, c, _)| a != agent && c != customer).expect("another one");
                 let (keys, other) = (keys.clone(), other.2.clone());
-                Work { agent: *agent, customer: *customer, keys, other, seed: chance.below(u64::MAX) }
+                let revoked = agent.checked_sub(HOSTILE).map(|place| revoked[place].clone());
+                Work {
+                    agent: *agent,
+                    customer: *customer,
+                    keys,
+                    other,
+                    revoked,
+                    seed: chance.below(u64::MAX),
+                }
             })
             .collect();
         work_at_once(&self.world.proxy("agents.sock"), &work)
@@ -318,7 +399,7 @@ fn check_changes(world: &World, asked: &[Asked]) {
     let mut answered: BTreeMap<(String, String, i64), usize> = BTreeMap::new();
     for one in asked
         .iter()
-        .filter(|one| one.operation == "refund" && one.status == 200 && one.answer["changed"] == 1)
+        .filter(|one| one.operation == "refund" && one.is_performed() && one.answer["changed"] == 1)
     {
         let amount = one.body["amount"].as_i64().expect("a number");
         assert!((1..=LIMITS[one.agent]).contains(&amount), "above its limit: {one:?}");
@@ -342,7 +423,7 @@ fn check_mails(world: &World, asked: &[Asked]) {
         *sent.entry(format!("{to} {order}")).or_default() += 1;
     }
     let mut answered: BTreeMap<String, usize> = BTreeMap::new();
-    for one in asked.iter().filter(|one| one.operation == "send_email" && one.status == 200) {
+    for one in asked.iter().filter(|one| one.operation == "send_email" && one.is_performed()) {
         let order = one.body["order"].as_str().expect("a text");
         *answered.entry(format!("{} {order}", customer_at(one.customer).email)).or_default() += 1;
     }
@@ -353,16 +434,22 @@ fn check_mails(world: &World, asked: &[Asked]) {
 fn check_entries(world: &World, asked: &[Asked]) {
     let entries = world.proxy_entries();
     let count = |event: &str| entries.iter().filter(|entry| entry["event"] == event).count();
-    let performed = asked.iter().filter(|one| one.status == 200 || one.status == 503).count();
-    assert_eq!((count("intent"), count("denied"), count("served")), (performed, asked.len() - performed, 0));
+    let performed = asked.iter().filter(|one| one.is_performed() || one.status == 503).count();
+    let served = asked.iter().filter(|one| one.is_repeated()).count();
+    let denied = asked.len() - performed - served;
+    assert_eq!((count("intent"), count("denied"), count("served")), (performed, denied, served));
+    assert!(served > 100, "{served} were repeated");
     for one in asked {
-        assert!([200, 401, 403, 422].contains(&one.status), "{one:?}");
+        assert!([200, 401, 403, 409, 422].contains(&one.status), "{one:?}");
+    }
+    for by in [401, 409] {
+        assert!(asked.iter().any(|one| one.status == by), "{by}");
     }
     let of_case = |case: &str, operation: &str, order: &str, amount: &str| {
         [case, operation, order, amount].map(str::to_owned)
     };
     let mut answered: BTreeMap<[String; 4], usize> = BTreeMap::new();
-    for one in asked.iter().filter(|one| one.status == 200) {
+    for one in asked.iter().filter(|one| one.is_performed()) {
         let order = one.body["order"].as_str().unwrap_or_default();
         let amount = one.body["amount"].as_i64().map(|amount| amount.to_string()).unwrap_or_default();
         *answered.entry(of_case(&one.case, one.operation, order, &amount)).or_default() += 1;

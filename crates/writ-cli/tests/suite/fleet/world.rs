@@ -91,7 +91,19 @@ impl World {
     }
 
     /// Opens a case at the proxy, and has the engine mint its key.
-    pub(super) fn open_case(&self, link: &mut Link, base: &str, (customer, case): (&str, &str)) -> CaseKeys {
+    pub(super) fn open_case(&self, link: &mut Link, base: &str, names: (&str, &str)) -> CaseKeys {
+        self.open_minted(link, base, names).0
+    }
+
+    /// Opens a case whose task key is revoked at once.
+    pub(super) fn open_revoked(&self, link: &mut Link, base: &str, names: (&str, &str)) -> CaseKeys {
+        let (keys, minted) = self.open_minted(link, base, names);
+        let revoked = link.call("keys.revoke", json!({ "key": minted["key"], "reason": "it misbehaves" }));
+        assert_eq!(revoked.expect("the engine answers")["state"], "revoked");
+        keys
+    }
+
+    fn open_minted(&self, link: &mut Link, base: &str, (customer, case): (&str, &str)) -> (CaseKeys, Value) {
         let token = std::fs::read_to_string(self.proxy("router.token")).expect("is there");
         let bearer = format!("Bearer {token}");
         let body = json!({ "customer": customer, "case": case });
@@ -102,9 +114,10 @@ impl World {
         let document = json!({ "task_id": case, "customer_token": text("customer_token"),
             "case_token": text("case_token"), "granted_by": "router", "expires": soon(1_700) });
         let minted = link.call("keys.mint", json!({ "base": base, "document": document }));
-        let task = minted.expect("the engine answers")["token"].as_str().expect("a key").to_owned();
+        let minted = minted.expect("the engine answers");
+        let task = minted["token"].as_str().expect("a key").to_owned();
         let (customer_token, case_token) = (text("customer_token"), text("case_token"));
-        CaseKeys { base: base.to_owned(), task, customer_token, case_token }
+        (CaseKeys { base: base.to_owned(), task, customer_token, case_token }, minted)
     }
 
     /// Writes a key into a file of its owner's.
