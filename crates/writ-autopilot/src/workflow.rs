@@ -191,7 +191,19 @@ impl FlowText<'_> {
             Some(near) if error.message().contains("unknown field") => format!("'{near}' is probably meant"),
             Some(_) | None => format!("a workflow has the keys {}", KEYS.join(", ")),
         };
-        self.fault(span.start, self.cut(error.message().trim()), hint)
+        let message = self.cut(error.message().trim());
+        // The parser names a key that it does not know, and not the one whose value it refuses.
+        let problem = match self.key_before(span.start) {
+            Some(key) if !message.contains(key) => format!("`{key}`: {message}"),
+            Some(_) | None => message,
+        };
+        self.fault(span.start, problem, hint)
+    }
+
+    /// Returns the key of a value: what stands before the equals sign of its line.
+    fn key_before(&self, at: usize) -> Option<&str> {
+        let (key, _) = self.text.get(..at)?.lines().next_back()?.split_once('=')?;
+        KEYS.contains(&key.trim()).then_some(key.trim())
     }
 
     /// Reads the list of phases with their places, and checks their order.

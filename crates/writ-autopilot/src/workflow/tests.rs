@@ -56,7 +56,7 @@ fn five_workflows_are_built_in() {
     assert!(at(Is::Tdd) < at(Is::Execute), "the failing test comes first");
 }
 
-/// Rows: SF-087 (what is read and refused; the start needs the shell)
+/// Rows: SF-087 (in part: what is read)
 #[test]
 fn a_workflow_has_all_its_fields() {
     let text = "name = \"mine\"\nphases = [\"plan\", \"execute\", \"tdd\", \"review\", \"uat\", \"complete\"]\n\
@@ -71,7 +71,7 @@ fn a_workflow_has_all_its_fields() {
 
 /// Each broken file: the line, the mistake, the hint.
 ///
-/// Rows: SF-088 SF-093 (what is refused; the exit of the start needs the shell)
+/// Rows: SF-088 SF-093 (in part: what is refused)
 #[test]
 fn a_broken_workflow_is_refused_with_its_line_and_a_hint() {
     let (line, problem, hint) = mistake(&format!("{SMALL}\n\nmax_retry = 3\n"));
@@ -118,11 +118,11 @@ fn a_broken_workflow_is_refused_with_its_line_and_a_hint() {
         assert!(found_hint.contains(hint), "{found_hint}");
     }
     for (text, line, part) in [
-        ("phases = 3", 1, "invalid type"),
+        ("phases = 3", 1, "`phases`: invalid type"),
         ("\nphases = [\"plan\"\nmax", 3, ""),
         ("", 1, "missing field `phases`"),
-        (&format!("{SMALL}\nrequire_uat = \"yes\""), 2, "invalid type"),
-        (&format!("{SMALL}\nmax_retries = -1"), 2, "invalid value"),
+        (&format!("{SMALL}\nrequire_uat = \"yes\""), 2, "`require_uat`: invalid type"),
+        (&format!("{SMALL}\nmax_retries = -1"), 2, "`max_retries`: invalid value"),
     ] {
         let (found_line, problem, _) = mistake(text);
         assert_eq!(found_line, line, "{text}: {problem}");

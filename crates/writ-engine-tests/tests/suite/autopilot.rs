@@ -727,7 +727,8 @@ fn needs_userns_needs_git_needs_node_a_conflict_is_resolved_by_command() {
 /// What a person edits in the plan's file is shown, carried out on their word, and asked about where it has other words; a conflict
 /// changes nothing, and another title is no other branch.
 ///
-/// Rows: SF-065 SF-531 (in part: one is added, one removed, one begun is untouched, a second reload changes nothing)
+/// Rows: SF-065
+/// Rows: SF-531 (in part: one is added, one removed, one begun is untouched, a second reload changes nothing)
 #[test]
 fn needs_userns_needs_git_needs_node_an_edited_plan_is_read_again() {
     let dir = repository(GATES);
@@ -742,8 +743,10 @@ fn needs_userns_needs_git_needs_node_an_edited_plan_is_read_again() {
         let text = std::fs::read_to_string(&file).expect("reads");
         // A file that cannot be read changes nothing, and says its line.
         std::fs::write(&file, format!("{text}- [?] what\n")).expect("written");
+        let units = scene.status().await.units;
         let bad = scene.engine.call("pilot.reload", json!({ "project": scene.project })).await;
         assert!(bad.expect_err("refused").outside.contains("plan.md, line "));
+        assert_eq!(scene.status().await.units, units);
         // A mark by hand is a conflict: nothing else of the file is carried out either.
         let marked = text.replace("- [ ] Sums", "- [x] Sums").replace("Products", "Other products");
         std::fs::write(&file, marked).expect("written");
@@ -756,6 +759,7 @@ fn needs_userns_needs_git_needs_node_an_edited_plan_is_read_again() {
         let edited = format!("{}{}", &text[..start], &text[end..]).replace("Products", "Other products");
         let edited = format!("{edited}- [ ] Later\n  - [ ] Differences\n    Acceptance:\n    * node --test passes\n    - [ ] diff\n      Write diff in diff.mjs.\n");
         std::fs::write(&file, edited).expect("written");
+        assert_eq!(scene.status().await.units, units, "nothing is read without a reload");
         let shown = scene.reload(false).await;
         let kinds: Vec<(&str, &str, bool)> =
             shown.edits.iter().map(|edit| (edit.kind.as_str(), edit.unit.as_str(), edit.needs_approval)).collect();

@@ -346,6 +346,7 @@ fn needs_userns_needs_git_branches_that_others_move_pause() {
 /// Each phase has the model of its tier; a failed try raises the tier, a model that is not there is passed over, and what the
 /// strongest cannot do comes to a person. A gate has retries of its own.
 ///
+/// Rows: SF-244
 /// Rows: SF-311 (in part: retries of one gate) SF-316 (in part: the tiers of two phases) SF-344
 #[test]
 fn needs_userns_needs_git_failed_tries_raise_the_tier_and_then_ask_a_person() {
@@ -381,6 +382,11 @@ fn needs_userns_needs_git_failed_tries_raise_the_tier_and_then_ask_a_person() {
             task.gates.iter().filter(|gate| gate.gate == "sum").map(|gate| gate.passed).collect();
         assert_eq!(gates, [false, false], "one run and one more: {task:#?}");
     });
+    // Elsewhere than in the gate itself no number can be given, so it cannot be one of a gate that is not there.
+    let named = "[gates.max_retries]\nlint = 1\n";
+    assert!(writ_pilot::config::read_config(&[("pilot.toml", named)]).is_err());
+    let usual = writ_autopilot::workflow::parse_workflow("own", SHORT).expect("reads");
+    assert_eq!(usual.retries_of("sum"), 3);
     scene.end();
 }
 

@@ -12,6 +12,7 @@ use writ_store::store::Store;
 use writ_store::units::{RunRow, UnitKey};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::pilot::{PilotLog, PilotPlanned, PilotStatus, PilotUnitDetails};
+use writ_types::entry::Fact;
 use writ_types::error::Exit;
 
 use crate::autopilot::{DONE, Scene, git, moves};
@@ -108,17 +109,29 @@ fn needs_userns_needs_git_an_attempt_without_a_last_word_goes_on_and_is_no_failu
     scene.end();
 }
 
-/// A worker that gives up ends its attempt: the next is a decision, at once, and no try is counted as failed.
+/// A worker that gives up ends its attempt: the next is a decision, at once, and no try is counted as failed. What an attempt has used
+/// is written with its end, and is what the ledger has of its calls.
 ///
-/// Rows: SF-143
+/// Rows: SF-052 SF-143
 #[test]
 fn needs_userns_needs_git_giving_up_leads_to_a_decision_and_is_no_failure() {
     let dir = project("", GATE, SHORT);
-    let script = team(ONE_TASK, |heard| match heard.part.as_str() {
-        "Decision" => escalates(),
-        _ => Reply::text("The sum is not known.\n<turn_status>giving_up</turn_status>"),
+    let store: Arc<OnceLock<(Store, UnitKey)>> = Arc::new(OnceLock::new());
+    let (reads, open) = (Arc::clone(&store), Notes::default());
+    let noted_ends = Arc::clone(&open);
+    let script = team(ONE_TASK, move |heard| {
+        let (store, key) = reads.get().expect("is set");
+        let runs = store.blocking().unit_runs(key.clone()).expect("reads");
+        note(&noted_ends, runs.last().expect("it runs").end.clone());
+        match heard.part.as_str() {
+            "Decision" => escalates().with_usage(700, 70),
+            _ => {
+                Reply::text("The sum is not known.\n<turn_status>giving_up</turn_status>").with_usage(500, 50)
+            }
+        }
     });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    store.set((scene.engine.store.clone(), key(&scene, TASK))).expect("once");
     scene.engine.runtime.block_on(async {
         let status = first_run(&scene).await;
         assert_eq!(status.state, "paused", "{status:#?}");
@@ -130,6 +143,20 @@ fn needs_userns_needs_git_giving_up_leads_to_a_decision_and_is_no_failure() {
     let runs = runs_of(&scene, TASK);
     let phases: Vec<&str> = runs.iter().map(|run| run.phase.as_str()).collect();
     assert_eq!(phases, ["execute", "reassess"]);
+    assert_eq!(noted(&open), [None, None], "nothing is written while it runs");
+    let calls = scene.engine.facts("model_called");
+    let usage_of = |fact: &Fact| {
+        let Fact::ModelCalled { usage, .. } = fact else { return None };
+        Some((usage.input.get(), usage.output.get()))
+    };
+    let of_calls: Vec<(u64, u64)> = calls.iter().filter_map(usage_of).collect();
+    let of_runs: Vec<(u64, u64)> = runs
+        .iter()
+        .filter_map(|run| run.end.as_ref())
+        .map(|end| (end.input.get(), end.output.get()))
+        .collect();
+    assert_eq!(of_runs, [(500, 50), (700, 70)]);
+    assert_eq!(of_calls.get(1..), Some(&of_runs[..]), "after the planner's");
     assert_eq!(count_of(&scene.engine.store, &key(&scene, TASK), "failures"), 0);
     scene.end();
 }
@@ -414,7 +441,7 @@ fn needs_userns_needs_git_a_unit_keeps_its_workflow_and_its_text() {
 /// Nothing begins with a workflow, a prompt or a gate that is broken: the error names the file and what is wrong in it, and no model
 /// is asked. Once it is mended, the plan is made.
 ///
-/// Rows: SF-088 SF-093 SF-155 SF-249
+/// Rows: SF-087 SF-088 SF-093 SF-155 SF-249
 #[test]
 fn needs_userns_needs_git_nothing_begins_with_a_broken_workflow_prompt_or_gate() {
     let dir = project("", GATE, SHORT);
@@ -443,7 +470,8 @@ fn needs_userns_needs_git_nothing_begins_with_a_broken_workflow_prompt_or_gate()
         (own, format!("{SHORT}max_retry = 3\n"), vec!["workflow 'own'", "line 2", "max_retry"]),
         (own, phases("\"exceute\", \"complete\""), vec!["workflow 'own'", "'exceute' is no phase"]),
         (own, phases("\"execute\", \"uat\", \"complete\""), vec!["workflow 'own'", "uat without"]),
-        (own, format!("{SHORT}require_uat = \"yes\"\n"), vec!["workflow 'own'", "line 2", "invalid type"]),
+        (own, "phases = 3\n".to_owned(), vec!["workflow 'own'", "line 1", "`phases`"]),
+        (own, format!("{SHORT}require_uat = \"yes\"\n"), vec!["workflow 'own'", "line 2", "`require_uat`"]),
     ];
     let goal = json!({ "project": scene.project, "goal": "a library of sums" });
     scene.engine.runtime.block_on(async {
@@ -461,7 +489,12 @@ fn needs_userns_needs_git_nothing_begins_with_a_broken_workflow_prompt_or_gate()
             }
         }
         assert_eq!(noted(&asked).len(), 0, "no model is asked");
+        let all = "name = \"own\"\nphases = [\"execute\", \"verify\", \"merge\", \"complete\"]\nrequire_tdd = false\nrequire_review = false\nrequire_uat = false\nmax_retries = 5\nmax_reassess = 0\n";
+        put(dir.path(), own, all);
         scene.plan("a library of sums").await;
+        let row = scene.engine.store.unit(key(&scene, TASK)).await.expect("reads").expect("is there");
+        let pinned = scene.engine.store.workflow_pin(row.workflow_hash).await.expect("reads");
+        assert_eq!((row.workflow.as_str(), pinned.as_deref()), ("own", Some(all)));
     });
     scene.end();
 }

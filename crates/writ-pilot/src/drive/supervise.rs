@@ -325,4 +325,28 @@ mod tests {
         }
         assert_eq!(ends(AttemptWait::Model, 1_000, 1_000, 900), Some(RunEnd::UnitTimeout));
     }
+
+    /// The usual time of a unit ends its attempt, and the time of a phase where that has one of its own.
+    ///
+    /// Rows: SF-181
+    #[test]
+    fn an_attempt_has_the_time_of_its_phase_or_that_of_units() {
+        use writ_autopilot::phase::PilotPhase;
+        let config = PilotConfig::default();
+        let now = Timestamp::from_millis(0);
+        let signs = AttemptSigns { waits_for: AttemptWait::Tool, last_at: now, answered_at: now };
+        let end = |phase, minutes: u64| {
+            let spent = Duration::from_secs(minutes * 60);
+            find_end(&config, (&signs, spent, config.times.unit_timeout(phase)), now).map(|(end, _)| end)
+        };
+        // A phase without a time of its own.
+        assert_eq!(
+            (end(PilotPhase::Complete, 9), end(PilotPhase::Complete, 11)),
+            (None, Some(RunEnd::UnitTimeout))
+        );
+        assert_eq!(
+            (end(PilotPhase::Research, 11), end(PilotPhase::Research, 30)),
+            (None, Some(RunEnd::UnitTimeout))
+        );
+    }
 }
