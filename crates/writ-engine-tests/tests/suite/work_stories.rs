@@ -115,17 +115,16 @@ fn own_runs(engine: &TestEngine, language: &Language) -> Vec<String> {
     let command = own_run(language);
     let intents = engine.facts("intent").into_iter();
     let attempts: Vec<_> = intents
-        .filter_map(|fact| match fact {
-            Fact::Intent { attempt, action: Action::Exec(exec), .. } => (exec.profile == ExecProfile::Task
-                && exec.argv.join(" ").contains(&command))
-            .then_some(attempt),
-            _ => None,
+        .filter_map(|fact| {
+            let Fact::Intent { attempt, action: Action::Exec(exec), .. } = fact else { return None };
+            let is_own = exec.profile == ExecProfile::Task && exec.argv.join(" ").contains(&command);
+            is_own.then_some(attempt)
         })
         .collect();
     let outcomes = engine.facts("outcome").into_iter();
-    let ends = outcomes.filter_map(|fact| match fact {
-        Fact::Outcome { attempt, summary, .. } => attempts.contains(&attempt).then_some(summary),
-        _ => None,
+    let ends = outcomes.filter_map(|fact| {
+        let Fact::Outcome { attempt, summary, .. } = fact else { return None };
+        attempts.contains(&attempt).then_some(summary)
     });
     ends.collect()
 }
