@@ -370,7 +370,6 @@ fn help_and_version_end_with_0_and_wrong_usage_with_2() {
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{help}");
 }
 
-/// Rows: SIL-268 (without a home, a clear error) SIL-272 (without a home, it fails clearly)
 #[test]
 fn without_init_every_command_says_so_and_ends_with_3() {
     let home = Home::new().in_processes();
@@ -475,16 +474,43 @@ fn a_home_that_others_can_read_is_refused() {
     assert!(text(&output).contains("hint: chmod 0700"), "{}", text(&output));
 }
 
-/// Rows: SIL-253 SIL-254 SCL-155 (a value of a wrong kind is named with its key, and commands end)
+/// A date is a value that no setting takes: each that the first configuration names is an error with its line and key.
+///
+/// Rows: SIL-253 SIL-254 SCL-155
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let home = Home::ready().in_processes();
+    let written = std::fs::read_to_string(home.root().join("config.toml")).expect("reads");
+    let settings = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase() || first == '[');
+    let bad: Vec<String> = written
+        .lines()
+        .filter_map(|line| line.strip_prefix('#').filter(|line| settings(line)))
+        .map(|line| line.split_once(" = ").map_or(line.to_owned(), |(key, _)| format!("{key} = 1979-05-27")))
+        .collect();
+    std::fs::write(home.root().join("config.toml"), bad.join("\n")).expect("written");
+    let found = text(&home.run(&["config", "check"]));
+    let of_keys = (1..).zip(&bad).filter_map(|(line, text)| Some((line, text.split_once(" = ")?.0)));
+    let unnamed: Vec<(usize, &str)> = of_keys
+        .filter(|(line, key)| {
+            let place = format!("config.toml line {line}:");
+            !found.lines().any(|finding| finding.contains(&place) && finding.contains(&format!("{key}'")))
+        })
+        .collect();
+    assert!(unnamed.is_empty() && bad.len() > 200, "{unnamed:?} of {}: {found}", bad.len());
     std::fs::write(
         home.root().join("config.toml"),
         "[budget]\nmax_token_per_day = 1\nday_starts_at_minute = \"x\"\n",
     )
     .expect("written");
-    for args in [&["config", "check"][..], &["status"], &["config", "show"]] {
+    for args in [
+        &["config", "check"][..],
+        &["status"],
+        &["config", "show"],
+        &["start"],
+        &["chat", "-m", "hello"],
+        &["memory", "search", "x"],
+        &["secrets", "list"],
+    ] {
         let output = home.run(args);
         assert_eq!(code(&output), 3, "{args:?}");
         assert!(

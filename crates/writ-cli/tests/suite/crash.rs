@@ -276,27 +276,40 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
     assert!(asked_again > 0, "no turn was taken up again before its model was asked");
 }
 
-/// History lies in the one database (design 3.15), not in a file for each session.
+/// History lies in the one database (design 3.15), not in a file for each session; what was used of a budget, too.
 ///
+/// Rows: SF-171
 /// Rows: SIL-035 SIL-297 SCL-040 SCL-166 (in part: killed between two turns)
 #[test]
-fn a_killed_engine_leaves_what_was_said() {
-    let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+fn a_killed_engine_leaves_what_was_said_and_what_was_used() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard.").with_usage(700, 11));
     let bench = bench.in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None).expect("joined");
-    assert_eq!(link.ask("the word is heron", "one").expect("answered").text, "Heard.");
+    for (text, id) in [("the word is heron", "one"), ("and", "two"), ("so on", "three")] {
+        assert_eq!(link.ask(text, id).expect("answered").text, "Heard.");
+    }
     engine.signal(nix::sys::signal::Signal::SIGKILL);
     let mut engine = engine;
     assert_eq!(engine.wait().signal, Some(9));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
+    let used = |link: &mut Link| {
+        let report = link.call("budget.report", json!({ "by": "session" })).expect("answered");
+        let [row] = report["rows"].as_array().expect("rows").as_slice() else { panic!("{report}") };
+        assert_eq!(row["name"], session.to_string(), "{report}");
+        ["model_calls", "input", "output"].map(|name| row[name].as_u64().expect("a number"))
+    };
+    assert_eq!(used(&mut link), [3, 2_100, 33], "as after the third turn");
     assert_eq!(link.join(Some(session), None), Some(session));
-    link.answer().expect("the first answer is kept");
-    link.ask("which word?", "two").expect("answered");
+    for _ in 0..3 {
+        link.answer().expect("what was answered is kept");
+    }
+    link.ask("which word?", "four").expect("answered");
     let last = bench.server.recorded_requests().pop().expect("a request").body.to_string();
     assert!(last.contains("the word is heron") && last.contains("Heard."), "{last}");
+    assert_eq!(used(&mut link), [4, 2_800, 44]);
     assert_eq!(engine.stop().code, Some(0));
     assert_eq!(bench.home.root().metadata().expect("there").permissions().mode() & 0o777, 0o700);
 }

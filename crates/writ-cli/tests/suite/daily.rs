@@ -116,7 +116,7 @@ fn a_cheap_model_names_a_conversation_and_is_paid_for() {
 }
 
 /// Rows: SCL-122
-/// Rows: SCL-035 (in part: the model of a named agent)
+/// Rows: SCL-035 (in part: an agent's own model, and that of all where it has none)
 #[test]
 fn a_named_agent_answers_with_its_own_model_text_and_tools() {
     let bench =
@@ -145,6 +145,13 @@ fn a_named_agent_answers_with_its_own_model_text_and_tools() {
     // The usual agent of the same folder has a conversation of its own.
     assert_eq!(code(&bench.chat("hello", &[])), 0);
     assert_eq!(listed(&bench, &[]).len(), 2);
+    // An agent without a model of its own has that of all.
+    super::engine::stop_engine_of(&bench.home);
+    fs::write(agents.join("plain.toml"), "about = \"Names no model\"\n").expect("written");
+    let answered = bench.chat("hello", &["--agent", "plain"]);
+    assert_eq!(code(&answered), 0, "{}", text(&answered));
+    let last = bench.server.recorded_requests().pop().expect("a request");
+    assert_eq!(last.body["model"], "scripted");
 }
 
 /// A conversation is decided again under rules that were not there then: what passed is denied or asked, and nothing runs.

@@ -42,6 +42,9 @@ mod channel;
 #[path = "gateway/models.rs"]
 mod models;
 
+#[path = "gateway/usual.rs"]
+mod usual;
+
 use super::engine::{Ended, Engine, runs};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
@@ -266,7 +269,7 @@ impl Socket {
 }
 
 /// Rows: SIL-235 SIL-238 SCL-087
-/// Rows: SIL-226 (in part: both on a port that is free) SCL-169 (in part: the count) SF-468 (in part: its mode)
+/// Rows: SF-468 (in part: its mode)
 #[test]
 fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
     let web = Web::new();
@@ -414,7 +417,6 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
 
 /// Case 24: an address that others can reach needs a token.
 ///
-/// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 SCL-147 (in part: what is refused)
 /// Rows: SIL-014 (in part: a port of the command line in use) SF-466 (in part: no port where it is off)
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
@@ -522,15 +524,18 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     }
 }
 
-/// Rows: SIL-017 SIL-234 SCL-093 SCL-097 SCL-098
-/// Rows: SCL-169 SIL-289 (nonsense is answered, and the end is marked)
+/// Rows: SIL-017 SIL-234 SCL-093 SCL-097 SCL-098 SCL-169
+/// Rows: SIL-289 (nonsense is answered, and the end is marked)
 #[test]
 fn clients_of_a_session_see_the_same_and_others_nothing() {
     let web = Web::new();
     let mut one = web.own_socket("/ws");
     let session = one.join(None, 0);
+    let connections = || web.ask("GET", "/health", &[], "").json()["connections"].clone();
+    assert_eq!(connections(), 1);
     let mut two = web.own_socket(&format!("/ws/{session}"));
     two.until("hello");
+    assert_eq!(connections(), 2);
     let other = web.api("POST", "/sessions", &json!({})).json();
     let other = other["session_id"].as_str().expect("an id").to_owned();
     let mut stranger = web.own_socket(&format!("/ws/{other}"));
@@ -672,10 +677,13 @@ fn what_is_too_large_is_refused_and_the_session_goes_on() {
     assert_eq!(small.api("POST", &path, &body(2_049)).status, 413, "another value is honoured");
 }
 
-/// Rows: SCL-086
-/// Rows: SCL-148 (in part: another time counts)
+/// Rows: SCL-086 SCL-148
 #[test]
 fn a_socket_that_gives_no_sign_of_life_is_closed() {
+    let in_force = Home::ready().json(&["config", "show"]);
+    assert_eq!(in_force["server.idle_timeout_secs"]["value"], 300, "where nothing is set");
+    let refused = Home::ready().with("WRIT_SERVER__IDLE_TIMEOUT_SECS", "0").run(&["config", "check"]);
+    assert!(code(&refused) == 3 && text(&refused).contains("idle_timeout_secs"), "{}", text(&refused));
     let web = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__IDLE_TIMEOUT_SECS", "1")]);
     let mut living = web.own_socket("/ws");
     living.join(None, 0);
@@ -1449,8 +1457,38 @@ fn needs_userns_open_subscriptions_are_counted() {
     }
 }
 
+/// The sources outside of tests that call a model for an answer, below the folder of the crates.
+fn callers_of_models() -> Vec<String> {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut folders, mut found) = (vec![crates.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("reads") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            if path.is_dir() && name != "tests" && name != "node_modules" {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                let text = std::fs::read_to_string(&path).expect("reads");
+                let calls = |line: &str| {
+                    let line = line.trim_start();
+                    !line.starts_with("//")
+                        && ["models.call(", "Models::call("].iter().any(|call| line.contains(call))
+                };
+                if text.lines().any(calls) {
+                    let path = path.strip_prefix(&crates).expect("below it");
+                    found.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247
-/// Rows: SIL-062 (in part: each call is counted)
+/// Every answer to an agent of the engine comes through one helper, which counts it.
+///
+/// Rows: SIL-062
 /// Rows: SIL-103 (in part: its metric)
 #[test]
 fn what_is_measured_is_told_to_prometheus() {
@@ -1491,6 +1529,9 @@ fn what_is_measured_is_told_to_prometheus() {
         "the turn's own and the tool's"
     );
     assert_eq!(value("writ_agent_calls_total{role=\"executor\"}"), 4.0);
+    assert_eq!(web.bench.requests().len(), 4, "each call is one request");
+    // The other one passes on what programs of `writ run` ask.
+    assert_eq!(callers_of_models(), ["writ-runtime/src/model.rs", "writ-runtime/src/routed/asking.rs"]);
     assert!(value("writ_context_tokens_used") > 0.0);
 }
 

@@ -94,7 +94,9 @@ fn measured(bench: &Bench, series: &str) -> f64 {
 }
 
 /// Rows: SIL-252 SCL-199
-/// Rows: SIL-282 (in part: spans reach the collector that is named)
+/// The collector is a setting and not a part of the build: without it everything else is as it is with it.
+///
+/// Rows: SIL-282
 #[test]
 fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
     let bench = busy();
@@ -177,6 +179,13 @@ fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said
     for secret in SECRETS {
         assert!(requests.iter().all(|request| !request.body.contains(secret)), "{secret}");
     }
+    // No collector is named: nothing is sent, and the turn is as good.
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let done = bench.chat("owner-words", &[]);
+    assert!(code(&done) == 0 && text(&done).contains("model-words."), "{}", text(&done));
+    assert_eq!(measured(&bench, "writ_turns_total"), 1.0, "it is measured all the same");
+    assert_eq!(engine.stop().code, Some(0));
+    assert_eq!(collector.requests().len(), requests.len());
 }
 
 /// Each search, store and reading of a subscription is one span of the turn that it belongs to, and a turn without any has none.

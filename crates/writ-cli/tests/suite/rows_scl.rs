@@ -307,7 +307,7 @@ fn needs_userns_no_line_smuggles_a_second_command() {
 ///
 /// Rows: SCL-189
 /// Rows: SCL-102 SCL-143 SCL-144
-/// Rows: SCL-135 (in part: a tool without a limit of its own)
+/// Rows: SCL-135 (in part: without a setting it is 120 seconds)
 #[test]
 fn needs_userns_each_time_limit_changes_what_it_names() {
     let script = |tool: &'static str, arguments: Value| {
@@ -347,6 +347,13 @@ fn needs_userns_each_time_limit_changes_what_it_names() {
     std::fs::write(home.root().join("config.toml"), "[timeouts.tools]\nshell_exce = 1\n").expect("written");
     let checked = home.run(&["config", "check"]);
     assert_eq!(code(&checked), 3, "a limit that nothing obeys is refused");
+    for key in ["default_ms", "max_ms"] {
+        let none = Home::ready();
+        std::fs::write(none.root().join("config.toml"), format!("[timeouts]\n{key} = 0\n")).expect("written");
+        let refused = none.run(&["config", "check"]);
+        assert_eq!(code(&refused), 3, "{key}: {}", text(&refused));
+        assert!(text(&refused).contains(&format!("'timeouts.{key}'")), "{}", text(&refused));
+    }
     assert!(text(&checked).contains("there is no such tool"), "{}", text(&checked));
 }
 

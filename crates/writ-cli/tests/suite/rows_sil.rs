@@ -257,7 +257,40 @@ fn a_tool_that_is_not_configured_is_not_offered_and_is_refused_before_anybody_is
     assert_eq!((code(&refused), text(&refused).contains("serch")), (3, true), "{}", text(&refused));
 }
 
-/// Rows: SIL-009 (a turn's trace) SIL-034 (no routing yet; a message is signed as soon as it is stored) SIL-025
+/// The sources below a folder that make a frame of what an agent says.
+fn showing_sources(folder: &Path, within: &str, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("reads") {
+        let path = entry.expect("an entry").path();
+        let name = format!("{within}{}", path.file_name().and_then(|name| name.to_str()).expect("text"));
+        if path.is_dir() {
+            showing_sources(&path, &format!("{name}/"), found);
+        } else {
+            let text = read(&path);
+            let source = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let made = [
+                "= ServerFrame::Message {",
+                "(ServerFrame::Message {",
+                "(ServerFrame::Delta {",
+                "= ServerFrame::Delta {",
+            ];
+            let makes = |line: &str| {
+                made.iter().any(|made| line.contains(made))
+                    && !line.contains("let (")
+                    && !line.contains("if let ")
+            };
+            if source.lines().any(makes) {
+                found.push(name);
+            }
+        }
+    }
+}
+
+/// What an agent says is shown in four places of the engine: the end of a turn, a message before it, the pieces of a stream, and an empty
+/// piece at its beginning. Each of the first three has what its output gates have released.
+///
+/// Rows: SIL-009 SIL-025
+/// Rows: SIL-034 (in part: a message is signed as soon as it is stored)
+/// Rows: WIN-196 (in part: who has said what, with calls and results)
 #[test]
 fn a_turn_goes_through_its_steps_in_order() {
     let bench = Bench::new("openai", calls(vec![("memory_search", json!({"query": "x"}))], "Done here."));
@@ -305,7 +338,17 @@ fn a_turn_goes_through_its_steps_in_order() {
     let said: Vec<&(i64, String)> = rows.iter().filter(|(_, message)| message.contains("\"user\"")).collect();
     assert_eq!(said.len(), 1, "{rows:?}");
     assert!(said[0].0 == 1 && said[0].1.contains("walk through"), "{said:?}");
+    let roles: Vec<Value> = rows
+        .iter()
+        .filter(|(turn, _)| *turn == 1)
+        .map(|(_, message)| serde_json::from_str::<Value>(message).expect("JSON")["role"].clone())
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "assistant"], "with the call of a tool and its result");
     assert!(!rows.iter().any(|(_, message)| message.contains("DROP TABLE")), "{rows:?}");
+    let mut showing = Vec::new();
+    showing_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../writ-runtime/src"), "", &mut showing);
+    showing.sort();
+    assert_eq!(showing, ["dispatch.rs", "drive/finish.rs", "model/shown.rs", "perform.rs"]);
 }
 
 /// Rows: SIL-035 (in part: not more than so many as they were; a summary stands for those before them)
@@ -411,88 +454,6 @@ fn one_engine_outlives_its_connections_and_shares_its_data_with_no_other() {
     assert_eq!(engine.stop().code, Some(0));
     // Its twin: alone, the second home is as good as the first.
     let engine = Engine::start(&other, &[]).expect("nobody else has the data now");
-    assert_eq!(engine.stop().code, Some(0));
-}
-
-/// The processes that belong to a home, but for those that an engine has started.
-fn processes(home: &Home, engine: u32) -> Vec<u32> {
-    let mark = format!("WRIT_HOME={}", home.root().display());
-    let of_this_home = |pid: &u32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-    };
-    let parent = |pid: u32| -> u32 {
-        let stat = read(format!("/proc/{pid}/stat"));
-        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        after.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default()
-    };
-    let all = std::fs::read_dir("/proc").expect("reads").flatten();
-    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    all.filter(of_this_home)
-        .filter(|pid| {
-            let mut above = parent(*pid);
-            while above > 1 && above != engine {
-                above = parent(above);
-            }
-            above != engine
-        })
-        .collect()
-}
-
-/// Rows: SIL-010 (the control socket)
-#[test]
-fn one_process_is_the_whole_service() {
-    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
-    let bench = bench.in_processes();
-    let mut engine = Engine::start(&bench.home, &[]).expect("ready");
-    assert_eq!(code(&bench.chat("hello", &[])), 0);
-    assert_eq!(processes(&bench.home, engine.pid()), [engine.pid()], "commands have ended");
-    engine.signal(Signal::SIGKILL);
-    assert_eq!(engine.wait().signal, Some(9));
-    assert!(Link::open(&bench.home).is_none(), "nobody serves the socket any more");
-    assert_eq!(processes(&bench.home, engine.pid()), Vec::<u32>::new());
-}
-
-/// The other ends of the connections of a process, as the kernel writes them: hexadecimal address and port.
-fn connections(pid: u32) -> Vec<String> {
-    let own: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("reads")
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
-        .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
-        .collect();
-    let mut found = Vec::new();
-    for table in ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"] {
-        for line in read(format!("/proc/{pid}/net/{table}")).lines().skip(1) {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let listens = fields[2].ends_with(":0000");
-            if !listens && own.iter().any(|inode| fields[9] == inode) {
-                found.push(fields[2].to_owned());
-            }
-        }
-    }
-    found
-}
-
-/// Rows: SIL-008 (in a terminal)
-#[test]
-fn nobody_but_the_configured_provider_is_contacted() {
-    let gate = ReplyGate::new();
-    let held = gate.clone();
-    let bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("Yes.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
-    });
-    let bench = bench.in_processes();
-    let engine = Engine::start(&bench.home, &[]).expect("ready");
-    assert_eq!(connections(engine.pid()), [""; 0], "an engine that does nothing connects nowhere");
-    let mut link = Link::open(&bench.home).expect("connects");
-    link.join(None, None).expect("joined");
-    link.say("hello", "one").expect("sent");
-    bench.held_back();
-    let provider = format!("0100007F:{:04X}", bench.server.address().port());
-    assert_eq!(connections(engine.pid()), [provider], "one connection, to the provider");
-    gate.open();
-    assert_eq!(link.answer().expect("answered").text, "Yes.");
     assert_eq!(engine.stop().code, Some(0));
 }
 

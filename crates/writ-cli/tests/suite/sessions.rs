@@ -154,7 +154,6 @@ fn messages_of_one_session_are_answered_one_after_another() {
 }
 
 /// Rows: SIL-033 SIL-171
-/// Rows: SIL-043 (words, over the control socket)
 #[test]
 fn needs_userns_eight_sessions_at_once_share_neither_words_nor_taint() {
     let bench = Bench::new("openai", |request: &ParsedRequest| {

@@ -37,14 +37,18 @@ struct Terminal {
 
 impl Terminal {
     /// Starts `writ chat` in the project's folder.
-    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     fn chat(bench: &Bench) -> Self {
+        Self::run(bench, &["chat"])
+    }
+
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    fn run(bench: &Bench, args: &[&str]) -> Self {
         // Wide enough that no line of a test is broken.
         let size = Winsize { ws_row: 50, ws_col: 250, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).expect("a terminal");
         let slave = || Stdio::from(pty.slave.try_clone().expect("cloned"));
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
-            .arg("chat")
+            .args(args)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("TERM", "xterm")
@@ -151,6 +155,9 @@ fn script(request: &ParsedRequest) -> Reply {
             _ => Reply::text("All is written.\n"),
         };
     }
+    if asked.ends_with("fail") {
+        return Reply::status(400);
+    }
     if asked.ends_with("for ever") {
         return Reply::text("One is here.\nTwo is here.\nThree is here.\n")
             .with_fault(ReplyFault::SilenceAfter(6));
@@ -158,7 +165,10 @@ fn script(request: &ParsedRequest) -> Reply {
     Reply::text("Still here.\n")
 }
 
-/// Rows: SCL-121 (in part: no model fails) SCL-167 (in part: the end of the input)
+/// The prompt is `>` and not a name; a line without words is no message.
+///
+/// Rows: SCL-121 SCL-167
+/// Rows: SCL-163 (in part: its prompt is another one)
 #[test]
 fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     let bench = Bench::new("openai", script);
@@ -193,14 +203,36 @@ fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     terminal.until_typing();
     terminal.press("hello\r");
     terminal.until("Still here.");
+    // A model that fails ends its turn, and the next message is answered.
+    terminal.until_typing();
+    terminal.press("now fail\r");
+    terminal.until("the request is not accepted");
+    terminal.until_typing();
+    terminal.press("  \r");
+    terminal.until_typing();
+    terminal.press("exit now\r");
+    terminal.until("Still here.");
 
+    // The end of the input and one word end it, and what was said stays.
+    terminal.until_typing();
+    terminal.press("exit\r");
+    let words = terminal.until(" continues this conversation");
+    let session = words.rsplit(' ').next().expect("an id").to_owned();
+    assert_eq!(terminal.code(), Some(0));
+    let mut terminal = Terminal::run(&bench, &["chat", "--session", &session]);
+    terminal.until("session ");
+    terminal.until_typing();
+    terminal.press("hello again\r");
+    terminal.until("Still here.");
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("exit now") && last.contains("hello again"), "{last}");
     terminal.until_typing();
     terminal.press(CTRL_D);
     assert_eq!(terminal.code(), Some(0));
     assert!(terminal.flags().contains(LocalFlags::ICANON | LocalFlags::ECHO), "the terminal is as it was");
     let first = bench.requests().first().cloned().expect("a request");
     assert!(first.contains("first line\\nsecond line"), "one message of two lines: {first}");
-    assert_eq!(bench.count("received"), 3);
+    assert_eq!(bench.count("received"), 6);
 }
 
 /// Without a turn to stop, Ctrl-C ends the conversation as it ends every command; pasted lines are one message.

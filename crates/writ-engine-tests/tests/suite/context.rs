@@ -233,7 +233,7 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 /// Rows: SIL-079 (in part: it is called once where the history is too large)
 /// Rows: SIL-080 (in part: what it keeps stays, and what is pinned stays whatever it says)
 /// Rows: SIL-344 (in part: items of all zones are listed in one form, with their pins)
-/// Rows: SIL-082 (in part: what left is found again) WIN-352 (in part: the prompt names the bound)
+/// Rows: WIN-352 (in part: the prompt names the bound)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -321,6 +321,84 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
             .expect("unpinned");
         assert_eq!(again["pins"], json!([]));
         assert!(handed.call("context.unpin", json!({ "session": session, "row": first })).await.is_err());
+    });
+    handed.end();
+}
+
+/// What leaves is remembered before it leaves: while no memory can be written, all of it stays, word for word. A scorer that names what is
+/// no group of the history is refused, and the system's text is the same in every request, whatever leaves.
+///
+/// Rows: SIL-067 SIL-082
+#[test]
+fn what_cannot_be_remembered_stays_and_no_scorer_moves_the_system_zone() {
+    let seen = Arc::new(Mutex::new((Vec::<ParsedRequest>::new(), Vec::<String>::new())));
+    let noted = Arc::clone(&seen);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            let mut seen = noted.lock().expect("no panic");
+            if !is_summary(request) {
+                seen.0.push(request.clone());
+                return Reply::text("Heard.");
+            }
+            seen.1.push(request.messages.iter().map(|message| message.text.clone()).collect());
+            // The system's text and the tools have no number.
+            let evicted = if seen.1.len() == 1 { vec![0] } else { Vec::new() };
+            let output = json!({ "summary": "They count.", "keep_groups": [], "evict_groups": evicted });
+            Reply::text(&output.to_string())
+        }
+    };
+    let handed = TestEngine::with(roomy, script);
+    let database = rusqlite::Connection::open(handed.folder().join("writ.db")).expect("opens");
+    let change = |sql: &str| database.execute_batch(sql).expect("changed");
+    handed.runtime.block_on(async {
+        let session = talk(&handed, None, (0, 3)).await;
+        let compact = async || handed.call("context.compact", json!({ "session": session })).await;
+        let compactions = || handed.store.blocking().compactions(session, 10).expect("reads").len();
+        let last = || seen.lock().expect("no panic").0.last().expect("a request").raw.to_string();
+        // As a message of the conversation: what left may come back as a memory.
+        let stands = |n: u64| last().contains(&format!(r#""content":"number {n}: some words"#));
+
+        change("CREATE TRIGGER full BEFORE INSERT ON memory BEGIN SELECT RAISE(ABORT, 'no room'); END");
+        compact().await.expect_err("nothing is remembered");
+        change("DROP TRIGGER full");
+        assert_eq!(compactions(), 0);
+        let asked = seen.lock().expect("no panic").1.clone();
+        assert_eq!(asked.len(), 2, "an answer that names what is no group is refused");
+        assert!(asked[1].contains("there is no group 0"), "{}", asked[1]);
+        talk(&handed, Some(session), (3, 1)).await;
+        assert_eq!(compactions(), 0);
+        assert!((0..4).all(stands), "all of it is there: {}", last());
+
+        compact().await.expect("remembered");
+        assert_eq!(compactions(), 1);
+        talk(&handed, Some(session), (4, 1)).await;
+        assert!(!stands(0) && stands(4), "{}", last());
+        let told = writ_store::memory::Secrets::Kept;
+        let hits = handed.store.blocking().search_memory("number 0", Some(session), told, 5).expect("reads");
+        assert!(hits.iter().any(|hit| hit.memory.item.text.starts_with("The person: number 0:")), "{hits:?}");
+
+        // More than the window holds leaves by itself.
+        let mut n = 5;
+        while compactions() < 3 {
+            assert!(n < 100, "it is never compacted");
+            talk(&handed, Some(session), (n, 1)).await;
+            n += 1;
+        }
+        let requests = seen.lock().expect("no panic").0.clone();
+        let first = &requests[0];
+        let system = &first.raw["messages"][0];
+        assert!(system["role"] == "system" && system.to_string().contains(RULE) && !first.tools.is_empty());
+        for request in &requests {
+            assert_eq!(request.raw["messages"][0], first.raw["messages"][0]);
+            assert_eq!(request.raw["tools"], first.raw["tools"]);
+        }
+        let view = handed.call("context.show", json!({ "session": session })).await.expect("answered");
+        let items = view["items"].as_array().expect("items");
+        let system: Vec<&Value> = items.iter().filter(|item| item["zone"] == "system").collect();
+        // What is pinned without a row cannot be named, and so not be unpinned.
+        assert!(
+            system.len() > 2 && system.iter().all(|item| item["pinned"] == true && item["row"].is_null())
+        );
     });
     handed.end();
 }

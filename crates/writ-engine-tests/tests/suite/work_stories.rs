@@ -22,7 +22,7 @@ const AFTERWARDS: &str = "How did it end?";
 /// The behaviour of a scripted executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Story {
-    /// Writes what is right at once.
+    /// Writes what is right at once, runs the tests, and says that it has failed.
     Good,
     /// Writes something wrong twice, then what is right.
     WrongTwice,
@@ -105,12 +105,40 @@ fn answer_person(request: &ParsedRequest) -> Reply {
     }
 }
 
+/// The command by which an executor runs the tests itself. Nothing is left beside the sources.
+fn own_run(language: &Language) -> String {
+    format!("env PYTHONDONTWRITEBYTECODE=1 {}", language.check)
+}
+
+/// How the executor's own runs of the tests have ended, in the words of the ledger.
+fn own_runs(engine: &TestEngine, language: &Language) -> Vec<String> {
+    let command = own_run(language);
+    let intents = engine.facts("intent").into_iter();
+    let attempts: Vec<_> = intents
+        .filter_map(|fact| {
+            let Fact::Intent { attempt, action: Action::Exec(exec), .. } = fact else { return None };
+            let is_own = exec.profile == ExecProfile::Task && exec.argv.join(" ").contains(&command);
+            is_own.then_some(attempt)
+        })
+        .collect();
+    let outcomes = engine.facts("outcome").into_iter();
+    let ends = outcomes.filter_map(|fact| {
+        let Fact::Outcome { attempt, summary, .. } = fact else { return None };
+        attempts.contains(&attempt).then_some(summary)
+    });
+    ends.collect()
+}
+
 fn execute(language: &Language, story: Story, request: &ParsedRequest) -> Reply {
     let write =
         |path: &str, content: &str| Reply::call("file_write", json!({ "path": path, "content": content }));
     let attempt = failed_before(request);
     let reply = match (request.results().next(), story) {
         (None, Story::Good) => write(language.file, language.right),
+        (Some(_), Story::Good) if request.results().count() == 1 => {
+            Reply::call("shell_exec", json!({ "command": own_run(language) }))
+        }
+        (Some(_), Story::Good) => Reply::text("I failed: nothing of it works."),
         // Each try is wrong in another way, so that it is not stuck before its tokens are used up.
         (None, Story::OverBudget) => write(language.file, &format!("broken({attempt}")),
         (None, Story::WrongTwice) => {
@@ -263,6 +291,10 @@ fn play(language: &'static Language, story: Story) {
     });
     let judged = attempts.iter().filter(|attempt| !attempt.checks.is_empty()).count();
     assert_eq!(verified.count(), judged, "{text}");
+    let runs = own_runs(&engine, language);
+    assert_eq!(runs.len(), usize::from(story == Story::Good), "the executor's own run: {runs:?}");
+    // The other runners write something, whose first line stands there.
+    assert!(language.name != PYTHON.name || runs.iter().all(|run| run == "(exit code 0)"), "{runs:?}");
     let (is_done, file) = (story.end() == WorkState::Done, read(repository.path(), language.file));
     assert_eq!(
         file,
@@ -279,26 +311,26 @@ fn play(language: &'static Language, story: Story) {
     engine.end();
 }
 
-/// In Python, by a good model and by one that is wrong twice.
+/// In Python: by a good model that says that it has failed, by one that is wrong twice, and by one that changes the tests and says
+/// that they pass. The checks alone decide.
 ///
-/// Rows: SIL-193
-/// Rows: SIL-003 (in part: an agent that says that all tests pass while they fail)
+/// Rows: SIL-003 SIL-128 SIL-193
+/// Rows: SIL-178 (in part: what the agent says of tests that fail decides nothing)
 /// Rows: SIL-065 (in part: routed to the planner by a call of the tool `plan`, planned, approved and run)
 /// Rows: SIL-175 (in part: an attempt is run, checked, and the next one knows why it failed)
 #[test]
 fn needs_userns_needs_git_needs_python_good_and_wrong_models_mend_a_function() {
     play(&PYTHON, Story::Good);
     play(&PYTHON, Story::WrongTwice);
+    play(&PYTHON, Story::Lying);
 }
 
 /// Rows: SIL-177
-/// Rows: SIL-003 SIL-178 (in part: what the agent says of tests that fail decides nothing)
 /// Rows: SIL-174 (in part: tokens beyond its budget stop further attempts)
 /// Rows: SIL-292 (in part: an attempt that fails is stored as failed)
 #[test]
-fn needs_userns_needs_git_needs_python_stuck_lying_and_spent_models_end_with_a_report() {
+fn needs_userns_needs_git_needs_python_stuck_and_spent_models_end_with_a_report() {
     play(&PYTHON, Story::Stuck);
-    play(&PYTHON, Story::Lying);
     play(&PYTHON, Story::OverBudget);
 }
 

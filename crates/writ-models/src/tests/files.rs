@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use writ_testkit::model_server::{ParsedRequest, Reply, list_of_replies};
-use writ_types::chat::{AttachedFile, ChatMessage, FileRef, MAX_FILE_BYTES, Part, Role};
+use writ_types::chat::{AttachedFile, ChatMessage, FileError, FileRef, MAX_FILE_BYTES, Part, Role};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::Tokens;
 
@@ -69,9 +69,12 @@ async fn every_format_has_images_in_its_own_way() {
     }
 }
 
-/// Rows: SIL-402 (in part: the file goes to a model that reads PDF)
+/// The model's provider reads its text; one that is damaged is an error before that.
+///
+/// Rows: SIL-402
 #[tokio::test]
 async fn pdf_files_are_sent_where_the_format_has_a_place_for_them() {
+    assert_eq!(FileRef::describe_file("a.pdf", &PDF[..PDF.len() / 2]), Err(FileError::Cut));
     for kind in ALL {
         let bench = Bench::new(kind, |request: &ParsedRequest| {
             let files = request.files();

@@ -36,7 +36,6 @@ fn words_are_found_by_stem_and_ranked() {
     );
 }
 
-/// Rows: SIL-043 (what a session remembers for itself)
 /// Rows: SIL-091
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {

@@ -117,7 +117,6 @@ fn used(session_number: u128, tokens: u64, millis: i64) -> Op {
 }
 
 /// Rows: SCL-041
-/// Rows: SF-171 (in part: what was used is there after a restart, which is no kill)
 #[test]
 fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     const DAY: i64 = 86_400_000;

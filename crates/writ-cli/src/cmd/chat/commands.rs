@@ -93,6 +93,11 @@ pub(super) enum ChatLine<'a> {
     Unknown(&'a str),
 }
 
+/// Returns true if a line ends the conversation: the word alone, as the end of the input does.
+pub(super) fn ends_conversation(line: &str) -> bool {
+    line == "exit"
+}
+
 /// Reads a line. A second slash makes a message of what would be a command.
 pub(super) fn parse_line(line: &str) -> ChatLine<'_> {
     let Some(rest) = line.strip_prefix('/') else { return ChatLine::Message(line) };
@@ -216,6 +221,7 @@ fn help_lines() -> Vec<String> {
     let mut lines: Vec<String> =
         COMMANDS.iter().map(|(name, _, about)| format!("/{name:<9} {about}")).collect();
     lines.push("//…        send a line that begins with /".to_owned());
+    lines.push("exit       end the conversation, as Ctrl-D does".to_owned());
     lines
 }
 
@@ -256,6 +262,7 @@ mod tests {
             describe_refusal("/etc/hosts \u{1b}[2J")
                 .starts_with("/etc/hosts is not a command, and was not sent")
         );
-        assert_eq!(help_lines().len(), COMMANDS.len() + 1);
+        assert_eq!(help_lines().len(), COMMANDS.len() + 2);
+        assert_eq!(["exit", "exit now", "/exit", "Exit"].map(ends_conversation), [true, false, false, false]);
     }
 }

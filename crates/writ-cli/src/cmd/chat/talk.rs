@@ -171,7 +171,7 @@ impl Conversation<'_> {
         let mut state = TalkState::new();
         let mut ticks = start_ticks();
         self.context.out.print_remark(format!(
-            "session {} - Esc stops a turn, Ctrl-D ends; a backslash at the end continues a line, @ and Tab name a file",
+            "session {} - Esc stops a turn, Ctrl-D or exit ends; a backslash at the end continues a line, @ and Tab name a file",
             self.session
         ));
         loop {
@@ -247,10 +247,7 @@ impl Conversation<'_> {
         renderer: &mut Renderer<W>,
     ) -> Result<ControlFlow<()>, Failure> {
         match input {
-            Input::End => {
-                self.say_how_to_resume();
-                return Ok(ControlFlow::Break(()));
-            }
+            Input::End => return Ok(self.end_conversation()),
             Input::Stopped => {
                 renderer.leave_row();
                 match state.running.take() {
@@ -268,6 +265,9 @@ impl Conversation<'_> {
             }
             Input::Line(line) => {
                 renderer.leave_row();
+                if commands::ends_conversation(line.trim()) {
+                    return Ok(self.end_conversation());
+                }
                 self.handle_typed(line.trim(), state, renderer).await?;
             }
         }
@@ -337,6 +337,11 @@ impl Conversation<'_> {
         if began.elapsed() >= LONG_TURN {
             self.notify(TerminalNotice::Ended);
         }
+    }
+
+    fn end_conversation(&self) -> ControlFlow<()> {
+        self.say_how_to_resume();
+        ControlFlow::Break(())
     }
 
     fn say_how_to_resume(&self) {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use writ_testbed::search_server::{SearchAnswer, SearchServer};
+use writ_testkit::model_server::Reply;
 
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};
@@ -22,7 +23,11 @@ fn hits() -> SearchAnswer {
 
 /// A bench with a search provider, whose key is among the home's secrets.
 fn bench(provider: &str, list: Vec<(&'static str, Value)>) -> (Bench, SearchServer) {
-    let bench = Bench::new("openai", calls(list, "Done."));
+    let mut script = calls(list, "Done.");
+    let bench = Bench::new("openai", move |request| match request.last_user_text() {
+        "hello" => Reply::text("Hello."),
+        _ => script(request),
+    });
     let server = bench.runtime.block_on(SearchServer::start(KEY, hits())).expect("serves");
     let set = bench.home.run_with(&["secrets", "set", "search"], format!("{KEY}\n").as_bytes());
     assert_eq!(code(&set), 0, "{}", text(&set));
@@ -59,8 +64,8 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 /// The words that a result repeats from the owner make it no less external; a taint among the arguments is refused rather than
 /// ignored, since arguments are validated (design 3.9).
 ///
-/// Rows: SIL-105 SIL-169
-/// Rows: SIL-059 (in part: `web_search`) SIL-298 (what was found, and the reply made from it)
+/// Rows: SIL-105 SIL-169 SIL-298
+/// Rows: SIL-059 (in part: `web_search`)
 #[test]
 fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
     for provider in ["brave", "tavily"] {
@@ -83,6 +88,10 @@ fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
         assert!(outcome.contains(r#""taint":"external""#) && outcome.contains("borrow checker"), "{outcome}");
         let replied = bench.events("replied").pop().expect("a reply").to_string();
         assert!(replied.contains(r#""taint":"external""#), "{replied}");
+        assert_eq!(code(&bench.chat("hello", &["--new"])), 0);
+        let replies = bench.events("replied");
+        let untouched = replies.iter().filter(|row| row["payload"]["label"]["taint"] == "owner").count();
+        assert_eq!((replies.len(), untouched), (2, 1), "a turn without tools is the owner's: {replies:?}");
         let made = connections(&bench);
         assert_eq!((made.len(), &made[0]["rule"]), (1, &json!("search")), "{made:?}");
         assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);

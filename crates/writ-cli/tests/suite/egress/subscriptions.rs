@@ -98,7 +98,7 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
 
 /// Threat 12 (a subscription is external in every turn).
 ///
-/// Rows: SIL-085 (in part: no server is down) SIL-087
+/// Rows: SIL-085 SIL-087
 #[test]
 fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_one() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -143,6 +143,16 @@ fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_o
     assert!(replied.first().is_some_and(|row| row.to_string().contains("external")), "{replied:?}");
     let read = ["/status", "/long", "/long?again"].map(|path| format!("GET {path} HTTP/1.1"));
     assert_eq!(mirror.asked(), read);
+    // A server that is down is a mark in the context, and the turn goes on. Nothing listens at this address.
+    stop_engine_of(&bench.home);
+    let config = bench.home.root().join("config.toml");
+    let listed = std::fs::read_to_string(&config).expect("reads");
+    assert!(listed.contains("\"127.0.0.1\""), "{listed}");
+    std::fs::write(&config, listed.replace("\"127.0.0.1\"", "\"127.0.0.9\"")).expect("written");
+    bench.chat("and now", &[]);
+    let said = last_request(&bench);
+    assert!(said.contains("and now") && !said.contains("something broke"), "{said}");
+    assert!(said.contains("[Subscription s1]") && said.contains("failed: "), "{said}");
 }
 
 /// Its turns are counted from the approval, and the person's word holds for each of them.

@@ -69,7 +69,6 @@ fn run(bench: &Bench, args: &[&str], expected: i32) -> String {
 }
 
 /// Rows: WIN-240
-/// Rows: WIN-197 (in part: who has approved it)
 #[test]
 fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it_is_taken_back() {
     let mirror = Mirror::start();
@@ -192,7 +191,9 @@ fn a_request_to_a_host_that_was_trusted_before_is_not_asked_about() {
     assert_eq!(connections(&bench).iter().filter(|one| one["host"] == "plain.test").count(), 2);
 }
 
-/// Rows: WIN-197 (in part: one row for a host that is approved twice)
+/// Of each host there is one row, with who has approved it and, for a person, when.
+///
+/// Rows: WIN-197
 #[test]
 fn a_host_that_is_trusted_twice_is_listed_once_and_taken_back_at_once() {
     let mirror = Mirror::start();
@@ -208,6 +209,14 @@ fn a_host_that_is_trusted_twice_is_listed_once_and_taken_back_at_once() {
     for card in &cards {
         bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"]);
         assert_eq!(trusted(&bench).len(), 1);
+        let listed = bench.home.json(&["approvals", "hosts"]);
+        let hosts = listed["hosts"].as_array().expect("hosts");
+        let by = |host: &Value| (host["domain"].to_string(), host["approved_by"].to_string());
+        let mut rows: Vec<(String, String)> = hosts.iter().map(by).collect();
+        rows.sort();
+        let named = |who: &str| rows.iter().filter(|(_, by)| by.contains(who)).count();
+        assert_eq!((named("user"), named("config")), (1, hosts.len() - 1), "{listed}");
+        assert!(hosts.len() > 2 && rows.windows(2).all(|pair| pair[0].0 != pair[1].0), "{listed}");
     }
     let [(_, ask)] = trusted(&bench).try_into().expect("one");
     run(&bench, &["approvals", "revoke", &ask], 0);
