@@ -3,6 +3,7 @@
 use super::launch::{base_name, launched};
 use super::protected::recipe_files;
 use super::scripts::{shell_commands, words_of};
+use super::weakened::is_test_path;
 
 /// Shells, which run the file that they are given.
 pub(super) const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
@@ -20,6 +21,9 @@ const RECIPES: [&str; 5] = ["-f", "--file", "--makefile", "--justfile", "--taskf
 const FOLDERS: [&str; 4] = ["-C", "--directory", "--working-directory", "--dir"];
 /// Endings of shell scripts, which are run wherever a text names them.
 const SHELL_ENDINGS: [&str; 5] = [".sh", ".bash", ".zsh", ".ksh", ".mk"];
+/// Names of folders with the tools of a project.
+const TOOLS: [&str; 12] =
+    ["scripts", "script", "tools", "tool", "ci", "hack", "checks", "check", "qa", "dev", "build", "etc"];
 /// Forms of the folder of a script in its own text.
 const OWN_FOLDERS: [&str; 6] = [
     "$(dirname \"$0\")",
@@ -58,26 +62,42 @@ pub fn normal_path(path: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// The folders that a command may be run from.
+/// The places that a command may be run from.
 #[derive(Debug)]
-struct Places(Vec<String>);
+struct Places {
+    folders: Vec<String>,
+    /// Set for the command of a gate itself: whatever it runs was named by a person as what judges.
+    is_direct: bool,
+}
 
 impl Places {
-    fn new(own: &str) -> Self {
-        let mut places = Self(vec![String::new()]);
+    fn new(own: &str, is_direct: bool) -> Self {
+        let mut places = Self { folders: vec![String::new()], is_direct };
         places.add(own);
         places
     }
 
     fn add(&mut self, folder: &str) {
-        if self.0.len() < MAX_FOLDERS && !self.0.iter().any(|one| one == folder) {
-            self.0.push(folder.to_owned());
+        if self.folders.len() < MAX_FOLDERS && !self.folders.iter().any(|one| one == folder) {
+            self.folders.push(folder.to_owned());
         }
+    }
+
+    /// Returns the files that a word behind an interpreter can mean. In a text that is often the program that is tested, and so the work
+    /// itself: there a file is one that judges by its name or its folder alone.
+    fn resolve_program(&self, word: &str) -> Vec<CalledFile> {
+        let judges = |file: &CalledFile| match file {
+            CalledFile::At(path) | CalledFile::EndsWith(path) => {
+                self.is_direct || is_script(path) || is_test_path(path) || lies_in_tools(path)
+            }
+            CalledFile::In(_) => true,
+        };
+        self.resolve(word).into_iter().filter(judges).collect()
     }
 
     /// Adds a folder that a text changes to, from each of those before.
     fn enter(&mut self, folder: &str) {
-        for from in self.0.clone() {
+        for from in self.folders.clone() {
             if let Some(folder) = normal_path(&format!("{from}/{folder}")) {
                 self.add(&folder);
             }
@@ -96,12 +116,12 @@ impl Places {
             let is_known = !plain.is_empty() && !rest.contains('*');
             return is_known.then(|| CalledFile::EndsWith(plain.join("/"))).into_iter().collect();
         }
-        let paths = self.0.iter().filter_map(|folder| normal_path(&format!("{folder}/{word}")));
+        let paths = self.folders.iter().filter_map(|folder| normal_path(&format!("{folder}/{word}")));
         match word.split_once(['*', '?', '[']) {
             None => paths.map(CalledFile::At).collect(),
             Some((start, _)) => {
                 let folder = start.rsplit_once('/').map_or("", |(folder, _)| folder);
-                let folders = self.0.iter().filter_map(|from| normal_path(&format!("{from}/{folder}")));
+                let folders = self.folders.iter().filter_map(|from| normal_path(&format!("{from}/{folder}")));
                 folders.map(CalledFile::In).collect()
             }
         }
@@ -112,7 +132,7 @@ impl Places {
 pub fn files_of_command(argv: &[String]) -> Vec<CalledFile> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     let mut found = Vec::new();
-    add_files(&words, &mut Places::new(""), &mut found);
+    add_files(&words, &mut Places::new("", true), &mut found);
     found
 }
 
@@ -120,7 +140,7 @@ pub fn files_of_command(argv: &[String]) -> Vec<CalledFile> {
 /// from each folder that it changes to.
 pub fn files_of_text(text: &str, path: &str) -> Vec<CalledFile> {
     let own = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut places = Places::new(own);
+    let mut places = Places::new(own, false);
     let mut found = Vec::new();
     if is_shell_text(text, path) {
         add_commands(text, &mut places, &mut found);
@@ -145,6 +165,11 @@ fn is_shell_text(text: &str, path: &str) -> bool {
     is_recipe(name) || !name.contains('.') || SHELL_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Returns true for a path with a folder of tools in it.
+fn lies_in_tools(path: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(folders, _)| folders.split('/').any(|folder| TOOLS.contains(&folder)))
+}
+
 fn is_recipe(name: &str) -> bool {
     ["make", "just", "task", "rake"].iter().any(|program| recipe_files(program).contains(&name))
 }
@@ -154,8 +179,7 @@ fn is_recipe(name: &str) -> bool {
 pub fn is_script(path: &str) -> bool {
     let name = base_name(path);
     let stem = name.split('.').next().unwrap_or(name).to_ascii_lowercase();
-    let is_runner = ["run", "runner", "main", "all", "check", "ci", "harness", "verify"]
-        .contains(&stem.as_str())
+    let is_runner = ["run", "runner", "all", "check", "ci", "harness", "verify"].contains(&stem.as_str())
         || ["run_", "run-", "runtest"].iter().any(|start| stem.starts_with(start));
     is_runner
         || is_recipe(name)
@@ -221,14 +245,14 @@ fn first_file<'a>(words: &[&'a str], with_value: &[&str]) -> Option<&'a str> {
 fn add_interpreted(name: &str, rest: &[&str], places: &Places, found: &mut Vec<CalledFile>) {
     let is_python = name.starts_with("py");
     for pair in rest.windows(2).filter(|pair| !is_python && PRELOADS.contains(&pair[0])) {
-        found.extend(places.resolve(pair[1]));
+        found.extend(places.resolve_program(pair[1]));
     }
     // A module of Python is a file of its name, or a package.
     let module = rest.windows(2).find(|pair| is_python && pair[0] == "-m").map(|pair| pair[1]);
     if let Some(module) = module {
         let path = module.replace('.', "/");
         for file in [format!("{path}.py"), format!("{path}/__main__.py"), format!("{path}/__init__.py")] {
-            found.extend(places.resolve(&file));
+            found.extend(places.resolve_program(&file));
         }
         return;
     }
@@ -241,7 +265,7 @@ fn add_interpreted(name: &str, rest: &[&str], places: &Places, found: &mut Vec<C
         _ => rest,
     };
     let with_value = if is_python { &["-W", "-X"][..] } else { &PRELOADS[..] };
-    found.extend(first_file(rest, with_value).into_iter().flat_map(|word| places.resolve(word)));
+    found.extend(first_file(rest, with_value).into_iter().flat_map(|word| places.resolve_program(word)));
 }
 
 fn add_recipes(name: &str, rest: &[&str], places: &Places, found: &mut Vec<CalledFile>) {
@@ -324,14 +348,14 @@ mod tests {
 
     #[test]
     fn what_a_script_runs_is_found_in_its_text() {
-        let text = "#!/bin/sh\nset -eu\n# sh ./not\nif ! sh lint --all; then exit 1; fi\n. ./env\nCI=1 bin/check && \"$(dirname \"$0\")/more\" | tee out\nbash -eu 'quoted'\n/usr/bin/true\nsh -c ./deep\npython3 work.py\n";
-        let own = ["bin/check", "deep", "env", "lint", "more", "quoted", "work.py"];
+        let text = "#!/bin/sh\nset -eu\n# sh ./not\nif ! sh lint --all; then exit 1; fi\n. ./env\nCI=1 bin/check && \"$(dirname \"$0\")/more\" | tee out\nbash -eu 'quoted'\n/usr/bin/true\nsh -c ./deep\npython3 run.py\n";
+        let own = ["bin/check", "deep", "env", "lint", "more", "quoted", "run.py"];
         let mut expected: Vec<String> = own.iter().map(|file| (*file).to_owned()).collect();
         expected.extend(own.iter().map(|file| format!("ci/{file}")));
         expected.push("…/usr/bin/true".to_owned());
         expected.sort();
         assert_eq!(show(files_of_text(text, "ci/run")), expected);
-        let cases: [(&str, &str, &[&str]); 8] = [
+        let cases: [(&str, &str, &[&str]); 10] = [
             ("ci/run.sh", "../tools/x.sh", &["tools/x.sh"]),
             ("run", "cd web\n./x", &["web/x", "x"]),
             ("run", "find . -name a -exec tests/deep.sh {} \\;", &["tests/deep.sh"]),
@@ -351,6 +375,13 @@ mod tests {
                 ],
             ),
             ("all.py", "subprocess.run([\"tests/run.sh\", 'x'])\nimport node\n", &["tests/run.sh"]),
+            // The program that is tested, and not what tests it.
+            ("run", "python3 main.py < in | diff - out\nnode src/server.js\npython3 -m pytest\n", &[]),
+            (
+                "run",
+                "python3 -m tools.go\nnode tests/start.js\n",
+                &["tests/start.js", "tools/go.py", "tools/go/__init__.py", "tools/go/__main__.py"],
+            ),
             ("tool", "#!/usr/bin/env python3\nnode.x/y()\n", &[]),
         ];
         for (path, text, files) in cases {

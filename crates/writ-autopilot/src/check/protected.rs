@@ -266,8 +266,8 @@ pub fn changed_part(
     old.keys().chain(new.keys()).find(|key| old.get(*key) != new.get(*key)).cloned()
 }
 
-/// Reads the scripts of a package.
-fn scripts_of(text: &str) -> Option<BTreeMap<String, String>> {
+/// Reads the scripts of a package; `None`: it is none.
+pub(super) fn scripts_of(text: &str) -> Option<BTreeMap<String, String>> {
     let all: serde_json::Value = serde_json::from_str(text).ok()?;
     let scripts = all.get("scripts").and_then(serde_json::Value::as_object).into_iter().flatten();
     Some(scripts.map(|(name, text)| (name.clone(), text.as_str().unwrap_or_default().to_owned())).collect())

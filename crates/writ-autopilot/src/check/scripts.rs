@@ -103,10 +103,8 @@ pub(super) fn words_of(text: &str) -> impl Iterator<Item = &str> {
 /// them by their names. Each script is followed once, so that circles end.
 pub fn called_scripts(commands: &[String], scripts: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut stars = MAX_STARS;
-    let runs_packages =
-        |text: &&String| words_of(text).any(|word| PACKAGE_RUNNERS.contains(&base_name(word)));
     let mut open: Vec<String> = Vec::new();
-    for command in commands.iter().filter(runs_packages) {
+    for command in commands.iter().filter(|text| runs_packages(text)) {
         open.extend(named_scripts(command, scripts, &mut stars));
     }
     let mut called = BTreeSet::new();
@@ -119,6 +117,11 @@ pub fn called_scripts(commands: &[String], scripts: &BTreeMap<String, String>) -
         }
     }
     called
+}
+
+/// Returns true if a command or a text names a program that runs the scripts of packages.
+pub(super) fn runs_packages(text: &str) -> bool {
+    words_of(text).any(|word| PACKAGE_RUNNERS.contains(&base_name(word)))
 }
 
 fn named_scripts(text: &str, scripts: &BTreeMap<String, String>, stars: &mut usize) -> Vec<String> {

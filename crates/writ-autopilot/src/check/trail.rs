@@ -1,9 +1,11 @@
 //! The scripts that gates run, followed from one to the next. What cannot be followed to its end is said by name: a check that can be
 //! changed unseen is none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::{CalledFile, files_of_text};
+use super::protected::scripts_of;
+use super::scripts::{called_scripts, runs_packages};
 
 /// The most scripts that are followed: as many as are read of a commit at once.
 pub const MAX_SCRIPTS: usize = 256;
@@ -28,16 +30,62 @@ pub struct ScriptTrail {
     /// Paths to be looked for next.
     open: BTreeSet<CalledFile>,
     read: BTreeSet<String>,
+    /// The commands of gates, and all texts that were read.
     texts: Vec<String>,
+    /// The scripts of packages, by the paths of those.
+    packages: BTreeMap<String, BTreeMap<String, String>>,
+    unread_packages: Vec<String>,
+    called: BTreeSet<(String, String)>,
     gaps: Vec<String>,
 }
 
 impl ScriptTrail {
-    /// Begins with what the commands of gates run.
-    pub fn new(files: impl IntoIterator<Item = CalledFile>) -> Self {
-        let mut trail = Self::default();
+    /// Begins with the commands of gates, as texts, and with the files that they run.
+    pub fn new(commands: &[String], files: impl IntoIterator<Item = CalledFile>) -> Self {
+        let mut trail = Self { texts: commands.to_vec(), ..Self::default() };
         trail.add(files);
         trail
+    }
+
+    /// Takes a package: its scripts run files, too, where one of the commands calls them.
+    pub fn add_package(&mut self, path: &str, text: ScriptText<'_>) {
+        let scripts = match text {
+            ScriptText::Read(bytes) => scripts_of(&String::from_utf8_lossy(bytes)),
+            ScriptText::Unread => None,
+        };
+        match scripts {
+            Some(scripts) => {
+                self.packages.insert(path.to_owned(), scripts);
+            }
+            None => self.unread_packages.push(path.to_owned()),
+        }
+    }
+
+    /// Follows the scripts of packages that are called by now, until no further one is.
+    fn follow_packages(&mut self) {
+        loop {
+            let mut fresh = Vec::new();
+            for (path, scripts) in &self.packages {
+                for name in called_scripts(&self.texts, scripts) {
+                    if self.called.insert((path.clone(), name.clone())) {
+                        fresh.extend(scripts.get(&name).map(|text| (path.clone(), text.clone())));
+                    }
+                }
+            }
+            if fresh.is_empty() {
+                break;
+            }
+            for (path, text) in fresh {
+                // A command of a shell, whatever it begins with.
+                self.add(files_of_text(&format!("#!/bin/sh\n{text}"), &path));
+                self.texts.push(text);
+            }
+        }
+        if let Some(path) = self.unread_packages.first()
+            && self.texts.iter().any(|text| runs_packages(text))
+        {
+            self.note_gap(format!("{path} cannot be read as a package"));
+        }
     }
 
     fn add(&mut self, files: impl IntoIterator<Item = CalledFile>) {
@@ -67,6 +115,7 @@ impl ScriptTrail {
 
     /// Returns the files of a commit that are to be read next, at most [`MAX_SCRIPTS`] in all.
     pub fn take_next<'a>(&mut self, files: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
+        self.follow_packages();
         let open = std::mem::take(&mut self.open);
         if open.is_empty() {
             return BTreeSet::new();
@@ -129,7 +178,7 @@ pub struct TrailEnd {
     pub paths: Vec<String>,
     /// The folders that are named by a pattern.
     pub folders: Vec<String>,
-    /// The texts of the scripts.
+    /// The commands, and the texts of the scripts.
     pub texts: Vec<String>,
     /// In words, what could not be followed. With any of these nothing says that the checks are as they were.
     pub gaps: Vec<String>,
@@ -143,7 +192,11 @@ mod tests {
 
     /// Follows scripts through files with these texts; one without a text cannot be read.
     fn follow(start: &str, files: &BTreeMap<String, Option<String>>) -> TrailEnd {
-        let mut trail = ScriptTrail::new([CalledFile::At(start.to_owned())]);
+        let mut trail = ScriptTrail::new(&[start.to_owned()], [CalledFile::At(start.to_owned())]);
+        for (path, text) in files.iter().filter(|(path, _)| path.ends_with("package.json")) {
+            let text = text.as_ref().map_or(ScriptText::Unread, |text| ScriptText::Read(text.as_bytes()));
+            trail.add_package(path, text);
+        }
         loop {
             let next = trail.take_next(files.keys().map(String::as_str));
             if next.is_empty() {
@@ -179,7 +232,33 @@ mod tests {
             assert!(end.paths.iter().any(|one| one == path), "{path}: {end:?}");
         }
         assert!(!end.paths.iter().any(|one| one == "src/lib.rs"));
-        assert_eq!(end.texts.len(), 5);
+        assert_eq!(end.texts.len(), 1 + 5);
+    }
+
+    /// A script of a package is a text of commands, also where a file that it runs calls another one of it.
+    #[test]
+    fn scripts_of_packages_are_followed_to_their_files() {
+        let package = r#"{"scripts": {"check": "node scripts/a.js && npm run deep", "deep": "sh deep/all", "other": "./no.sh"}}"#;
+        let mut all = files(&[
+            ("ci/all", Some("cd web && npm run check\n")),
+            ("web/package.json", Some(package)),
+            ("web/scripts/a.js", Some("")),
+            ("web/deep/all", Some("true\n")),
+            ("web/no.sh", Some("")),
+        ]);
+        let end = follow("ci/all", &all);
+        for path in ["web/scripts/a.js", "web/deep/all"] {
+            assert!(end.paths.iter().any(|one| one == path), "{path}: {end:?}");
+        }
+        assert!(
+            !end.paths.iter().any(|one| one.ends_with("no.sh") || one.ends_with("package.json")),
+            "{end:?}"
+        );
+        assert_eq!(end.gaps, [""; 0]);
+        all.insert("web/package.json".to_owned(), None);
+        assert_eq!(follow("ci/all", &all).gaps, ["web/package.json cannot be read as a package"]);
+        all.insert("ci/all".to_owned(), Some("make\n".to_owned()));
+        assert_eq!(follow("ci/all", &all).gaps, [""; 0], "no package is meant");
     }
 
     /// Whatever is too much is said by name, and not left out in silence.

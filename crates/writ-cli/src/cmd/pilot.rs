@@ -10,8 +10,8 @@ use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
 use writ_types::api::pilot::{
-    PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotProject, PilotScope, PilotSettingLine,
-    PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
+    PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotPlanLine, PilotProject, PilotScope,
+    PilotSettingLine, PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::work::{ItemName, WorkState};
 use writ_types::error::Exit;
@@ -183,8 +183,8 @@ async fn run(
             context.out.print_remark(&progress);
             told = progress;
         }
-        // It was started above, so any other state is its end.
-        if status.state != "running" {
+        // It was started above, so any other state is its end. And the loop waits for a person longer than a command does.
+        if status.state != "running" || waits_for_person(&status) {
             break;
         }
         sleep(LOOK_EVERY).await;
@@ -199,6 +199,19 @@ async fn run(
     end_with(exit)
 }
 
+/// Returns true if nothing is worked on, and nothing can be before a person answers about a plan or lets one go on.
+fn waits_for_person(status: &PilotStatus) -> bool {
+    let mut open = status.plans.iter().filter(|plan| !plan.state.is_over()).peekable();
+    open.peek().is_some()
+        && open.all(|plan| plan.state == WorkState::Proposed || stands_still(plan))
+        && !status.units.iter().any(|unit| unit.is_running)
+}
+
+/// Returns true for a plan that a person has stopped, or is asked about.
+fn stands_still(plan: &PilotPlanLine) -> bool {
+    matches!(plan.state, WorkState::Paused | WorkState::Consulting)
+}
+
 /// Says in one line how a run has ended.
 fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     let over = status.units.iter().filter(|unit| unit.is_over).count();
@@ -210,7 +223,12 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     } else if exit == Exit::Blocked {
         match status.blockers.iter().find(|blocker| needs_person(blocker)) {
             Some(one) => format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(&one.detail)),
-            None => "it was paused: `writ pilot auto` goes on".to_owned(),
+            None => match status.plans.iter().find(|plan| stands_still(plan)) {
+                Some(plan) => {
+                    format!("the plan of {} stands still: `writ work resume {}`", plan.milestone, plan.item)
+                }
+                None => "it was paused: `writ pilot auto` goes on".to_owned(),
+            },
         }
     } else {
         "something was not delivered: `writ pilot status` says what".to_owned()
@@ -234,10 +252,10 @@ fn exit_of(status: &PilotStatus) -> Exit {
         return Exit::Waiting;
     }
     // Paused from elsewhere, or interrupted: something is left, and nothing works on it.
-    if status.state == "paused" || status.state == "interrupted" {
+    if status.state == "paused" || status.state == "interrupted" || status.plans.iter().any(stands_still) {
         return Exit::Blocked;
     }
-    let is_bad = |plan: &&writ_types::api::pilot::PilotPlanLine| {
+    let is_bad = |plan: &&PilotPlanLine| {
         matches!(
             plan.state,
             WorkState::Failed | WorkState::Stuck | WorkState::OverBudget | WorkState::Cancelled
@@ -365,7 +383,6 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use writ_types::api::pilot::PilotPlanLine;
     use writ_types::id::{ItemId, PilotId};
     use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -414,6 +431,8 @@ mod tests {
             ("complete", WorkState::Proposed, None, Exit::Waiting, "waits for your approval"),
             ("complete", WorkState::Failed, Some("GateBlocked"), Exit::Verification, "not delivered"),
             ("complete", WorkState::Cancelled, None, Exit::Verification, "not delivered"),
+            ("running", WorkState::Proposed, None, Exit::Waiting, "waits for your approval"),
+            ("running", WorkState::Paused, None, Exit::Blocked, "the plan of milestone/m1 stands still"),
         ];
         for (state, plan, event, exit, words) in cases {
             let status = status(state, plan, event);
@@ -421,5 +440,28 @@ mod tests {
             let line = describe_end(&status, exit);
             assert!(line.starts_with("ended: ") && line.contains(words) && !line.contains('\n'), "{line}");
         }
+    }
+
+    /// A command does not wait for a person, also where the loop does; it waits for work that is under way.
+    #[test]
+    fn a_run_does_not_wait_for_a_person() {
+        let waits = |plan| waits_for_person(&status("running", plan, None));
+        assert!(waits(WorkState::Proposed) && waits(WorkState::Paused) && waits(WorkState::Consulting));
+        assert!(!waits(WorkState::Running) && !waits(WorkState::Done), "the loop ends by itself");
+        let mut two = status("running", WorkState::Proposed, None);
+        two.plans.extend(status("running", WorkState::Running, None).plans);
+        assert!(!waits_for_person(&two), "the other one is worked on");
+        let mut busy = status("running", WorkState::Paused, None);
+        busy.units.push(PilotUnitLine {
+            id: "task/m1/s1/t1".to_owned(),
+            title: "add".to_owned(),
+            phase: "execute".to_owned(),
+            status: "running".to_owned(),
+            attempt: 1,
+            is_over: false,
+            is_running: true,
+            cost: MicroUsd::ZERO,
+        });
+        assert!(!waits_for_person(&busy), "what was begun is waited for");
     }
 }

@@ -84,6 +84,11 @@ fn files_of_gates(config: &PilotConfig) -> Vec<String> {
     files
 }
 
+/// Returns true for the manifest of a package of the project itself.
+fn is_own_package(path: &str) -> bool {
+    path.rsplit('/').next() == Some("package.json") && !path.split('/').any(|part| part == "node_modules")
+}
+
 /// Returns true for a file of tests, other than a script that runs them.
 fn is_test_source(path: &str) -> bool {
     is_test_path(path) && !is_script(path)
@@ -121,11 +126,17 @@ async fn follow_scripts(
         return Ok((rules, Vec::new()));
     }
     let starts = starts.into_iter().chain(rules.of_gates.iter().cloned().map(CalledFile::At));
-    let mut trail = ScriptTrail::new(starts);
+    let mut trail = ScriptTrail::new(&rules.commands, starts);
     let files = list_files(git, base).await.map_err(PilotGitError::from)?;
     // A name that is no text is none that a text could have.
     let named = files.iter().filter_map(|file| Some((std::str::from_utf8(&file.path).ok()?, file)));
     let there: BTreeMap<&str, &CommitFile> = named.collect();
+    let packages: Vec<(&str, &CommitFile)> =
+        there.iter().filter(|(path, _)| is_own_package(path)).map(|(path, file)| (*path, *file)).collect();
+    let texts = read_files(git, &packages.iter().map(|(_, file)| *file).collect::<Vec<_>>()).await;
+    for ((path, _), text) in packages.iter().zip(&texts.map_err(PilotGitError::from)?) {
+        trail.add_package(path, text.as_deref().map_or(ScriptText::Unread, ScriptText::Read));
+    }
     loop {
         let next: Vec<&str> = trail.take_next(there.keys().copied()).into_iter().collect();
         if next.is_empty() {
@@ -143,7 +154,7 @@ async fn follow_scripts(
     rules.of_gates.extend(end.paths.into_iter().filter(|path| !is_test_source(path)));
     // A folder of tests, too; the scripts that are there now are among the paths.
     rules.of_gates.extend(end.folders.into_iter().filter(|folder| !is_test_path(&format!("{folder}/x"))));
-    rules.commands.extend(end.texts);
+    rules.commands = end.texts;
     Ok((rules, end.gaps))
 }
 
