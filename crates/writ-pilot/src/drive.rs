@@ -36,6 +36,8 @@ mod baseline;
 
 mod candidates;
 
+mod choice;
+
 mod claiming;
 
 mod course;
@@ -113,6 +115,10 @@ pub(crate) struct WorkClaim {
 pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationToken) {
     let draining = project.hands.draining();
     loop {
+        // The engine's end is no pause: the next start goes on, also where nothing was at work.
+        if draining.is_cancelled() {
+            return;
+        }
         // Counted from here, so that no change during the tick is missed.
         let woken = project.hands.wake();
         let wait = match tick(&project, stop.is_cancelled()).await {

@@ -46,6 +46,8 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::Busy { .. }
         | AutopilotError::NoOutline { .. }
         | AutopilotError::PlanChanged { .. }
+        | AutopilotError::NoReason { .. }
+        | AutopilotError::NoRun { .. }
         | AutopilotError::Machine(_) => result,
     }
 }
