@@ -34,6 +34,8 @@ pub mod usage;
 
 pub mod claim;
 
+pub mod routing;
+
 pub mod schedule;
 
 pub mod progress;

@@ -111,6 +111,17 @@ pub fn read_unit_plan(text: &str, unit: UnitId) -> Result<UnitPlan, UnitPlanErro
     Ok(plan)
 }
 
+/// Returns the text of a plan that was read, with another version in its front matter: the harness counts new plans, not a model.
+pub fn set_plan_version(text: &str, version: u32) -> String {
+    let mut is_set = false;
+    let lines = text.split_inclusive('\n').map(|line| {
+        let is_version = !is_set && line.split_once(':').is_some_and(|(key, _)| key.trim() == "plan_version");
+        is_set |= is_version;
+        if is_version { format!("plan_version: {version}\n") } else { line.to_owned() }
+    });
+    lines.collect()
+}
+
 fn cut(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -186,6 +197,15 @@ mod tests {
         assert_eq!(plan.sections["Goal"], "A form.\n\n");
         assert!(plan.sections["Approach"].contains("# Notes are no heading here"));
         assert_eq!(plan.deliverables, [(false, "the form".to_owned()), (true, "its test".to_owned())]);
+    }
+
+    /// The version of a plan is set in its front matter alone, and every other line stays as it is.
+    #[test]
+    fn the_version_of_a_plan_is_the_harness_s() {
+        let text = format!("{PLAN}\nplan_version: 2\n");
+        let set = set_plan_version(&text, 3);
+        assert_eq!(read_unit_plan(&set, UNIT).unwrap().plan_version, 3);
+        assert_eq!(set, text.replacen("plan_version: 2", "plan_version: 3", 1));
     }
 
     /// Rows: SF-333 (what is refused)

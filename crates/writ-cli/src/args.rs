@@ -66,7 +66,7 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
-pub(crate) use pilot::{PilotCommand, PilotPlace, PilotUnitArgs};
+pub(crate) use pilot::{PilotCommand, PilotPlace, PilotReasonArgs, PilotUnitArgs, RatingArg};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;

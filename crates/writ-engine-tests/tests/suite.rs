@@ -63,6 +63,9 @@ mod autopilot_plan;
 #[path = "suite/autopilot_phases.rs"]
 mod autopilot_phases;
 
+#[path = "suite/autopilot_rows.rs"]
+mod autopilot_rows;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 

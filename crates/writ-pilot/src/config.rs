@@ -12,8 +12,11 @@ use writ_autopilot::abort::AbortTimes;
 use writ_autopilot::ceiling::ScopeMoney;
 use writ_autopilot::machine::UnitLimits;
 use writ_autopilot::phase::PilotPhase;
+use writ_autopilot::routing::ScoreWeights;
 use writ_autopilot::schedule::AgentCaps;
 use writ_autopilot::supervise::SupervisorLimits;
+use writ_runtime::pilot::{AttemptTerms, Share};
+use writ_types::chat::Effort;
 use writ_types::error::{Exit, Report, ToReport};
 
 mod gates;
@@ -39,6 +42,9 @@ pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
 pub const MAX_TIER_MODELS: usize = 16;
 /// The most gates of a project.
 pub const MAX_GATES: usize = 32;
+
+/// The effort of a model that reasons, where the engine's settings name none for its role: the middle course of most providers.
+const REASONING: Effort = Effort::Medium;
 
 /// The names and texts of files, the weakest first.
 pub(crate) type SettingsTexts = Vec<(String, String)>;
@@ -215,6 +221,10 @@ pub struct PilotConfig {
     pub routing: BTreeMap<PilotPhase, PilotTier>,
     /// The names of models of each tier, the preferred one first; none: the model of the engine.
     pub tiers: BTreeMap<PilotTier, Vec<String>>,
+    /// The complexity of a unit above which the next higher tier is taken, from 0 to 1.
+    pub complexity_threshold: f64,
+    /// The weights of the choice of a model in its tier.
+    pub scores: ScoreWeights,
     /// Failed tries after each of which the next higher tier is taken.
     pub escalate_after: u32,
     /// The gates, in the order of the file.
@@ -248,6 +258,8 @@ impl Default for PilotConfig {
             ceilings: ScopeMoney::new(),
             routing: pairs.collect(),
             tiers: BTreeMap::new(),
+            complexity_threshold: 0.6,
+            scores: ScoreWeights::default(),
             escalate_after: 2,
             gates: Vec::new(),
             protected_paths: Vec::new(),
@@ -257,13 +269,25 @@ impl Default for PilotConfig {
 
 impl PilotConfig {
     /// Returns the tier and the models of a phase after so many failed tries: those of the phase first, later those of the higher
-    /// tiers that have some. Without models it is the model of the engine.
-    pub fn models_of(&self, phase: PilotPhase, failed: u32) -> (PilotTier, &[String]) {
+    /// tiers that have some; a complex unit begins one tier higher. Without models it is the model of the engine.
+    pub fn models_of(&self, phase: PilotPhase, failed: u32, is_complex: bool) -> (PilotTier, &[String]) {
         // Acceptance has no model; a phase without a tier has the most frequent one.
         let first = self.routing.get(&phase).copied().unwrap_or(PilotTier::Standard);
-        let raised = first.raised_by(failed.checked_div(self.escalate_after).unwrap_or(0));
+        let steps = failed.checked_div(self.escalate_after).unwrap_or(0);
+        let raised = first.raised_by(steps.saturating_add(u32::from(is_complex)));
         let (tier, models) = self.tiers.range(first..=raised).next_back().unzip();
         (tier.copied().unwrap_or(first), models.map_or(&[], Vec::as_slice))
+    }
+
+    /// Returns the settings of the turn of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
+    pub fn attempt_terms(&self, phase: PilotPhase, tier: PilotTier) -> AttemptTerms {
+        let decides = matches!(phase, PilotPhase::Research | PilotPhase::Plan | PilotPhase::Reassess);
+        let reasons = decides || tier == PilotTier::Reasoning;
+        AttemptTerms {
+            effort: reasons.then_some(REASONING),
+            max_model_calls: Some(self.max_turns),
+            evict_above: Share::try_from(self.supervisor.compact_at).ok(),
+        }
     }
 
     /// Returns the gates of one moment, in the order of the file.

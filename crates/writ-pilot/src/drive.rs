@@ -36,6 +36,8 @@ mod baseline;
 
 mod candidates;
 
+mod choice;
+
 mod claiming;
 
 mod course;
@@ -117,6 +119,10 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
     // Ends that were given up may go well by now.
     project.ends().begin_anew();
     loop {
+        // The engine's end is no pause: the next start goes on, also where nothing was at work.
+        if draining.is_cancelled() {
+            return;
+        }
         // Counted from here, so that no change during the tick is missed.
         let woken = project.hands.wake();
         let wait = match tick(&project, stop.is_cancelled()).await {

@@ -184,6 +184,18 @@ pub enum AutopilotError {
         /// The unit.
         unit: String,
     },
+    /// No run can be rated: none has ended, or none had a model of its own.
+    #[error("no run {} can be rated", if unit.is_empty() { "of this project".to_owned() } else { format!("of {unit}") })]
+    NoRun {
+        /// The unit; empty: any.
+        unit: String,
+    },
+    /// A result was rejected without a reason, which its next plan would have to read.
+    #[error("{unit} is rejected without a reason")]
+    NoReason {
+        /// The unit.
+        unit: String,
+    },
     /// The planner wrote no plan.
     #[error("the planner wrote no plan that can be used: {why}")]
     NoOutline {
@@ -237,6 +249,10 @@ impl ToReport for AutopilotError {
             Self::Busy { .. } => {
                 Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it")
             }
+            Self::NoRun { .. } => Report::new(Exit::Usage, "pilot.no_run", text)
+                .with_hint("`writ pilot report` lists the runs; one that succeeded or failed can be rated"),
+            Self::NoReason { .. } => Report::new(Exit::Usage, "pilot.no_reason", text)
+                .with_hint("say what has to be different: its next plan reads it"),
             Self::PlanChanged { .. } => Report::new(Exit::Blocked, "pilot.plan_changed", text)
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)

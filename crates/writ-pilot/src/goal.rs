@@ -224,6 +224,7 @@ pub(crate) fn new_unit(
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
         branch: None,
+        cancelled: None,
     };
     // What has parts waits for them.
     let parts = plan.units.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);

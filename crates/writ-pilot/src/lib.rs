@@ -49,6 +49,8 @@ mod trace;
 
 mod orders;
 
+mod rating;
+
 mod regret;
 
 mod reload;

@@ -36,26 +36,29 @@ pub(crate) async fn carry_out(
 ) -> Result<(), AutopilotError> {
     let unit = project.read_unit(id).await?;
     if let PilotOrder::Cancel = order.order {
-        return cancel(project, &unit).await;
+        return cancel(project, &unit, &words_of(person, order)).await;
     }
     project.settings.refresh();
     // Two writers of one unit: the worker's result would be refused, and with it what it has cost.
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
     }
+    if order.order == PilotOrder::Reject && order.reason.trim().is_empty() {
+        return Err(AutopilotError::NoReason { unit: id.to_string() });
+    }
     let event = event_of(&unit, order.order);
     let flow = project.flow_of(&unit).await?;
     let made = apply_event(&flow, &project.config().limits, &unit.stand, &event)?;
-    let reason = match order.reason.trim() {
-        "" => format!("{} by {person}", order.order.name()),
-        reason => format!("{} by {person}: {reason}", order.order.name()),
-    };
+    let reason = words_of(person, order);
+    // Read by the next attempt, like any other last error.
+    let is_answer = order.order == PilotOrder::Resume && !order.reason.trim().is_empty();
     if order.order == PilotOrder::Reject {
-        project.files.write_file(
-            id,
-            UnitFile::LastError,
-            &format!("A person has rejected the result: {}", order.reason),
-        )?;
+        let text = format!("A person has rejected the result: {}", order.reason);
+        project.files.write_file(id, UnitFile::LastError, &text)?;
+    } else if is_answer {
+        let before = project.files.read_file(id, UnitFile::LastError)?;
+        let text = format!("A person has answered: {}\n\n{before}", order.reason.trim());
+        project.files.write_file(id, UnitFile::LastError, text.trim_end())?;
     }
     // A person has looked: the branches as they are now are right.
     project.seen.accept_branches();
@@ -70,6 +73,14 @@ pub(crate) async fn carry_out(
     // Once more: another order may have withdrawn it before it was written.
     project.ends().announce(&[id]);
     drive::finish_ends(project, &[id]).await
+}
+
+/// An order with its reason, in words.
+fn words_of(person: &str, order: &PilotUnitOrder) -> String {
+    match order.reason.trim() {
+        "" => format!("{} by {person}", order.order.name()),
+        reason => format!("{} by {person}: {reason}", order.order.name()),
+    }
 }
 
 /// The event of an order: of the blocker that it is about.
@@ -96,7 +107,7 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
 }
 
 /// Ends a unit with all of its open parts where they stand; attempts that run in them are ended, and the folder goes after them.
-async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
+async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord, reason: &str) -> Result<(), AutopilotError> {
     // Refuses one that is over; the store ends the claims, too. What waits for its parts alone stands in its last phase, and is open.
     if unit.row.is_over || unit.stand.phase != PilotPhase::Complete {
         apply_event(
@@ -107,7 +118,7 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), Aut
         )?;
     }
     // First, so that their workers write nothing more.
-    let cancelled = write_cancels(project, unit).await?;
+    let cancelled = write_cancels(project, unit, reason).await?;
     let stops: Vec<CancellationToken> = {
         let live = project.live();
         cancelled.iter().filter_map(|id| live.get(id)).map(|live| live.stop.clone()).collect()
@@ -129,7 +140,11 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), Aut
 }
 
 /// Writes the ends of a unit and of all of its open parts down at once, with those of what holds them up. Returns them.
-async fn write_cancels(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<Vec<UnitId>, AutopilotError> {
+async fn write_cancels(
+    project: &Arc<OpenProject>,
+    unit: &UnitRecord,
+    reason: &str,
+) -> Result<Vec<UnitId>, AutopilotError> {
     let (store, at) = (project.hands.store(), project.hands.now());
     let mut tries = 0;
     loop {
@@ -140,8 +155,11 @@ async fn write_cancels(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<
             .filter_map(|line| line.id.parse::<UnitId>().ok())
             .filter(|id| id.is_within(unit.id))
             .collect();
-        let mut ops: Vec<UnitOp> =
-            open.iter().map(|id| UnitOp::Cancel { key: project.key_of(*id), at }).collect();
+        let of_unit = |id: &UnitId| {
+            let key = project.key_of(*id);
+            [UnitOp::Cancel { key: key.clone(), at }, UnitOp::NoteCancel { key, reason: reason.to_owned() }]
+        };
+        let mut ops: Vec<UnitOp> = open.iter().flat_map(of_unit).collect();
         let held: BTreeSet<(String, String)> = store
             .open_blockers(project.session)
             .await?

@@ -13,9 +13,9 @@ use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_types::api::pilot::{
     PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
-    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
-    ResolveState,
+    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder, ResolveState,
 };
 use writ_types::error::ToReport as _;
 
@@ -23,7 +23,7 @@ use crate::error::{AutopilotError, PilotGitError};
 use crate::orders::carry_out;
 pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
-use crate::{account, checkup, drive, goal, regret, reload, show, trace, trial};
+use crate::{account, checkup, drive, goal, rating, regret, reload, show, trace, trial};
 
 /// The longest wait at a start for the lock of a repository: a git that outlives its engine writes files to its end.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -202,6 +202,12 @@ impl Pilots {
         Ok(resolved)
     }
 
+    async fn rate(&self, order: PilotRate) -> Result<PilotRated, AutopilotError> {
+        let project = self.open_known(&order.project).await?;
+        let unit = if order.unit.is_empty() { None } else { Some(read_id(&order.unit)?) };
+        rating::rate_run(&project, unit, &order).await
+    }
+
     async fn read_plan(&self, order: PilotReload) -> Result<PilotReloaded, AutopilotError> {
         let project = self.open_known(&order.project).await?;
         let reloaded = reload::reload(&project, &order).await?;
@@ -341,6 +347,10 @@ impl PilotDesk for Pilots {
 
     fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings> {
         self.answer(|own| async move { own.look_for_faults(order).await })
+    }
+
+    fn rate_run(&self, order: PilotRate) -> DeskAnswer<'_, PilotRated> {
+        self.answer(|own| async move { own.rate(order).await })
     }
 
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {

@@ -164,6 +164,78 @@ mod tests {
         assert_eq!(settings.view().drift, Vec::<String>::new());
     }
 
+    /// Lines of a log, as a person's filter for warnings shows them.
+    #[derive(Clone, Debug, Default)]
+    struct LogText(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for LogText {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("whole").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl LogText {
+        fn take(&self) -> Vec<String> {
+            let bytes = std::mem::take(&mut *self.0.lock().expect("whole"));
+            String::from_utf8(bytes).expect("text").lines().map(str::to_owned).collect()
+        }
+    }
+
+    /// Every look compares the contents: an edit is noticed that leaves size and time of the file as they were, and nothing is read
+    /// anew without one. Each mistake is one warning, also over many looks; the last good settings hold until the file is mended. What
+    /// needs a restart is one line with its name and both values, while everything else of the same file applies.
+    ///
+    /// Rows: SF-321 SF-323
+    /// Rows: SF-319 (in part: the contents alone are compared)
+    #[test]
+    fn each_change_is_noticed_and_warned_about_once() {
+        let project = tempfile::tempdir().expect("temp dir");
+        write(project.path(), "[pilot]\nmax_attempts = 4\n");
+        let file = project.path().join(".writ/pilot.toml");
+        let lines = LogText::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::INFO)
+            .with_writer(move || writer.clone())
+            .finish();
+        let _log = tracing::subscriber::set_default(log);
+        let settings = LiveSettings::open(None, project.path()).expect("reads");
+        let first = settings.config();
+        (0..10).for_each(|_| settings.refresh());
+        assert!(Arc::ptr_eq(&first, &settings.config()), "nothing was read anew");
+        let before = std::fs::metadata(&file).expect("is there");
+        std::fs::write(&file, "[pilot]\nmax_attempts = 5\n").expect("written");
+        let opened = std::fs::File::options().write(true).open(&file).expect("opens");
+        opened.set_modified(before.modified().expect("a time")).expect("set");
+        let after = std::fs::metadata(&file).expect("is there");
+        assert_eq!((after.len(), after.modified().ok()), (before.len(), before.modified().ok()));
+        settings.refresh();
+        assert_eq!((settings.config().limits.max_attempts, lines.take().len()), (5, 0));
+        for broken in ["[pilot", "[pilot]\nmax_atempts = 9\n"] {
+            write(project.path(), broken);
+            (0..3).for_each(|_| settings.refresh());
+            let warned = lines.take();
+            assert!(warned.len() == 1 && warned[0].contains(" WARN "), "{warned:?}");
+            assert!(warned[0].contains(".writ/pilot.toml, line "), "{warned:?}");
+            assert_eq!(settings.config().limits.max_attempts, 5, "the last good ones hold");
+        }
+        write(project.path(), "[pilot]\nmax_attempts = 7\nworktree_mode = \"milestone-per-worktree\"\n");
+        (0..3).for_each(|_| settings.refresh());
+        let warned = lines.take();
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        for part in [" WARN ", "worktree_mode", "branch-per-slice", "milestone-per-worktree"] {
+            assert!(warned[0].contains(part), "{part}: {warned:?}");
+        }
+        assert_eq!(settings.config().limits.max_attempts, 7, "the mended file applies");
+        assert_eq!(settings.config().worktree_mode, crate::config::WorktreeMode::BranchPerSlice);
+    }
+
     /// Of two ceilings the lower one is in force, and it is the one that is named.
     #[test]
     fn a_project_raises_no_ceiling_of_its_owner() {

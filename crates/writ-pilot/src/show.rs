@@ -16,7 +16,7 @@ use crate::config::{GateMoment, PilotGate, find_without_effect};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
-use crate::standing::blocker_words;
+use crate::standing::{blocker_words, read_facts};
 use crate::unit_files::UnitFile;
 
 /// Shows a project.
@@ -142,6 +142,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
     let line = line.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
     let row =
         store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
+    let facts = read_facts(&row)?;
     let costs = costs_of(project).await?;
     let gates = store.unit_gates(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
@@ -151,7 +152,10 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
         description: row.description,
         branch: project.work_of(id).await.ok().map(|work| work.branch.to_string()),
         plan: project.files.read_file(id, UnitFile::Plan)?,
-        last_error: project.files.read_file(id, UnitFile::LastError)?,
+        last_error: match facts.cancelled {
+            Some(reason) => reason,
+            None => project.files.read_file(id, UnitFile::LastError)?,
+        },
         runs: store.unit_runs(key.clone()).await?.into_iter().map(show_run).collect(),
         moves: moves
             .into_iter()

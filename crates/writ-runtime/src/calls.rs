@@ -134,7 +134,7 @@ pub(crate) async fn call_method(
         }
         (Caller::Elsewhere, CallAccess::Read | CallAccess::Change(_)) | (Caller::Terminal, _) => {}
     }
-    dispatch_call(services, calling, Call::read(method, params)?).await
+    dispatch_call(services, (calling.who, calling.session), Call::read(method, params)?).await
 }
 
 /// Waits for the answer of a method, and writes it as JSON.
@@ -147,12 +147,14 @@ macro_rules! answer {
 /// The answer of a call, as JSON.
 type CallAnswer = Result<Value, EngineError>;
 
+/// The caller, and the session that it has joined.
+type CallOrigin<'a> = (&'a Authenticated<()>, Option<SessionId>);
+
 /// Performs a call.
 // The variants are one line each, so that the table stays one `match` without `_`: a new method is an error of the
 // compiler until it stands here.
 // tidy: table
-async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Call) -> CallAnswer {
-    let Calling { who, session, .. } = calling;
+async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>, call: Call) -> CallAnswer {
     match call {
         Call::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
         Call::Status(NoParams {}) => answer!(Status, status::engine_status(services)),
@@ -258,6 +260,7 @@ async fn dispatch_call(services: &Arc<Services>, calling: Calling<'_>, call: Cal
         Call::PilotResolve(unit) => answer!(PilotResolve, pilot::resolve(services, who, unit)),
         Call::PilotReloadPlan(order) => answer!(PilotReloadPlan, pilot::reload(services, order)),
         Call::PilotDoctor(order) => answer!(PilotDoctor, pilot::check_up(services, order)),
+        Call::PilotRateRun(order) => answer!(PilotRateRun, pilot::rate_run(services, order)),
         Call::PilotTry(project) => answer!(PilotTry, pilot::try_gates(services, project)),
         Call::FleetClose(end) => answer!(FleetClose, fleet::close_case(services, who, end)),
         Call::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),

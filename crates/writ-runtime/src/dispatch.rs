@@ -338,7 +338,7 @@ async fn open_turn(
         spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     }
     let (mut seed, mut history) = seed::seed((services, session, &profile), Some(turn), &spent).await?;
-    let config = seed::settings(services, &profile, &seed);
+    let config = seed::settings(services, (session, &profile), &seed);
     let place = CallPlace {
         services: Arc::clone(services),
         profile: Arc::clone(&profile),

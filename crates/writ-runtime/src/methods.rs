@@ -33,8 +33,9 @@ use writ_types::api::memory::{
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::pilot::{
     PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
-    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder,
 };
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -458,6 +459,8 @@ methods! {
     PilotDoctor = "pilot.doctor", PilotCheckup => PilotFindings, Terminal;
     /// Tries the gates that a project could have, in the sandbox.
     PilotTry = "pilot.try", PilotProject => PilotTrials, Terminal;
+    /// Rates a run of the autopilot, for later choices of a model.
+    PilotRateRun = "pilot.rate", PilotRate => PilotRated, Terminal;
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;

@@ -179,7 +179,8 @@ async fn prepare_request(
     request: &mut ModelRequest,
 ) -> Result<(), EngineError> {
     place.services.journal.redactor.mask_request(request);
-    request.effort = request.effort.or(effort);
+    let of_attempt = place.session.terms.work.and_then(|work| work.attempt.effort);
+    request.effort = request.effort.or(effort).or(of_attempt);
     files::attach_files(&place.services, place.session.id, request).await
 }
 

@@ -37,9 +37,11 @@ mod question;
 
 use gate::GateSessions;
 
+pub use crate::session::AttemptTerms;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
+pub use writ_agent::config::Share;
 
 /// What the autopilot acts with. Clones share the engine.
 #[derive(Clone, Debug)]
@@ -103,6 +105,8 @@ pub struct NewAttempt {
     pub reads_only: bool,
     /// The model that is asked first, as `provider/name`; none: that of the executor.
     pub model: Option<String>,
+    /// The settings of its turn.
+    pub terms: AttemptTerms,
 }
 
 /// An attempt as it stands.

@@ -6,8 +6,9 @@ use std::fmt;
 
 use writ_types::api::pilot::{
     PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
-    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder,
 };
 
 use crate::fleet::DeskAnswer;
@@ -55,6 +56,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Looks for faults.
     fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings>;
+
+    /// Rates a run.
+    fn rate_run(&self, order: PilotRate) -> DeskAnswer<'_, PilotRated>;
 
     /// Tries the gates that a project could have.
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;

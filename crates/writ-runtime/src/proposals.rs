@@ -22,7 +22,7 @@ use writ_types::work::PlanDocument;
 use crate::door::{Passage, RequestContext};
 use crate::error::{EngineError, WorkError};
 use crate::services::Services;
-use crate::session::{BRANCH, Session, WorkTerms};
+use crate::session::{AttemptTerms, BRANCH, Session, WorkTerms};
 use crate::work_calls::worked;
 use crate::{asks, opening, passage};
 
@@ -63,7 +63,7 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
     }
     steps::check_names(services, document)?;
     let (max_tokens, max_cost) = (document.budget.max_tokens, document.budget.max_cost);
-    let terms = WorkTerms { item: id, max_tokens, max_cost, under: None };
+    let terms = WorkTerms { item: id, max_tokens, max_cost, under: None, attempt: AttemptTerms::default() };
     let session = opening::open_for_work(services, new.project.as_deref(), terms).await?;
     let item = WorkItem {
         id,

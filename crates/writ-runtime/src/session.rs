@@ -40,6 +40,7 @@ pub(crate) use parts::{
     WaitingGate,
 };
 
+pub use terms::AttemptTerms;
 pub(crate) use terms::{Ordered, QuestionTerms, SessionTerms, UnderPlan, WorkTerms};
 
 use grants::QUESTION_KINDS;

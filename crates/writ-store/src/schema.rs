@@ -65,6 +65,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 23, name: "erasures", sql: include_str!("schema/0023_erasures.sql") },
     Migration { number: 24, name: "memory rows", sql: include_str!("schema/0024_memory_rows.sql") },
     Migration { number: 25, name: "units", sql: include_str!("schema/0025_units.sql") },
+    Migration { number: 26, name: "model results", sql: include_str!("schema/0026_model_results.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -5,6 +5,7 @@
 
 mod changes;
 mod claims;
+mod results;
 mod stored;
 mod texts;
 
@@ -20,6 +21,9 @@ pub(crate) use stored::{
     transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
 };
 
+pub(crate) use results::{choices, newest_choice, results};
+
+pub use results::{ChoiceRow, GateRow, MAX_RESULTS, ResultRow};
 pub use texts::UnitTexts;
 
 /// The most units of a project: the scheduler is measured with as many.
@@ -297,27 +301,6 @@ pub struct UnitCost {
     pub since: MicroUsd,
 }
 
-/// The result of a gate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GateRow {
-    /// The unit.
-    pub key: UnitKey,
-    /// Its name.
-    pub gate: String,
-    /// Set if it lets the unit pass.
-    pub passed: bool,
-    /// The number of the try, from one.
-    pub attempt: u32,
-    /// The most retries.
-    pub max_retries: u32,
-    /// What it has written, cut to [`MAX_GATE_BYTES`].
-    pub output: String,
-    /// How long it took, in milliseconds.
-    pub duration_ms: u64,
-    /// When.
-    pub at: Timestamp,
-}
-
 /// Something that holds a session up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PilotBlocker {
@@ -436,6 +419,17 @@ pub enum UnitOp {
         /// When.
         at: Timestamp,
     },
+    /// Adds the reason to the metadata of a unit that was cancelled, as `cancelled`.
+    NoteCancel {
+        /// The unit.
+        key: UnitKey,
+        /// The reason, in words.
+        reason: String,
+    },
+    /// Notes the choice of a model before an attempt.
+    NoteChoice(Box<ChoiceRow>),
+    /// Adds the rating of an attempt.
+    AddResult(Box<ResultRow>),
     /// Ends a run. Conflict if it has ended.
     EndRun(Box<UnitRunEnd>),
     /// Adds to a run that was ended without them what it has used; one that has figures stays as it is.
@@ -498,6 +492,9 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
             claims::release(conn, (key, *fence), (status, *not_before), *at)
         }
         UnitOp::Cancel { key, at } => claims::cancel(conn, key, *at),
+        UnitOp::NoteCancel { key, reason } => claims::note_cancel(conn, key, reason),
+        UnitOp::NoteChoice(row) => results::note_choice(conn, row),
+        UnitOp::AddResult(row) => results::add_result(conn, row),
         UnitOp::EndRun(end) => claims::end_run(conn, end),
         UnitOp::PayRun(end) => claims::pay_run(conn, end),
         UnitOp::RecordGate(result) => changes::record_gate(conn, result),

@@ -61,14 +61,18 @@ pub(crate) enum PilotCommand {
     #[command(visible_alias = "forensics")]
     Show(PilotUnitArgs),
     /// Accept the result of a unit that waits for it
+    #[command(visible_alias = "uat-approve")]
     Accept(PilotUnitArgs),
     /// Reject the result of a unit; say why, since the next plan reads it
+    #[command(visible_alias = "uat-reject")]
     Reject(PilotReasonArgs),
-    /// Let a unit go on after a pause, or after you have resolved its conflict
-    Resume(PilotUnitArgs),
+    /// Let a unit go on after a pause, or after you have resolved its conflict; with a reason, its next attempt reads your answer
+    #[command(visible_alias = "reassess-resolve")]
+    Resume(PilotReasonArgs),
     /// Remove the blocker of a unit, and let the planner reassess the unit
     ForceClear(PilotUnitArgs),
     /// End a unit; its commits stay below `refs/writ/archive/`
+    #[command(visible_alias = "abandon")]
     Cancel(PilotReasonArgs),
     /// Report on all units, or on one with its parts: costs, attempts, gates, reviews, moves and commits
     Report {
@@ -93,6 +97,15 @@ pub(crate) enum PilotCommand {
         /// Pass over the newest lines, to read the ones before them
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         skip: usize,
+    },
+    /// Rate the newest run, or the newest of a unit: later choices of a model rest on it
+    Rate {
+        /// More than needed, right, or not good enough: such a model is not asked for units like it any more
+        rating: RatingArg,
+        /// The unit; without it: the newest run of all
+        unit: Option<String>,
+        #[command(flatten)]
+        place: PilotPlace,
     },
     /// Show the changes on a unit's branch that are not merged
     Diff(PilotUnitArgs),
@@ -130,6 +143,7 @@ impl PilotCommand {
         match self {
             Self::Init { place, .. }
             | Self::Report { place, .. }
+            | Self::Rate { place, .. }
             | Self::Reload { place, .. }
             | Self::Doctor { place, .. }
             | Self::Plan { place, .. }
@@ -139,14 +153,24 @@ impl PilotCommand {
             | Self::Status { place, .. } => place,
             Self::Show(args)
             | Self::Accept(args)
-            | Self::Resume(args)
             | Self::ForceClear(args)
             | Self::Diff(args)
             | Self::MergeResolve(args) => &mut args.place,
             Self::Logs { unit, .. } | Self::Revert { unit, .. } => &mut unit.place,
-            Self::Reject(args) | Self::Cancel(args) => &mut args.unit.place,
+            Self::Reject(args) | Self::Resume(args) | Self::Cancel(args) => &mut args.unit.place,
         }
     }
+}
+
+/// A rating of a run.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum RatingArg {
+    /// A weaker model would have done
+    Over,
+    /// Right for it
+    Ok,
+    /// Not good enough
+    Under,
 }
 
 /// The project.

@@ -17,7 +17,7 @@ use writ_types::api::work::{ItemName, WorkState};
 use writ_types::error::Exit;
 
 use crate::approve::{self, ApprovalChoice};
-use crate::args::{PilotCommand, PilotPlace, PilotUnitArgs};
+use crate::args::{PilotCommand, PilotPlace, PilotReasonArgs, PilotUnitArgs};
 use crate::client::EngineClient;
 use crate::cmd::approvals::print_answer;
 use crate::cmd::chat::end_with;
@@ -69,16 +69,12 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 context.out.print_either(&details, describe_unit)
             }
             PilotCommand::Accept(args) => order(context, &mut client, (args, "", PilotOrder::Accept)).await,
-            PilotCommand::Resume(args) => order(context, &mut client, (args, "", PilotOrder::Resume)).await,
+            PilotCommand::Resume(args) => obey(context, &mut client, args, PilotOrder::Resume).await,
             PilotCommand::ForceClear(args) => {
                 order(context, &mut client, (args, "", PilotOrder::ForceClear)).await
             }
-            PilotCommand::Reject(args) => {
-                order(context, &mut client, (&args.unit, &args.reason, PilotOrder::Reject)).await
-            }
-            PilotCommand::Cancel(args) => {
-                order(context, &mut client, (&args.unit, &args.reason, PilotOrder::Cancel)).await
-            }
+            PilotCommand::Reject(args) => obey(context, &mut client, args, PilotOrder::Reject).await,
+            PilotCommand::Cancel(args) => obey(context, &mut client, args, PilotOrder::Cancel).await,
             PilotCommand::Report { unit, place, html } => {
                 let project = project_of(context, place)?.project;
                 let scope = PilotScope { project, unit: unit.clone().unwrap_or_default() };
@@ -89,6 +85,9 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let (unit, attempt, last, skip) = (unit.unit.clone(), *attempt, *last, *skip);
                 let query = PilotLogQuery { project, unit, attempt, last, skip };
                 looks::print_log(context, &mut client, &query).await
+            }
+            PilotCommand::Rate { rating, unit, place } => {
+                changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
             }
             PilotCommand::Diff(args) => {
                 looks::print_changes(context, &mut client, &name_of(context, args)?).await
@@ -284,6 +283,16 @@ async fn show(
         shown = Some(status);
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Gives an order with a reason.
+async fn obey(
+    context: &Context,
+    client: &mut EngineClient,
+    args: &PilotReasonArgs,
+    which: PilotOrder,
+) -> Result<(), Failure> {
+    order(context, client, (&args.unit, &args.reason, which)).await
 }
 
 async fn order(

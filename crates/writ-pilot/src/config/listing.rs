@@ -34,14 +34,11 @@ pub fn list_settings(config: &PilotConfig, files: &[(&str, &str)]) -> Vec<PilotS
 }
 
 /// Settings that are read and change nothing, each with the reason: a person who has set one has to know.
-const WITHOUT_EFFECT: [(&str, &str); 8] = [
+const WITHOUT_EFFECT: [(&str, &str); 5] = [
     ("doc_sync", "documents change where a task of the plan says so"),
     ("turn_input_required", "an attempt that needs an answer ends with its question"),
-    ("max_turns_per_attempt", "an attempt is one turn"),
-    ("supervisor_interval", "an attempt that runs is looked at every two seconds"),
     ("tool_abort_grace", "the sandbox ends programs at once"),
     ("tool_abort_kill", "the sandbox ends programs at once"),
-    ("context_compact_at", "the engine's own settings say when a conversation is compacted"),
     ("context_hard_limit", "the engine's own settings say how long a conversation may become"),
 ];
 
@@ -93,7 +90,9 @@ fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let (limits, times, supervisor) = (&config.limits, &config.times, &config.supervisor);
     let input = if config.input_required == InputRequired::Soft { "soft" } else { "hard" };
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
-    let pairs: [(&str, String); 27] = [
+    let scores = &config.scores;
+    let parts = |weight: f64| format!("{:.0}", weight * 100.0);
+    let pairs: [(&str, String); 32] = [
         ("target_branch", word(&config.target_branch)),
         ("default_workflow", word(&config.default_workflow)),
         ("workspace_root", config.workspace_root.clone()),
@@ -107,6 +106,11 @@ fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
         ("max_base_moves", limits.max_base_moves.to_string()),
         ("max_turns_per_attempt", config.max_turns.to_string()),
         ("escalate_after", config.escalate_after.to_string()),
+        ("complexity_threshold", config.complexity_threshold.to_string()),
+        ("model_scores.quality", parts(scores.quality)),
+        ("model_scores.latency", parts(scores.latency)),
+        ("model_scores.cost", parts(scores.cost)),
+        ("model_scores.human", scores.human.to_string()),
         ("poll_interval", time(times.poll_interval)),
         ("supervisor_interval", time(times.supervisor_interval)),
         ("unit_timeout", time(times.unit)),

@@ -54,6 +54,9 @@ pub fn read_config(files: &[(&str, &str)]) -> Result<PilotConfig, PilotConfigErr
     config.supervisor.stall_timeout =
         pilot.read_duration("stall_timeout", WORK_TIME)?.unwrap_or(config.supervisor.stall_timeout);
     read_context(&mut pilot, &mut config)?;
+    config.complexity_threshold =
+        pilot.read_part("complexity_threshold")?.unwrap_or(config.complexity_threshold);
+    read_scores(pilot.open_section("model_scores")?, &mut config)?;
     read_agents(pilot.open_section("concurrency")?, &mut config)?;
     read_supervisor(pilot.open_section("supervisor")?, &mut config)?;
     read_ceilings(pilot.open_section("ceilings")?, &mut config)?;
@@ -212,6 +215,18 @@ fn read_supervisor(mut section: Section<'_>, config: &mut PilotConfig) -> Result
     ] {
         *limit = section.read_count(key, 1..=MAX_TRIES)?.unwrap_or(*limit);
     }
+    section.end_section()
+}
+
+/// Reads the weights of the choice of a model: parts of a hundred, and how often a person's rating counts.
+fn read_scores(mut section: Section<'_>, config: &mut PilotConfig) -> Result<(), PilotConfigError> {
+    let scores = &mut config.scores;
+    for (key, weight) in
+        [("quality", &mut scores.quality), ("latency", &mut scores.latency), ("cost", &mut scores.cost)]
+    {
+        *weight = section.read_count(key, 0..=100)?.map_or(*weight, |parts| f64::from(parts) / 100.0);
+    }
+    scores.human = section.read_count("human", 1..=100)?.map_or(scores.human, f64::from);
     section.end_section()
 }
 

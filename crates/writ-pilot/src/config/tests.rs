@@ -31,8 +31,7 @@ fn small_flow() -> PhaseFlow {
     parse_workflow("mine", "phases = [\"execute\", \"complete\"]").unwrap()
 }
 
-/// Rows: SF-135 SF-139
-/// Rows: SF-302 (in part: the values and the refusal; the start needs the command)
+/// Rows: SF-135 SF-139 SF-302
 #[test]
 fn an_empty_file_gives_the_defaults() {
     let config = read("").unwrap();
@@ -259,8 +258,8 @@ fn phases_have_tiers_and_tiers_have_models() {
     let mut expected = default;
     expected[4].1 = "standard";
     assert_eq!(tier_of(&config), expected);
-    assert_eq!(config.models_of(PilotPhase::Verify, 0).1, ["m1", "m2"]);
-    assert_eq!(config.models_of(PilotPhase::Plan, 0).1, [""; 0]);
+    assert_eq!(config.models_of(PilotPhase::Verify, 0, false).1, ["m1", "m2"]);
+    assert_eq!(config.models_of(PilotPhase::Plan, 0, false).1, [""; 0]);
     assert_eq!(PilotTier::ALL.map(PilotTier::name), ["fast", "standard", "reasoning"]);
     assert_eq!(mistake("[routing]\nplan = \"ultra\"").1, "routing.plan");
     assert_eq!(mistake("[tiers.ultra]\nmodels = [\"m1\"]").1, "tiers.ultra");
@@ -432,7 +431,7 @@ fn a_session_takes_over_all_but_what_is_fixed_for_it() {
 #[test]
 fn settings_without_an_effect_are_named() {
     let text =
-        "[pilot]\nmax_attempts = 3\ndoc_sync = false\npoll_interval = \"2s\"\ncontext_compact_at = 0.5";
+        "[pilot]\nmax_attempts = 3\ndoc_sync = false\npoll_interval = \"2s\"\ncontext_hard_limit = 0.9";
     let lines = list_settings(&read(text).unwrap(), &[(CONFIG_FILE, text)]);
     let found = find_without_effect(&lines);
     let mut places: Vec<&str> =
@@ -440,14 +439,14 @@ fn settings_without_an_effect_are_named() {
     places.sort_unstable();
     let expected = [
         format!("{CONFIG_FILE}:3: `pilot.doc_sync`"),
-        format!("{CONFIG_FILE}:5: `pilot.context_compact_at`"),
+        format!("{CONFIG_FILE}:5: `pilot.context_hard_limit`"),
     ];
     assert_eq!(places, expected);
     let all: Vec<PilotSettingLine> = list_settings(&PilotConfig::default(), &[])
         .into_iter()
         .map(|line| PilotSettingLine { source: "a:1".to_owned(), ..line })
         .collect();
-    assert_eq!(find_without_effect(&all).len(), 8);
+    assert_eq!(find_without_effect(&all).len(), 5);
 }
 
 /// The settings and the workflow that the guide shows are read as they stand there, and say what is the default.
@@ -482,16 +481,24 @@ fn the_examples_of_the_guide_are_read() {
 fn failed_tries_raise_the_tier() {
     let text = "[pilot]\nescalate_after = 2\n[tiers.fast]\nmodels = [\"f\"]\n[tiers.standard]\nmodels = [\"s\"]\n[tiers.reasoning]\nmodels = [\"r\"]\n";
     let config = read_config(&[("f", text)]).expect("reads");
-    let asked = |phase, failed| config.models_of(phase, failed).1.join(",");
+    let asked = |phase, failed| config.models_of(phase, failed, false).1.join(",");
     let tries = |phase| (0..=5).map(|failed| asked(phase, failed)).collect::<Vec<_>>().join("");
     assert_eq!(tries(PilotPhase::Execute), "ssrrrr");
     assert_eq!(tries(PilotPhase::Verify), "ffssrr");
     assert_eq!(tries(PilotPhase::Plan), "rrrrrr");
     let part = read_config(&[("f", "[tiers.fast]\nmodels = [\"f\"]\n[tiers.reasoning]\nmodels = [\"r\"]\n")]);
     let part = part.expect("reads");
-    assert_eq!(part.models_of(PilotPhase::Execute, 0), (PilotTier::Standard, &[][..]), "the engine's own");
-    assert_eq!(part.models_of(PilotPhase::Execute, 2), (PilotTier::Reasoning, &["r".to_owned()][..]));
-    assert_eq!(part.models_of(PilotPhase::Verify, 2).0, PilotTier::Fast, "a tier without models is none");
+    assert_eq!(
+        part.models_of(PilotPhase::Execute, 0, false),
+        (PilotTier::Standard, &[][..]),
+        "the engine's own"
+    );
+    assert_eq!(part.models_of(PilotPhase::Execute, 2, false), (PilotTier::Reasoning, &["r".to_owned()][..]));
+    assert_eq!(
+        part.models_of(PilotPhase::Verify, 2, false).0,
+        PilotTier::Fast,
+        "a tier without models is none"
+    );
 }
 
 #[test]
@@ -523,4 +530,29 @@ fn protected_paths_lie_in_the_project() {
         let (line, key, _) = mistake(&format!("[pilot]\nprotected_paths = [\"{path}\"]\n"));
         assert_eq!((line, key.as_str()), (2, "pilot.protected_paths"), "{path}");
     }
+}
+
+/// A complex unit has the next higher tier, and only that; the weights of the choice are parts of a hundred.
+#[test]
+fn complexity_raises_the_tier_by_one() {
+    let text = "[pilot]\ncomplexity_threshold = 0.4\n[pilot.model_scores]\nquality = 0\nlatency = 0\ncost = 100\nhuman = 1\n\
+        [tiers.fast]\nmodels = [\"f\"]\n[tiers.standard]\nmodels = [\"s\"]\n[tiers.reasoning]\nmodels = [\"r\"]\n";
+    let config = read(text).unwrap();
+    let tiers = [PilotPhase::Verify, PilotPhase::Execute, PilotPhase::Plan]
+        .map(|phase| [false, true].map(|is_complex| config.models_of(phase, 0, is_complex).0));
+    use PilotTier::{Fast, Reasoning, Standard};
+    assert_eq!(tiers, [[Fast, Standard], [Standard, Reasoning], [Reasoning, Reasoning]]);
+    let scores = config.scores;
+    assert_eq!(
+        [config.complexity_threshold, scores.quality, scores.latency, scores.cost, scores.human]
+            .map(|one| one.to_string()),
+        ["0.4", "0", "0", "1", "1"]
+    );
+    let usual = read("").unwrap();
+    assert_eq!(
+        (usual.complexity_threshold.to_string(), usual.scores),
+        ("0.6".to_owned(), Default::default())
+    );
+    assert!(mistake("[pilot.model_scores]\nquality = 101").2.contains("is not from 0 to 100"));
+    assert!(mistake("[pilot.model_scores]\nqality = 1").2.contains("'quality' is probably meant"));
 }

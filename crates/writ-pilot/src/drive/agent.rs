@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
@@ -13,7 +12,7 @@ use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::machine::{AttemptReport, MachineError, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
-use writ_autopilot::unit_plan::read_unit_plan;
+use writ_autopilot::unit_plan::{read_unit_plan, set_plan_version};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
 use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
@@ -22,7 +21,8 @@ use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::supervise::{AttemptClock, find_end};
+use super::choice::{choose_model, note_choice, note_self_rating};
+use super::supervise::{AttemptClock, find_end, next_look};
 use super::trail::{FailureTrail, read_trail};
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
 use crate::error::AutopilotError;
@@ -32,8 +32,6 @@ use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 use crate::workspace::{CommitResult, UnitWorkspace};
 
-/// The longest wait before a running attempt is looked at without a call.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The place of an error's whole text, as prompts name it.
 const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 /// The most characters of a reply that a commit's message has.
@@ -62,7 +60,7 @@ pub(super) async fn work_in_phase(
     let (id, phase) = (work.unit.id, work.unit.stand.phase);
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
-    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work)?;
+    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work).await?;
     // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let ended = run_agent(project, work, (workspace.folder.clone(), prompt, reads_only), stop).await?;
@@ -94,7 +92,7 @@ pub(super) enum PromptKind<'a> {
 }
 
 /// Writes the prompt of an attempt.
-pub(super) fn prompt_of(
+pub(super) async fn prompt_of(
     project: &OpenProject,
     work: &WorkClaim,
     flow: &PhaseFlow,
@@ -107,7 +105,7 @@ pub(super) fn prompt_of(
     let (session, now) = (project.session.to_string(), project.hands.now().to_string());
     // A gate or a review that sends work back is no failed attempt, and the next attempt needs its words.
     let failures = unit.stand.counters.failures.max(1);
-    let model = choose_model(project, unit).ok().flatten();
+    let model = choose_model(project, work).await?.model.ok().flatten();
     let has = |text: &str| !text.trim().is_empty();
     let retry = has(&error).then_some(RetryNote { failures, error: &error, path: LAST_ERROR_PLACE });
     let input = UnitPrompt {
@@ -169,9 +167,11 @@ pub(super) async fn run_agent(
     stop: &CancellationToken,
 ) -> Result<WorkEnd, AutopilotError> {
     let unit = &work.unit;
-    let model = match choose_model(project, unit) {
-        Ok(model) => model,
-        Err(why) => return Ok(held(PauseCause::Supervisor, why)),
+    let config = project.config();
+    let choice = choose_model(project, work).await?;
+    let model = match &choice.model {
+        Ok(model) => model.clone(),
+        Err(why) => return Ok(held(PauseCause::Supervisor, why.clone())),
     };
     let max_cost = work.course.left();
     if max_cost == Some(MicroUsd::ZERO) {
@@ -187,19 +187,32 @@ pub(super) async fn run_agent(
         max_cost,
         reads_only,
         model: model.clone(),
+        terms: config.attempt_terms(unit.stand.phase, choice.tier),
     };
+    note_choice(project, &choice).await?;
     let item = project.hands.start_attempt(new, Vec::new()).await?;
-    let ended = await_end(project, work, item, stop).await?;
+    let mut ended = await_end(project, work, item, stop).await?;
     // The passes of a review share what the review may spend.
     work.course.spend(ended.used.2);
     if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
         let calls = project.hands.read_calls(item).await?;
+        if ended.end == RunEnd::Failure && asked_to_the_end(calls.models.len(), config.max_turns) {
+            let most = config.max_turns;
+            // No ceiling of money, also where there is one: another attempt may be shorter.
+            (ended.pause, ended.reason) =
+                (None, format!("its model was asked {most} times: `max_turns_per_attempt`"));
+        }
         if let Some(model) = model {
             project.seen.note_model(&model, &calls.models);
         }
         work.course.add_calls(calls);
     }
     Ok(ended)
+}
+
+/// Returns true if an attempt has asked its model as often as it may.
+fn asked_to_the_end(asked: usize, most: u32) -> bool {
+    usize::try_from(most).is_ok_and(|most| asked >= most)
 }
 
 /// Waits for the end of an attempt, or brings it about.
@@ -220,8 +233,7 @@ async fn await_end(
         let (config, spent) = (project.config(), clock.look(&signs));
         let limit = config.times.unit_timeout(work.unit.stand.phase);
         let found = find_end(&config, (&signs, spent, limit), project.hands.now());
-        // Not later than its time is over.
-        let rest = limit.map_or(LOOK_EVERY, |limit| LOOK_EVERY.min(limit.saturating_sub(spent)));
+        let rest = next_look(&config, (&signs, spent, limit), project.hands.now());
         let ended = match found {
             Some(found) => Some(found),
             None => tokio::select! {
@@ -244,31 +256,6 @@ async fn await_end(
             return Ok(WorkEnd { reason: why, used, ..stopped(end) });
         }
     }
-}
-
-/// The number of tries of a unit that have failed, for the choice of a stronger model: attempts, rounds of a gate, and rounds of the
-/// review.
-fn failed_tries(unit: &UnitRecord) -> u32 {
-    let counters = &unit.stand.counters;
-    // Gates fail together: the one that failed most counts.
-    let gates = counters.gate_failures.values().copied().max().unwrap_or(0);
-    counters.failures.saturating_add(gates).saturating_add(counters.review_rounds)
-}
-
-/// Chooses the model of an attempt: that of the tier of its phase, or of a higher one after failures. Within a tier the first one
-/// that answers. `None`: that of the engine.
-fn choose_model(project: &OpenProject, unit: &UnitRecord) -> Result<Option<String>, String> {
-    let config = project.config();
-    let (tier, models) = config.models_of(unit.stand.phase, failed_tries(unit));
-    if models.is_empty() {
-        return Ok(None);
-    }
-    let offered: Vec<&String> = models.iter().filter(|name| project.hands.offers_model(name)).collect();
-    let answers = offered.iter().find(|name| !project.seen.is_silent(name));
-    // Where none has answered, the first one is asked again.
-    answers.or(offered.first()).map(|name| Some((*name).clone())).ok_or_else(|| {
-        format!("no model of the tier '{}' is configured in the engine: {}", tier.name(), models.join(", "))
-    })
 }
 
 /// An attempt that does not begin, since a person has to put something in order.
@@ -382,7 +369,10 @@ fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<
     let text = plan_text(&ended.said);
     match read_unit_plan(text, work.unit.id) {
         Ok(_) => {
-            project.files.write_file(work.unit.id, UnitFile::Plan, text)?;
+            let version = work.unit.stand.counters.replans.saturating_add(1);
+            let text = set_plan_version(text, version);
+            tracing::info!(unit = %work.unit.id, version, "a unit is planned");
+            project.files.write_file(work.unit.id, UnitFile::Plan, &text)?;
             Ok(ended_well(&ended, (true, true), None))
         }
         Err(error) => Ok(unusable(&ended, "pilot.unit_plan", error.to_string())),
@@ -406,6 +396,9 @@ async fn take_code(
     workspace: &UnitWorkspace,
     ended: WorkEnd,
 ) -> Result<PhaseResult, AutopilotError> {
+    if work.unit.stand.phase == PilotPhase::Execute {
+        note_self_rating(project, work, (&ended.said, ended.used.2)).await?;
+    }
     let own = project.work_of(work.unit.id).await?;
     let message = format!("{}\n\n{}", work.unit.row.title, cut_words(&ended.said));
     let committed = project.git.commit_workspace(&own, &message).await?;
@@ -436,7 +429,7 @@ pub(super) async fn reassess(
     let flow = project.flow_of(&work.unit).await?;
     let most = usize::try_from(flow.max_retries.max(1)).unwrap_or(usize::MAX);
     let trail = read_trail(project, work, &workspace, most).await?;
-    let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail))?;
+    let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail)).await?;
     let ended = run_agent(project, work, (workspace.folder, prompt, true), stop).await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
@@ -458,7 +451,9 @@ pub(super) async fn reassess(
             if let Err(error) = read_unit_plan(plan, work.unit.id) {
                 return Ok(unusable(&ended, "pilot.unit_plan", error.to_string()));
             }
-            write(UnitFile::Plan, plan)?;
+            // That of the plan after this decision.
+            let version = work.unit.stand.counters.replans.saturating_add(2);
+            write(UnitFile::Plan, &set_plan_version(plan, version))?;
             reason.clone()
         }
         ReassessDecision::Abandon { reason } => {

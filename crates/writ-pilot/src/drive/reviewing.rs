@@ -34,7 +34,8 @@ impl ReviewRun<'_> {
         (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
         stop: &CancellationToken,
     ) -> Result<Result<String, PhaseResult>, AutopilotError> {
-        let prompt = prompt_of(self.project, self.work, &self.flow, PromptKind::Review(review, findings))?;
+        let kind = PromptKind::Review(review, findings);
+        let prompt = prompt_of(self.project, self.work, &self.flow, kind).await?;
         let ended = run_agent(self.project, self.work, (self.folder.clone(), prompt, true), stop).await?;
         self.used = (
             self.used.0.saturating_add(ended.used.0),

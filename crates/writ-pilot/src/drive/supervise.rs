@@ -25,6 +25,8 @@ use crate::error::{AutopilotError, PilotGitError};
 use crate::project::OpenProject;
 use crate::unit_files::UnitFile;
 
+/// The time after a limit at which an attempt is looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(5);
 /// The error code of a run that a check has paused or ended.
 const BY_SUPERVISOR: &str = "canceled_by_supervisor";
 
@@ -299,9 +301,93 @@ pub(super) fn find_end(
     }
 }
 
+/// Returns the time until a running attempt is looked at again, if nothing is heard of it: the supervisor's interval, and less where
+/// one of its times is over before.
+pub(super) fn next_look(
+    config: &PilotConfig,
+    (signs, spent, limit): (&AttemptSigns, Duration, Option<Duration>),
+    now: Timestamp,
+) -> Duration {
+    let until = |from: Timestamp, time: Duration| {
+        // A moment behind it, since a time is over once it has passed.
+        time.saturating_sub(now.time_since(from)).saturating_add(LOOK_AFTER)
+    };
+    let mut rest = config.times.supervisor_interval;
+    if let Some(limit) = limit {
+        rest = rest.min(limit.saturating_sub(spent));
+    }
+    match signs.waits_for {
+        AttemptWait::Person | AttemptWait::Room => rest,
+        AttemptWait::Model => {
+            let silent = until(signs.last_at, config.supervisor.stall_timeout);
+            rest.min(silent).min(until(signs.answered_at, config.times.turn))
+        }
+        AttemptWait::Tool => rest.min(until(signs.answered_at, config.times.turn)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use writ_autopilot::phase::PilotPhase;
+
     use super::*;
+
+    /// An attempt is looked at after the supervisor's interval, and as soon as one of its times is over.
+    #[test]
+    fn an_attempt_is_looked_at_in_the_supervisor_s_interval() {
+        let config = PilotConfig::default();
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
+        let next = |config: &PilotConfig, waits_for, last_at, answered_at, spent| {
+            let signs = AttemptSigns { waits_for, last_at: at(last_at), answered_at: at(answered_at) };
+            let limit = Some(Duration::from_secs(900));
+            next_look(config, (&signs, Duration::from_secs(spent), limit), at(1_000)).as_millis()
+        };
+        assert_eq!(next(&config, AttemptWait::Model, 1_000, 1_000, 0), 10_000);
+        assert_eq!(next(&config, AttemptWait::Model, 885, 885, 115), 5_005, "soon it is silent for too long");
+        assert_eq!(next(&config, AttemptWait::Tool, 885, 885, 115), 10_000);
+        assert_eq!(next(&config, AttemptWait::Tool, 702, 702, 298), 2_005);
+        assert_eq!(next(&config, AttemptWait::Person, 0, 0, 897), 3_000);
+        let mut hasty = config;
+        hasty.times.supervisor_interval = Duration::from_secs(1);
+        assert_eq!(next(&hasty, AttemptWait::Model, 1_000, 1_000, 0), 1_000);
+    }
+
+    /// Each phase ends at its own time and not before; acceptance waits for a person without an end.
+    ///
+    /// Rows: SF-305
+    #[test]
+    fn phases_end_at_their_own_times() {
+        let config = PilotConfig::default();
+        let signs = AttemptSigns {
+            waits_for: AttemptWait::Model,
+            last_at: Timestamp::from_millis(0),
+            answered_at: Timestamp::from_millis(0),
+        };
+        let minutes = |phase: PilotPhase| {
+            let limit = config.times.unit_timeout(phase);
+            // A month, in seconds: every limit is shorter.
+            let ends_at = |spent: &u64| {
+                find_end(&config, (&signs, Duration::from_secs(*spent), limit), signs.last_at)
+                    .is_some_and(|(end, _)| end == RunEnd::UnitTimeout)
+            };
+            (0..=30 * 86_400).step_by(60).find(ends_at).map(|spent| {
+                assert!(!ends_at(&(spent - 1)), "{phase:?}");
+                spent / 60
+            })
+        };
+        use PilotPhase::{Execute, Merge, Plan, Reassess, Research, Review, Tdd, Uat, Verify};
+        let all = [Research, Plan, Execute, Tdd, Verify, Review, Merge, Reassess, Uat].map(minutes);
+        let expected = [Some(30), Some(20), Some(15), Some(10), Some(10), Some(15), Some(5), Some(20), None];
+        assert_eq!(all, expected);
+        assert!(!PilotPhase::Uat.has_worker(), "it holds no worker while it waits");
+        let own = crate::config::read_config(&[(
+            "f",
+            "[pilot]\nunit_timeout = \"2m\"\n[pilot.unit_timeout_by_phase]\nplan = \"90s\"",
+        )]);
+        let own = own.expect("reads").times;
+        let of = |phase| own.unit_timeout(phase).map(|limit| limit.as_secs());
+        assert_eq!((of(Plan), of(Execute), of(PilotPhase::Complete)), (Some(90), Some(900), Some(120)));
+    }
 
     /// A silent model, a turn without an end, and an attempt beyond its time are ended; one that waits for a person or a place is
     /// not, however long that takes.

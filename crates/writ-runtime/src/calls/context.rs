@@ -81,7 +81,7 @@ async fn next_seed(
 ) -> Result<(ContextSeed, TurnHistory, AgentConfig), EngineError> {
     let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     let (seed, history) = seed::seed((services, session, profile), None, &spent).await?;
-    let config = seed::settings(services, profile, &seed);
+    let config = seed::settings(services, (session, profile), &seed);
     Ok((seed, history, config))
 }
 

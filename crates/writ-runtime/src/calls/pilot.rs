@@ -5,8 +5,9 @@ use std::sync::Arc;
 use writ_policy::principal::Authenticated;
 use writ_types::api::pilot::{
     PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
-    PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder,
 };
 use writ_types::error::Report;
 
@@ -113,4 +114,8 @@ pub(super) async fn resolve(
     unit: PilotUnitName,
 ) -> Result<PilotResolved, EngineError> {
     find_desk(services)?.resolve(who.principal().to_string(), unit).await.map_err(refused)
+}
+
+pub(super) async fn rate_run(services: &Services, order: PilotRate) -> Result<PilotRated, EngineError> {
+    find_desk(services)?.rate_run(order).await.map_err(refused)
 }

@@ -37,8 +37,13 @@ const PROFILE_LIMIT: usize = 8;
 /// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
 /// do not fit those limits, the full settings are used, because the model's server may have restarted with
 /// more room.
-pub(crate) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
-    let config = &services.config.agent_config;
+pub(crate) fn settings(
+    services: &Services,
+    (session, profile): (&Session, &AgentProfile),
+    seed: &ContextSeed,
+) -> AgentConfig {
+    let attempt = session.terms.work.map(|work| work.attempt).unwrap_or_default();
+    let config = &attempt.narrow_config(&services.config.agent_config);
     let route = services.outside.models.get().and_then(|models| profile.first_route(models.routes()).ok());
     let correction = route.as_ref().map_or(NO_CORRECTION, |route| {
         services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))

@@ -51,6 +51,7 @@ pub(super) async fn start(
         max_tokens,
         max_cost,
         under: Some(UnderPlan { item: above.item.id, session: above.session.id, reads_only: new.reads_only }),
+        attempt: new.terms,
     };
     let session = opening::open_for_work(services, new.folder.to_str(), terms).await?;
     session.state().answering.model.clone_from(&new.model);

@@ -13,7 +13,7 @@ use super::{attempt, plan};
 use crate::error::{EngineError, PilotError};
 use crate::place::CallPlace;
 use crate::services::Services;
-use crate::session::{Session, Surface, UnderPlan, WorkTerms};
+use crate::session::{AttemptTerms, Session, Surface, UnderPlan, WorkTerms};
 use crate::work::out_of_order;
 use crate::work::verify::{self, ProgramRun};
 use crate::{opening, place};
@@ -102,6 +102,7 @@ impl GateSessions {
             max_tokens: None,
             max_cost: None,
             under: Some(UnderPlan { item: gate.plan, session: plan, reads_only: true }),
+            attempt: AttemptTerms::default(),
         };
         let session = opening::open_for_work(services, gate.folder.to_str(), terms).await?;
         let mut open = self.lock();

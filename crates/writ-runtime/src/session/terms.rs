@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use writ_agent::config::{AgentConfig, Share};
 use writ_policy::keys::grants::Grants;
 use writ_policy::order::{self, OrderClaims};
+use writ_types::chat::Effort;
 use writ_types::id::{ItemId, KeyId, SessionId};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -63,6 +65,40 @@ pub(crate) struct WorkTerms {
     /// The plan of the autopilot that it works under, with a key of that; none: the plan is its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) under: Option<UnderPlan>,
+    /// The settings of its turns, beside those of the engine.
+    #[serde(default)]
+    pub(crate) attempt: AttemptTerms,
+}
+
+/// The settings of the turn of an attempt: each narrows those of the engine, or says what these leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptTerms {
+    /// The effort of its model's reasoning, where the engine's settings name none; none: that of the provider.
+    pub effort: Option<Effort>,
+    /// The most calls of its model; none, or more than the engine allows a turn: as many as that.
+    pub max_model_calls: Option<u32>,
+    /// The share of the context above which old results leave it; none, or a higher one: the engine's.
+    pub evict_above: Option<Share>,
+}
+
+impl AttemptTerms {
+    /// Narrows the settings of an engine to those of an attempt.
+    pub(crate) fn narrow_config(&self, config: &AgentConfig) -> AgentConfig {
+        let mut narrow = config.clone();
+        let limits = &mut narrow.limits;
+        limits.max_model_calls_per_turn = self
+            .max_model_calls
+            .map_or(limits.max_model_calls_per_turn, |most| most.min(limits.max_model_calls_per_turn));
+        let context = &mut narrow.context;
+        let engines = context.eviction_threshold_pct;
+        context.eviction_threshold_pct = self.evict_above.map_or(engines, |share| share.min(engines));
+        // The system texts stay: they are not the attempt's.
+        if context.eviction_threshold() <= context.system_max {
+            context.eviction_threshold_pct = engines;
+        }
+        narrow
+    }
 }
 
 /// A plan of the autopilot, as the sessions of its attempts and gates name it.

@@ -10,7 +10,8 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, GateRow, PilotBlocker, PilotSession, RunRow, TransitionRow, UnitCost, UnitKey, UnitLine, UnitRow,
+    self, ChoiceRow, GateRow, PilotBlocker, PilotSession, ResultRow, RunRow, TransitionRow, UnitCost,
+    UnitKey, UnitLine, UnitRow,
 };
 
 reads! {
@@ -62,6 +63,18 @@ reads! {
 
         /// Returns the counters of a unit.
         fn unit_counters(key: UnitKey) -> Vec<(String, u64)> = |db| units::counters(&db.conn, &key);
+
+        /// Returns the choices of models before the attempts at a unit, in their order.
+        fn unit_choices(key: UnitKey) -> Vec<ChoiceRow> = |db| units::choices(&db.conn, &key);
+
+        /// Returns the run of a session that has succeeded or failed last, with the choice of its model; of one unit, unless that is
+        /// empty.
+        fn newest_choice(project: &str, session: PilotId, unit: &str) -> Option<(RunRow, ChoiceRow)>
+            = |db| units::newest_choice(&db.conn, (&project, session), &unit);
+
+        /// Returns the newest ratings of a class of units, oldest first, at most [`units::MAX_RESULTS`].
+        fn model_results(project: &str, fingerprint: &str) -> Vec<ResultRow>
+            = |db| units::results(&db.conn, &project, &fingerprint);
 
         /// Returns the text of a workflow that was pinned.
         fn workflow_pin(hash: Digest) -> Option<String> = brief |db| units::pin(&db.conn, &hash.to_string());

@@ -49,6 +49,9 @@ pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreErro
     Ok(())
 }
 
+/// The error code of a run that an operator has ended (SF 20.1).
+const BY_OPERATOR: &str = "canceled_by_operator";
+
 fn end_runs(conn: &Connection, key: &UnitKey, outcome: &str, at: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE unit_run SET ended_at = ?4, outcome = ?3
                WHERE project = ?1 AND unit_snap = ?2 AND ended_at IS NULL";
@@ -207,8 +210,18 @@ pub(super) fn cancel(conn: &Connection, key: &UnitKey, at: Timestamp) -> Result<
         params![key.project, key.id, at.as_millis()],
     )?;
     require(changed, "unit that is not over", || key.id.clone())?;
+    let sql =
+        "UPDATE unit_run SET error_code = ?3 WHERE project = ?1 AND unit_snap = ?2 AND ended_at IS NULL";
+    execute(conn, sql, params![key.project, key.id, BY_OPERATOR])?;
     end_runs(conn, key, "canceled", at)?;
     set_over(conn, key, true)
+}
+
+pub(super) fn note_cancel(conn: &Connection, key: &UnitKey, reason: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET metadata = json_set(metadata, '$.cancelled', ?3)
+               WHERE project = ?1 AND id = ?2 AND phase_status = 'canceled'";
+    let changed = execute(conn, sql, params![key.project, key.id, cut(reason)])?;
+    require(changed, "cancelled unit", || key.id.clone())
 }
 
 pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {

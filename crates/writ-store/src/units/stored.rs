@@ -72,7 +72,7 @@ fn decode_unit(row: &Row<'_>) -> Result<UnitRow, StoreError> {
     })
 }
 
-fn decode_run(row: &Row<'_>) -> Result<RunRow, StoreError> {
+pub(super) fn decode_run(row: &Row<'_>) -> Result<RunRow, StoreError> {
     let run = codec::parse("run id", &row.get::<_, String>("id")?)?;
     let end = match row.get::<_, Option<i64>>("ended_at")? {
         Some(at) => Some(UnitRunEnd {

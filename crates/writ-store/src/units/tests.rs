@@ -455,6 +455,7 @@ fn a_change_that_rests_on_a_free_unit_is_refused_when_it_is_not() {
 /// A unit that an operator cancels has its phase still and no claim, and others do not wait for it; it is not dispatched again.
 ///
 /// Rows: SF-080
+/// Rows: SF-532 (in part: the columns, and that a unit that is over is not cancelled)
 #[test]
 fn a_unit_is_cancelled_in_any_phase() {
     let home = planned_home();
@@ -462,8 +463,17 @@ fn a_unit_is_cancelled_in_any_phase() {
         claim("task/m1/s1/t1", 0, 1, 2),
         transition("task/m1/s1/t1", 1, ("research", "tdd"), false),
     ]));
-    home.commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(5) }]));
+    let reason = || UnitOp::NoteCancel { key: key("task/m1/s1/t1"), reason: "not \"wanted\"".to_owned() };
+    assert!(is_missing(home.try_commit(units([reason()]))), "it is not cancelled");
+    home.commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(5) }, reason()]));
     let unit = read(&home, "task/m1/s1/t1");
+    let metadata: serde_json::Value = serde_json::from_str(&unit.metadata).expect("JSON");
+    assert_eq!(metadata["cancelled"], "not \"wanted\"");
+    let runs = home.store.blocking().unit_runs(key("task/m1/s1/t1")).expect("reads");
+    let end = runs.last().and_then(|run| run.end.clone()).expect("ended");
+    assert_eq!((end.outcome.as_str(), end.error_code.as_str()), ("canceled", "canceled_by_operator"));
+    let again = home.try_commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(6) }]));
+    assert!(is_missing(again), "it is over");
     assert_eq!((unit.phase.as_str(), unit.phase_status.as_str(), unit.claim), ("tdd", "canceled", None));
     assert_eq!(home.store.blocking().unit_transitions(key("task/m1/s1/t1")).expect("reads").len(), 1);
     assert!(is_missing(home.try_commit(units([transition("task/m1/s1/t1", 1, ("tdd", "verify"), false)]))));
@@ -824,4 +834,99 @@ fn two_engines_without_a_lock_never_work_on_one_unit_together() {
         let late = claim(id, 1, 5_000, 60_002);
         assert!(is_missing(other.commit_blocking(Batch::synced(units([late])))), "{id} is held still");
     }
+}
+
+/// Every choice of a model leaves a row, also one that raises nothing, and is there after the store was opened again; ratings are read
+/// by their class, and words that are no rating are refused.
+#[test]
+fn choices_and_ratings_are_stored() {
+    let home = planned_home();
+    let choice = |n, score_milli, is_raised| ChoiceRow {
+        key: key("task/m1/s1/t1"),
+        run: run(n),
+        phase: "execute".to_owned(),
+        fingerprint: "execute/many/across".to_owned(),
+        score_milli,
+        is_raised,
+        tier: if is_raised { "reasoning" } else { "standard" }.to_owned(),
+        model: "test/plain".to_owned(),
+        at: at(3),
+    };
+    let all = [choice(1, 1_000, true), choice(2, 125, false)];
+    home.commit(units(all.clone().map(|row| UnitOp::NoteChoice(Box::new(row)))));
+    let result = |rating: &str, fingerprint: &str| ResultRow {
+        key: key("task/m1/s1/t1"),
+        run: run(1),
+        model: "test/plain".to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        rating: rating.to_owned(),
+        is_human: rating == "ok",
+        took_ms: 1_234,
+        cost: MicroUsd::new(56),
+        at: at(4),
+    };
+    let (first, other) = (result("ok", "a"), result("under", "b"));
+    home.commit(units(
+        [first.clone(), other, result("over", "a")].map(|row| UnitOp::AddResult(Box::new(row))),
+    ));
+    assert!(home.try_commit(units([UnitOp::AddResult(Box::new(result("great", "a")))])).is_err());
+    let store = home.store.blocking();
+    assert_eq!(store.unit_choices(key("task/m1/s1/t1")).expect("reads"), all);
+    let project = key("x").project;
+    assert_eq!(store.model_results(&project, "a").expect("reads"), [first, result("over", "a")]);
+    assert_eq!(store.model_results("another", "a").expect("reads"), []);
+}
+
+/// The run that a rating is about is the newest of its session that has succeeded or failed: none that was interrupted, none of another
+/// session, none that a model was not chosen for, and with a unit none of another unit.
+///
+/// Rows: SF-546
+#[test]
+fn a_rating_is_about_the_newest_run_that_was_decided() {
+    let home = planned_home();
+    home.commit(add(vec![planned("task/m0/s0/t1", &[])]));
+    let session = read(&home, "task/m1/s1/t1").session;
+    let mut clock = 2;
+    let mut runs = |id: &str, fence: u64, n: u128, outcome: &str| {
+        let end = UnitRunEnd {
+            run: run(n),
+            outcome: outcome.to_owned(),
+            error_code: String::new(),
+            input: Tokens::ZERO,
+            output: Tokens::ZERO,
+            cost: MicroUsd::new(7),
+            at: at(clock + 1),
+        };
+        let choice = ChoiceRow {
+            key: key(id),
+            run: run(n),
+            phase: "research".to_owned(),
+            fingerprint: format!("class {n}"),
+            score_milli: 1,
+            is_raised: false,
+            tier: "standard".to_owned(),
+            model: format!("test/{n}"),
+            at: at(clock),
+        };
+        let (status, again) = ("pending".to_owned(), at(clock + 1));
+        home.commit(units([
+            claim(id, fence, n, clock),
+            UnitOp::NoteChoice(Box::new(choice)),
+            UnitOp::EndRun(Box::new(end)),
+            UnitOp::Release { key: key(id), fence: fence + 1, status, not_before: again, at: again },
+        ]));
+        clock += 2;
+    };
+    runs("task/m1/s1/t1", 0, 1, "success");
+    runs("task/m0/s0/t1", 0, 2, "failure");
+    runs("task/m1/s1/t1", 1, 3, "interrupted");
+    runs("task/m1/s1/t1", 2, 4, "turn_timeout");
+    let found = |session, unit: &str| {
+        let found = home.store.blocking().newest_choice(PROJECT, session, unit).expect("reads");
+        found.map(|(run, choice)| (run.end.expect("ended").outcome, choice.model))
+    };
+    assert_eq!(found(session, ""), Some(("failure".to_owned(), "test/2".to_owned())));
+    assert_eq!(found(session, "task/m1/s1/t1"), Some(("success".to_owned(), "test/1".to_owned())));
+    assert_eq!(found(session, "task/m1/s1/t2"), None);
+    assert_eq!(found(pilot(77), ""), None, "another session");
 }

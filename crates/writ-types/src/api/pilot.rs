@@ -205,7 +205,7 @@ pub struct PilotUnitDetails {
     pub branch: Option<String>,
     /// Its plan, once there is one.
     pub plan: String,
-    /// The last error that its next attempt reads.
+    /// The last error that its next attempt reads; of a cancelled unit, the reason.
     pub last_error: String,
     /// Its runs, oldest first.
     pub runs: Vec<PilotRunLine>,
@@ -259,4 +259,57 @@ pub struct PilotUnitOrder {
     /// The person's reason; an attempt after a rejection reads it.
     #[serde(default)]
     pub reason: String,
+}
+
+/// A person's rating of a run, against what its phase was to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PilotRating {
+    /// More was done than needed: a weaker model would have done.
+    Over,
+    /// Right for it.
+    Ok,
+    /// Not good enough: its model is not asked for units like it any more.
+    Under,
+}
+
+impl PilotRating {
+    /// Returns its name in commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Over => "over",
+            Self::Ok => "ok",
+            Self::Under => "under",
+        }
+    }
+}
+
+/// A rating, with the unit whose newest run it is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotRate {
+    /// The project's folder.
+    pub project: String,
+    /// The unit's id; empty: the newest run of all units.
+    #[serde(default)]
+    pub unit: String,
+    /// The rating.
+    pub rating: PilotRating,
+}
+
+/// A run that was rated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotRated {
+    /// The unit.
+    pub unit: String,
+    /// The number of its dispatch.
+    pub attempt: u32,
+    /// Its phase.
+    pub phase: String,
+    /// Its model, as `provider/name`; empty: that of the engine.
+    pub model: String,
+    /// The class of units that the rating counts for.
+    pub class: String,
+    /// The rating.
+    pub rating: PilotRating,
 }

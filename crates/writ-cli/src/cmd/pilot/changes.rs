@@ -1,13 +1,15 @@
 //! What a person changes beside the work: the plan is read again, a unit is undone, a conflict is resolved.
 
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::{PilotReloadPlan, PilotResolve, PilotRevertShow, PilotRevertUnit};
+use writ_runtime::methods::{PilotRateRun, PilotReloadPlan, PilotResolve, PilotRevertShow, PilotRevertUnit};
 use writ_types::api::pilot::{
-    PilotProject, PilotReload, PilotReloaded, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted,
-    PilotUnitName, ResolveState, RevertEnd,
+    PilotProject, PilotRate, PilotRated, PilotRating, PilotReload, PilotReloaded, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotUnitName, ResolveState, RevertEnd,
 };
 use writ_types::error::Exit;
 
+use super::project_of;
+use crate::args::{PilotPlace, RatingArg};
 use crate::client::EngineClient;
 use crate::cmd::chat::end_with;
 use crate::context::Context;
@@ -163,4 +165,32 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
         return Ok(());
     }
     Err(Failure::new(Exit::Denied, "pilot.not_confirmed", "nothing was changed", "`--yes` confirms it"))
+}
+
+/// Rates a run.
+pub(super) async fn rate(
+    context: &Context,
+    client: &mut EngineClient,
+    (place, unit, rating): (&PilotPlace, Option<&str>, RatingArg),
+) -> Result<(), Failure> {
+    let project = project_of(context, place)?.project;
+    let rating = match rating {
+        RatingArg::Over => PilotRating::Over,
+        RatingArg::Ok => PilotRating::Ok,
+        RatingArg::Under => PilotRating::Under,
+    };
+    let order = PilotRate { project, unit: unit.unwrap_or_default().to_owned(), rating };
+    let rated = client.ask::<PilotRateRun>(&order).await?;
+    context.out.print_either(&rated, describe_rated)
+}
+
+fn describe_rated(rated: &PilotRated) -> Vec<String> {
+    let model = if rated.model.is_empty() { "the engine's model" } else { rated.model.as_str() };
+    let (unit, phase, class) = (escape_line(&rated.unit), &rated.phase, escape_line(&rated.class));
+    let name = rated.rating.name();
+    vec![format!(
+        "{unit}, {phase}, attempt {}: {} is rated '{name}' for {class}",
+        rated.attempt,
+        escape_line(model)
+    )]
 }
