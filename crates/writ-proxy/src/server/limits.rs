@@ -137,7 +137,7 @@ mod tests {
         // Many that take all they can leave a place to one that comes late.
         let greedy: Vec<_> = (2..10).map(|pid| take(1, pid, MAX_PER_USER)).collect();
         let held = first.len() + greedy.iter().map(Vec::len).sum::<usize>();
-        assert!(held >= MAX_PER_USER / 4 * 3 && held < MAX_PER_USER, "{held}");
+        assert!((MAX_PER_USER / 4 * 3..MAX_PER_USER).contains(&held), "{held}");
         let late = take(1, 10, MAX_PER_USER);
         assert_eq!(late.len(), FEW_CONNECTIONS);
         assert_eq!(take(2, 11, MAX_PER_USER).len(), MAX_PER_LAUNCHER, "twin: another user");

@@ -315,7 +315,7 @@ async fn a_seventh_agent_is_served_beside_six_with_slow_operations() {
     // Far below the connections of one user.
     let held = bed.facts("intent").len();
     assert!((MANY_AT_ONCE..=MANY_AT_ONCE + 6 * FEW_AT_ONCE).contains(&held), "{held} held");
-    assert!(MANY_AT_ONCE + 6 * FEW_AT_ONCE < MAX_PER_USER / 2);
+    const { assert!(MANY_AT_ONCE + 6 * FEW_AT_ONCE < MAX_PER_USER / 2) };
     let seventh = pair_of(7).await;
     assert_eq!(bed.ask(&seventh, "customer", json!({})).await.status, 200);
     assert_eq!(bed.ask(&seventh, "refund", json!({ "order": "A-1", "amount": 1 })).await.status, 200);
@@ -398,9 +398,9 @@ async fn a_record_of_another_customer_is_refused_like_one_that_is_not_there() {
             assert_eq!((changed.status, &changed.body), (404, &missing), "{order}");
         }
     }
-    let ends = |fact: &Fact| match fact {
-        Fact::Outcome { outcome, summary, .. } => format!("{outcome:?} {summary}"),
-        other => panic!("{other:?}"),
+    let ends = |fact: &Fact| {
+        let Fact::Outcome { outcome, summary, .. } = fact else { panic!("{fact:?}") };
+        format!("{outcome:?} {summary}")
     };
     let ends: Vec<String> = bed.facts("outcome").iter().map(ends).collect();
     assert_eq!(ends, vec!["Failed missed: no row of this case"; 6]);
