@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use writ_operations::{Operation, OperationSet, PersonalKind, TargetKind};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
-use writ_types::entry::{CustomerReading, Fact, ReadSource};
+use writ_types::entry::{CustomerReading, Fact, SourceReading};
 use writ_types::unit::Timestamp;
 
 use crate::cases::{Cases, OpenCase, TokenValues};
@@ -60,7 +60,7 @@ pub(crate) struct Learned {
 struct ReadSources {
     values: TokenValues,
     /// The operations, at most [`MAX_SOURCES`], with what was read of each or the reason why nothing was.
-    sources: Vec<ReadSource>,
+    sources: Vec<SourceReading>,
     /// The number of further ones.
     left_out: u64,
     /// An operation has names of customers.
@@ -132,7 +132,7 @@ async fn read_sources(state: &ProxyState, case: &OpenCase, operations: &Operatio
             Err(why) => (0, why),
         };
         let columns = telling_columns(source).map(ToOwned::to_owned).collect();
-        all.sources.push(ReadSource { operation: source.name().to_owned(), columns, values, failure });
+        all.sources.push(SourceReading { operation: source.name().to_owned(), columns, values, failure });
     }
     all
 }

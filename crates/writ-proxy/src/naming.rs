@@ -65,7 +65,7 @@ impl AgentShares {
         let bytes = if fresh.is_empty() { 0 } else { values.bytes };
         let (all, all_bytes) =
             (share.named.len().saturating_add(fresh.len()), share.bytes.saturating_add(bytes));
-        // Guesses first: an agent whose share is used up goes on with what it has named before.
+        // Guesses first: an agent with a full share goes on with what it has named before.
         let is_full = all > MAX_CASE_VALUES / SHARES || all_bytes > MAX_CASE_VALUE_BYTES / SHARES;
         share.guessed.extend(guesses);
         if share.guessed.len() > MAX_GUESSES {

@@ -36,7 +36,7 @@ use crate::settle::settle_open;
 use crate::trust::Trust;
 use crate::unproven::UnprovenCount;
 
-pub use admission::Admission;
+pub use admission::{Admission, FEW_AT_ONCE, MANY_AT_ONCE, MAX_AT_ONCE};
 use admission::{BusyAgent, BusyPlace};
 
 mod admission;
@@ -49,13 +49,6 @@ mod router;
 
 /// The rules of the proxy's door: what the keys grant is permitted, and nothing else is.
 const RULES: &str = r#"@id("operate") permit (principal, action == Action::"operate", resource);"#;
-/// The most requests of one agent in one case at once.
-pub const MAX_AT_ONCE: usize = 64;
-/// The requests of all agents at once from which on each has but [`FEW_AT_ONCE`] in a case: a third of what one user's connections
-/// can carry, so that those of many slow agents leave room for one that comes late.
-pub const MANY_AT_ONCE: usize = 128;
-/// The requests that an agent has at once in a case where there are many of all.
-pub const FEW_AT_ONCE: usize = 4;
 /// The longest name of an operation, in bytes.
 const MAX_OPERATION_BYTES: usize = 128;
 

@@ -11,34 +11,23 @@ use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 
 mod agent;
-
 mod connection;
-
 mod event;
-
-mod inbound;
-
-mod judged;
-
 mod holder;
-
+mod inbound;
+mod judged;
 mod phase;
-
 mod reading;
-
 mod requester;
 
 pub use agent::{AgentChange, AgentRecord};
-pub use connection::{ConnectionRecord, Verdict};
+pub use connection::{ConnectionRecord, MAX_CONNECTIONS, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use inbound::InboundRecord;
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 pub use phase::TurnPhase;
-pub use reading::{CustomerReading, ReadSource};
+pub use reading::{CustomerReading, SourceReading};
 pub use requester::{Requester, SealedText};
-
-/// The most connections in one entry; further ones are recorded by further entries.
-pub const MAX_CONNECTIONS: usize = 256;
 
 /// One fact: who, when, in which turn, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

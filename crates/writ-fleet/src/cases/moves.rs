@@ -116,7 +116,6 @@ impl CaseRouter {
         );
         if step.ended.is_some() && !same_agent {
             note_last_ways(keys, live).await;
-            // Its key is dead already; this ends the process.
             live.agent = None;
             if let Some(holder) = &live.holder {
                 self.watch().forget_work(&live.row.case_token, &holder.name);

@@ -1,4 +1,4 @@
-//! The conversation of a case as it is read: by the front end for its guest, and by people, whose readings are entries.
+//! The conversation of a case as it is read: by the front end for its guest, and by people; their readings are entries.
 
 use std::time::Duration;
 

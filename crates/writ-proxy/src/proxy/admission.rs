@@ -7,8 +7,16 @@ use serde_json::json;
 use writ_policy::keys::Authority;
 use writ_types::entry::Requester;
 
-use super::{FEW_AT_ONCE, MANY_AT_ONCE, MAX_AT_ONCE, ProxyAnswer, ProxyState};
+use super::{ProxyAnswer, ProxyState};
 use crate::refusal::status;
+
+/// The most requests of one agent in one case at once.
+pub const MAX_AT_ONCE: usize = 64;
+/// The requests of all agents at once from which on each has but [`FEW_AT_ONCE`] in a case: a third of what one user's connections
+/// can carry, so that those of many slow agents leave room for one that comes late.
+pub const MANY_AT_ONCE: usize = 128;
+/// The requests that an agent has at once in a case where there are many of all.
+pub const FEW_AT_ONCE: usize = 4;
 
 /// An agent and the token of its case.
 pub(super) type BusyAgent = (String, String);

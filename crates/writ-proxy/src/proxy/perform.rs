@@ -85,10 +85,14 @@ fn unavailable_answer() -> ProxyAnswer {
     error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed")
 }
 
-/// Answers where an operation is about one row and there is none in the case, also where another customer has it.
-fn missing_answer() -> ProxyAnswer {
-    let body = json!({ "error": "there is no such record in this case", "missed": true });
-    ProxyAnswer { status: status::MISSING, body }
+/// Answers where nothing is changed since the case has no such row, also where another customer has it.
+fn missed_answer(operation: &Operation) -> ProxyAnswer {
+    let found_none = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
+    let missing = json!({ "error": "there is no such record in this case", "missed": true });
+    match operation.needs_row() {
+        true => ProxyAnswer { status: status::MISSING, body: missing },
+        false => ProxyAnswer { status: 200, body: found_none },
+    }
 }
 
 /// Answers where something may have been performed.
@@ -145,7 +149,7 @@ impl ProxyState {
                     self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 }
                 if let Some(why) = missed.filter(|_| operation.needs_row()) {
-                    let (why, answer) = (format!("missed: {why}"), missing_answer());
+                    let (why, answer) = (format!("missed: {why}"), missed_answer(operation));
                     return self.note_failure(&begun, &case, (fresh, uses), &why, answer).await;
                 }
                 // A read shows by its rows that it has found nothing.
@@ -161,9 +165,7 @@ impl ProxyState {
             Err(PerformError::Taken { what }) => {
                 self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
                 let why = format!("missed: {what}");
-                let body = json!({ "rows": [], "changed": 0, "truncated": false, "missed": true });
-                let found_none = ProxyAnswer { status: 200, body };
-                let answer = if operation.needs_row() { missing_answer() } else { found_none };
+                let answer = missed_answer(operation);
                 self.note_failure(&begun, &case, (fresh, uses), &why, answer).await
             }
             Err(PerformError::NotPerformed { what }) => {

@@ -398,9 +398,9 @@ async fn a_record_of_another_customer_is_refused_like_one_that_is_not_there() {
             assert_eq!((changed.status, &changed.body), (404, &missing), "{order}");
         }
     }
-    let ends = |fact: &Fact| match fact {
-        Fact::Outcome { outcome, summary, .. } => format!("{outcome:?} {summary}"),
-        other => panic!("{other:?}"),
+    let ends = |fact: &Fact| {
+        let Fact::Outcome { outcome, summary, .. } = fact else { panic!("{fact:?}") };
+        format!("{outcome:?} {summary}")
     };
     let ends: Vec<String> = bed.facts("outcome").iter().map(ends).collect();
     assert_eq!(ends, vec!["Failed missed: no row of this case"; 6]);

@@ -10,7 +10,7 @@ use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance,
     ProvenanceStep,
 };
-use writ_types::entry::{Decision, Fact};
+use writ_types::entry::{CustomerReading, Decision, Fact};
 use writ_types::id::{AskId, EntrySeq};
 
 use super::{MAX_LISTED_BYTES, to_json};
@@ -131,6 +131,13 @@ fn ledger_entry(row: &LedgerRow) -> LedgerEntry {
     }
 }
 
+/// Names the operations that the security proxy has read for a case.
+fn describe_reading(record: &CustomerReading) -> String {
+    let read = record.sources.iter().filter(|source| source.failure.is_empty());
+    let read: Vec<&str> = read.map(|source| source.operation.as_str()).collect();
+    format!("for case {}: {}", record.case, read.join(", "))
+}
+
 /// An entry in one line.
 fn summarise_fact(fact: &Fact) -> String {
     match fact {
@@ -176,11 +183,7 @@ fn summarise_fact(fact: &Fact) -> String {
                 record.by
             )
         }
-        Fact::CustomerRead { record } => {
-            let read = record.sources.iter().filter(|source| source.failure.is_empty());
-            let read: Vec<&str> = read.map(|source| source.operation.as_str()).collect();
-            format!("for case {}: {}", record.case, read.join(", "))
-        }
+        Fact::CustomerRead { record } => describe_reading(record),
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => {

@@ -420,7 +420,7 @@ impl WorkSource {
                 if *access == FolderAccess::Scratch {
                     return mount_scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
                 }
-                // An agent need not know whose folder it is; others see the project at its own path as well.
+                // An agent need not know the folder's place; others see the project at its own path as well.
                 if base.one_place && *access == FolderAccess::Read {
                     return nameless::mount_nameless(tree, at);
                 }

@@ -4,6 +4,9 @@ use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+/// The most connections in one entry; further ones are recorded by further entries.
+pub const MAX_CONNECTIONS: usize = 256;
+
 /// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,14 +10,14 @@ pub struct CustomerReading {
     /// The token of its customer.
     pub customer: String,
     /// The operations, in the order of their reading.
-    pub sources: Vec<ReadSource>,
+    pub sources: Vec<SourceReading>,
     /// The number of further operations, which were not read and are not listed.
     pub left_out: u64,
 }
 
 /// An operation that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadSource {
+pub struct SourceReading {
     /// The operation.
     pub operation: String,
     /// Its personal columns.
