@@ -595,6 +595,43 @@ fn the_data_folder_may_begin_with_a_tilde_holds_sessions_and_ledger_and_must_be_
     assert_eq!(code(&refused), 3, "{}", text(&refused));
 }
 
+/// A key of a provider that stands in the configuration itself ends the start and fails the doctor's check; it is shown nowhere, and
+/// not written anywhere. A reference to it passes.
+///
+/// Rows: SF-327
+#[test]
+fn a_plain_key_of_a_provider_ends_the_start_and_is_never_shown() {
+    let home = Home::ready().in_processes();
+    let config = home.root().join("config.toml");
+    let provider = |key: &str| format!("[providers.anthropic]\napi_key = \"{key}\"\n");
+    std::fs::write(&config, provider("sk-test123")).expect("written");
+    for command in [&["start"][..], &["start", "--json"], &["config", "check"], &["doctor"], &["status"]] {
+        let ended = home.run(command);
+        assert!(!text(&ended).contains("sk-test123"), "{command:?}: {}", text(&ended));
+        if command[0] == "start" {
+            assert_eq!(code(&ended), 3, "{}", text(&ended));
+            assert!(text(&ended).contains("providers.anthropic.api_key"), "{}", text(&ended));
+        }
+    }
+    let mut folders = vec![home.root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("reads").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.is_file() && path != config {
+                let bytes = std::fs::read(&path).expect("reads");
+                assert!(!bytes.windows(10).any(|part| part == b"sk-test123"), "{}", path.display());
+            }
+        }
+    }
+    for reference in ["vault://secret/writ#anthropic_api_key", "secret:anthropic", "env:ANTHROPIC_KEY"] {
+        std::fs::write(&config, provider(reference)).expect("written");
+        let checked = home.run(&["config", "check"]);
+        assert_eq!(code(&checked), 0, "{reference}: {}", text(&checked));
+    }
+}
+
 /// Rows: SF-329
 #[test]
 fn doctor_says_of_a_configuration_what_the_start_says() {

@@ -54,6 +54,9 @@ mod autopilot_limits;
 #[path = "suite/autopilot_plan.rs"]
 mod autopilot_plan;
 
+#[path = "suite/autopilot_rows.rs"]
+mod autopilot_rows;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 

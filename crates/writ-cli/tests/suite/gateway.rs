@@ -294,7 +294,8 @@ fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
 }
 
 /// Rows: SCL-078 SCL-088 SCL-089 SCL-090 SCL-091
-/// Rows: SF-467 (without a token and with a wrong one) SF-468 (it is in no log)
+/// Rows: SF-468 (in part: it is in no log)
+/// Rows: SF-467
 #[test]
 fn every_guarded_route_refuses_who_proves_nothing() {
     let web = Web::new();
@@ -326,6 +327,13 @@ fn every_guarded_route_refuses_who_proves_nothing() {
         }
     }
     assert!(tried > 90, "{tried}");
+    // A token is no part of an address, which others see and keep.
+    for path in ["/api/v1/state", "/api/v1/pilot", "/api/v1/pilot/unit"] {
+        for name in ["token", "access_token", "authorization"] {
+            let answer = web.ask("GET", &format!("{path}?{name}={}", web.token), &[], "");
+            assert!(matches!(answer.status, 401 | 429), "{path} {name}: {answer:?}");
+        }
+    }
     for path in ["/api/v1/nothing", "/v1/nothing", "/sessions/x/y"] {
         assert_eq!(web.ask("GET", path, &[], "").status, 401, "before any 404: {path}");
         assert_eq!(web.api("GET", path, &Value::Null).status, 404, "{path}");
@@ -416,6 +424,7 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
 ///
 /// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 SCL-147 (in part: what is refused)
 /// Rows: SIL-014 (in part: a port of the command line in use) SF-466 (in part: no port where it is off)
+/// Rows: SF-313
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
     let home = Home::ready();
@@ -452,6 +461,15 @@ fn what_must_not_be_served_is_not_even_bound() {
     for wrong in [&["start", "--port", "70000"][..], &["start", "--host", "nowhere"]] {
         assert_eq!(code(&home.run(wrong)), 2, "{wrong:?}");
     }
+    let mut usual = Home::ready();
+    usual.env.retain(|(name, _)| name != "WRIT_SERVER__PORT");
+    assert_eq!(usual.json(&["config", "show"])["server.port"]["value"], 8_420);
+    let free =
+        Engine::start(&home, &[("WRIT_SERVER__ENABLED", "true"), ("WRIT_SERVER__PORT", "0")]).expect("ready");
+    let port = std::fs::read_to_string(home.root().join("runtime/server.port")).expect("is there");
+    let port: u16 = port.trim().parse().expect("a number");
+    assert!(port > 0 && std::net::TcpListener::bind(("127.0.0.1", port)).is_err(), "it listens: {port}");
+    assert_eq!(free.stop().code, Some(0));
     let off = Home::ready().with("WRIT_SERVER__ENABLED", "false");
     let engine = Engine::start(&off, &[]).expect("ready");
     assert!(!off.root().join("runtime/server.port").exists(), "no port is opened");

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use writ_plan::machine::WorkEvent;
 use writ_runtime::engine::Answer;
 use writ_runtime::pilot::{
-    AttemptLook, AttemptOutcome, GateProgram, NewAttempt, NewPilotPlan, PilotHands, PlannerQuestion,
+    AttemptLook, AttemptOutcome, AttemptTerms, GateProgram, NewAttempt, NewPilotPlan, PilotHands,
+    PlannerQuestion,
 };
 use writ_store::batch::Op;
 use writ_store::reads::{AskReads as _, WorkReads as _};
@@ -100,6 +101,7 @@ fn attempt(plan: ItemId, place: &Place) -> NewAttempt {
         max_cost: None,
         reads_only: false,
         model: None,
+        terms: AttemptTerms::default(),
     }
 }
 

@@ -171,6 +171,14 @@ fn look(desk: &Desk) {
         desk.run(&["logs", "task/m1/s1/t1", "--last", "2"], 0)
             .contains("older lines are left out: `--skip 2`")
     );
+    let rated = desk.run(&["rate", "ok", "task/m1/s1/t1"], 0);
+    assert!(
+        rated.contains("task/m1/s1/t1, execute, attempt 1: the engine's model is rated 'ok' for execute/"),
+        "{rated}"
+    );
+    let newest = desk.run(&["rate", "over"], 0);
+    assert!(newest.contains("task/m1/s2/t1, execute, ") && newest.contains("is rated 'over'"), "{newest}");
+    desk.run(&["rate", "great"], 2);
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
     let found = desk.run(&["doctor"], 0);
@@ -205,8 +213,11 @@ fn change(desk: &Desk) {
     assert!(done.contains("3 edits are carried out"), "{done}");
     assert!(std::fs::read_to_string(&file).expect("is there").contains("- [ ] sub <!-- task/m2/s1/t1 -->"));
     assert!(desk.run(&["reload", "--yes"], 0).contains("nothing is to be done"));
-    let cancelled = desk.run(&["cancel", "milestone/m2", "--reason", "not now"], 0);
+    let cancelled = desk.run(&["abandon", "milestone/m2", "--reason", "not now"], 0);
     assert!(cancelled.contains("milestone/m2"), "{cancelled}");
+    let shown = desk.run(&["forensics", "task/m2/s1/t1"], 0);
+    assert!(shown.contains("cancel by ") && shown.contains(": not now"), "{shown}");
+    assert!(desk.run(&["abandon", "milestone/m2"], 2).contains("does not fit"), "it is over");
     let status = desk.run(&["status"], 0);
     assert!(status.contains("task/m2/s1/t1") && status.contains("canceled"), "{status}");
 }
