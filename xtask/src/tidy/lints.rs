@@ -82,6 +82,7 @@ mod tests {
         check(ROOT, &[one]).unwrap().into_iter().map(|finding| finding.text).collect()
     }
 
+    /// Rows: SF-572 (in part: no crate of ours is without the lint about documentation)
     #[test]
     fn a_crate_without_the_floor_is_found() {
         let lacks = ["lacks `[lints] workspace = true`"];

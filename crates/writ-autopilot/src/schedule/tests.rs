@@ -63,6 +63,7 @@ fn the_order_is_made_anew_each_tick() {
 }
 
 /// Rows: SF-134 SF-135 SF-136 (the choice; section 14's review 4 and merge 1)
+/// Rows: SF-306
 #[test]
 fn no_more_workers_run_than_a_phase_and_all_together_may_have() {
     use PilotPhase::{Execute, Merge, Plan, Reassess, Research, Review, Tdd, Verify};
