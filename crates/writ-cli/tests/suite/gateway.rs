@@ -470,7 +470,7 @@ fn what_must_not_be_served_is_not_even_bound() {
         Engine::start(&home, &[("WRIT_SERVER__ENABLED", "true"), ("WRIT_SERVER__PORT", "0")]).expect("ready");
     let port = std::fs::read_to_string(home.root().join("runtime/server.port")).expect("is there");
     let port: u16 = port.trim().parse().expect("a number");
-    assert!(port > 0 && std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(), "{port}");
+    assert!(port > 0 && std::net::TcpListener::bind(("127.0.0.1", port)).is_err(), "it listens: {port}");
     assert_eq!(free.stop().code, Some(0));
     let off = Home::ready().with("WRIT_SERVER__ENABLED", "false");
     let engine = Engine::start(&off, &[]).expect("ready");
