@@ -117,7 +117,7 @@ pub enum ConflictReason {
     /// It lies below another item than its id says.
     MovedTo(Option<UnitId>),
     /// A unit of what the file shows, which the file has never shown: a reload that was cut off has made it, and its item has another
-    /// title by now or is gone.
+    /// title by now or is removed.
     NotShown,
 }
 

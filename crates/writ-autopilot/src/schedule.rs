@@ -90,7 +90,7 @@ impl AgentCaps {
         if self.max_agents == 0 || self.by_phase.values().any(|cap| *cap == 0) {
             return Err(CapsError::Zero);
         }
-        // Without a number it is one, whatever the other phases may have.
+        // Without a number it is one, independent of the other phases.
         let merges = self.by_phase.get(&PilotPhase::Merge).copied().unwrap_or(1);
         if merges > 1 { Err(CapsError::SeveralMerges) } else { Ok(()) }
     }

@@ -192,7 +192,7 @@ impl FlowText<'_> {
             Some(_) | None => format!("a workflow has the keys {}", KEYS.join(", ")),
         };
         let message = self.cut(error.message().trim());
-        // The parser names a key that it does not know, and not the one whose value it refuses.
+        // The parser names a key that it does not know, but no key when it refuses a value.
         let problem = match self.key_before(span.start) {
             Some(key) if !message.contains(key) => format!("`{key}`: {message}"),
             Some(_) | None => message,

@@ -211,7 +211,7 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     if milestones.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
         return Ok(Tick::Wait(config.times.poll_interval));
     }
-    // One whose plan stood still when its last unit was over, and runs again.
+    // Its plan stood still when its last unit was over, and runs again.
     let is_left = |row: &&UnitRow| row.is_over && is_workable(&row.key.id, &plans);
     let left: Vec<UnitId> =
         milestones.iter().filter(is_left).filter_map(|row| row.key.id.parse().ok()).collect();
@@ -413,7 +413,7 @@ async fn settle(
     let claim = HeldClaim { fence: work.fence, end: Some(end.clone()) };
     let settled = commit_move(project, unit, &made, (Some(claim), &result.reason)).await;
     if let Err(AutopilotError::Store(StoreError::Conflict(_))) = &settled {
-        // Someone else has ended the run: its result counts no more, and what it has used is paid all the same.
+        // Someone else has ended the run: its result does not count, but what it has used is paid.
         project.hands.commit(vec![Op::Units(UnitOp::PayRun(Box::new(end)))]).await?;
     }
     settled

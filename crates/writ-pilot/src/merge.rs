@@ -52,9 +52,9 @@ pub struct MergedTree {
     pub folder: PathBuf,
     /// Its commit, which the target moves to if the check passes.
     pub commit: CommitId,
-    /// The commit before the change: that which the target is at, or where the branch began whose work others have merged.
+    /// The commit before the change: that which the target is at, or where the branch began, if others have merged its work.
     pub base: CommitId,
-    /// The last commit of the change: `commit` itself, or the tip of the branch whose work others have merged.
+    /// The last commit of the change: `commit` itself, or the tip of the branch, if others have merged its work.
     pub tip: CommitId,
     /// The units that bring new work into it.
     pub units: Vec<String>,
@@ -148,7 +148,7 @@ struct MergeChain {
     tip: CommitId,
     units: Vec<String>,
     results: MergeResults,
-    /// Those whose work others have merged, each with the commit that its branch began at and its tip: nothing has checked that.
+    /// Those that others have merged, each with the commit that its branch began at and its tip: nothing has checked that.
     unchecked: Vec<(String, CommitId, CommitId)>,
 }
 
@@ -362,7 +362,7 @@ impl PilotGit {
         Ok(!line.iter().any(is_own))
     }
 
-    /// Checks the target as it is for each unit whose work others have merged: what they have joined, no gate has seen. Returns false if
+    /// Checks the target as it is for each unit that others have merged: what they have joined, no gate has seen. Returns false if
     /// the target has moved meanwhile.
     async fn check_merges_of_others(
         &self,

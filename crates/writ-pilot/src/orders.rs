@@ -21,7 +21,7 @@ use crate::project::OpenProject;
 use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 
-/// Further tries of a cancellation whose parts have changed meanwhile.
+/// Further tries of a cancellation after its parts have changed meanwhile.
 const MAX_TRIES: u32 = 8;
 
 /// Carries out a person's order about a unit.

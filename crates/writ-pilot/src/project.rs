@@ -35,7 +35,7 @@ use crate::unit_files::{UnitFile, UnitFiles};
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
 
-/// The word to the next attempt at a unit whose last one a crash has cut off (SF 4.8).
+/// The note for the next attempt at a unit after a crash has cut off the last one (SF 4.8).
 const RESUMED: &str = "resumed_after_crash: the engine has ended in the middle of the attempt before this one. That is no failure of the work: go on from the files as they are.";
 
 /// The paths in the owner's home that the autopilot reads; each may be absent.
@@ -312,7 +312,7 @@ impl OpenProject {
         Ok(plans)
     }
 
-    /// Returns the plans of all milestones, also those in whose place others came: an attempt may have run under one when a crash came.
+    /// Returns the plans of all milestones, also those that others have replaced: an attempt may have run under one when a crash came.
     async fn all_plans(&self) -> Result<Vec<(UnitId, ItemId)>, AutopilotError> {
         let mut plans = Vec::new();
         for row in &self.hands.store().milestones(&self.name).await? {
@@ -414,7 +414,7 @@ impl OpenProject {
         self.work.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the units that are over and whose workspaces are not removed yet.
+    /// Returns the units that are over and still have a workspace.
     pub(crate) const fn ends(&self) -> &OpenEnds {
         &self.work.ends
     }

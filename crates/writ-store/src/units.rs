@@ -16,6 +16,7 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::error::StoreError;
 
+pub use claims::{ClaimSweep, RunStart};
 pub(crate) use stored::{
     costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
     transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
@@ -167,41 +168,6 @@ pub struct UnitLine {
     pub has_begun: bool,
     /// When it was planned.
     pub created_at: Timestamp,
-}
-
-/// A worker's claim of a unit, which begins a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunStart {
-    /// The unit.
-    pub key: UnitKey,
-    /// The fence that the caller has read; the claim's own is the next.
-    pub fence: u64,
-    /// The worker.
-    pub holder: String,
-    /// Until when.
-    pub until: Timestamp,
-    /// The run that begins.
-    pub run: UnitRunId,
-    /// Its host: `local`, or that of a worker over SSH.
-    pub host: String,
-    /// Its workspace.
-    pub workspace: String,
-    /// Now.
-    pub now: Timestamp,
-}
-
-/// A look at the claims of a project: those that have run out end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimSweep {
-    /// The project's folder.
-    pub project: String,
-    /// The units that workers of the caller's own process have, with the fences of their claims. They have not run out, whatever the
-    /// clock says: it jumps where the machine was suspended.
-    pub live: Vec<(String, u64)>,
-    /// Until when those are lengthened.
-    pub until: Timestamp,
-    /// Now.
-    pub now: Timestamp,
 }
 
 /// A move of a unit from one phase to another.

@@ -14,7 +14,7 @@ const INTERPRETERS: [&str; 16] = [
 ];
 /// Options of interpreters with a file behind them that is run before.
 const PRELOADS: [&str; 5] = ["-r", "--require", "--import", "--loader", "--experimental-loader"];
-/// Options whose value is a text to be run, or another thing that is no file.
+/// Options with a value that is a text to be run, or another thing that is no file.
 const TEXTS: [&str; 5] = ["-e", "--eval", "-p", "--print", "--test"];
 /// Options of recipe programs with the file that holds the recipes, and with the folder that it lies in.
 const RECIPES: [&str; 5] = ["-f", "--file", "--makefile", "--justfile", "--taskfile"];
@@ -64,13 +64,13 @@ pub fn normal_path(path: &str) -> Option<String> {
 
 /// The places that a command may be run from.
 #[derive(Debug)]
-struct Places {
+struct CallPlaces {
     folders: Vec<String>,
-    /// Set for the command of a gate itself: whatever it runs was named by a person as what judges.
+    /// Set for the command of a gate itself: all that it runs was named by a person as what judges.
     is_direct: bool,
 }
 
-impl Places {
+impl CallPlaces {
     fn new(own: &str, is_direct: bool) -> Self {
         let mut places = Self { folders: vec![String::new()], is_direct };
         places.add(own);
@@ -107,7 +107,7 @@ impl Places {
     /// Returns the files that a word can mean.
     fn resolve(&self, word: &str) -> Vec<CalledFile> {
         let word: String = word.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
-        // Whatever stands in a variable: the rest of the path says which file it can be. So does a path from the root.
+        // The value of a variable is not known: the rest of the path says which file it can be. So does a path from the root.
         if word.starts_with('/') || word.contains('$') {
             let rest = word
                 .rsplit_once('$')
@@ -132,7 +132,7 @@ impl Places {
 pub fn files_of_command(argv: &[String]) -> Vec<CalledFile> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     let mut found = Vec::new();
-    add_files(&words, &mut Places::new("", true), &mut found);
+    add_files(&words, &mut CallPlaces::new("", true), &mut found);
     found
 }
 
@@ -140,7 +140,7 @@ pub fn files_of_command(argv: &[String]) -> Vec<CalledFile> {
 /// from each folder that it changes to.
 pub fn files_of_text(text: &str, path: &str) -> Vec<CalledFile> {
     let own = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut places = Places::new(own, false);
+    let mut places = CallPlaces::new(own, false);
     let mut found = Vec::new();
     if is_shell_text(text, path) {
         add_commands(text, &mut places, &mut found);
@@ -174,7 +174,7 @@ fn is_recipe(name: &str) -> bool {
     ["make", "just", "task", "rake"].iter().any(|program| recipe_files(program).contains(&name))
 }
 
-/// Returns true for a file that is a script whatever folder it lies in: a shell's, recipes, a program without an ending, or a file with
+/// Returns true for a file that is a script in any folder: a shell's, recipes, a program without an ending, or a file with
 /// the name of what runs all tests. A file of tests beside them may be added to.
 pub fn is_script(path: &str) -> bool {
     let name = base_name(path);
@@ -187,7 +187,7 @@ pub fn is_script(path: &str) -> bool {
         || SHELL_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-fn add_commands(text: &str, places: &mut Places, found: &mut Vec<CalledFile>) {
+fn add_commands(text: &str, places: &mut CallPlaces, found: &mut Vec<CalledFile>) {
     let text = OWN_FOLDERS.iter().fold(text.to_owned(), |text, own| text.replace(own, "."));
     let text = ["$(MAKE)", "${MAKE}"].iter().fold(text, |text, make| text.replace(make, "make"));
     for words in shell_commands(&text) {
@@ -199,7 +199,7 @@ fn add_commands(text: &str, places: &mut Places, found: &mut Vec<CalledFile>) {
 }
 
 /// Adds the files that a command runs, also behind wrappers.
-fn add_files(words: &[&str], places: &mut Places, found: &mut Vec<CalledFile>) {
+fn add_files(words: &[&str], places: &mut CallPlaces, found: &mut Vec<CalledFile>) {
     for words in launched(words) {
         let Some((program, rest)) = words.split_first() else { continue };
         let name = base_name(program).to_ascii_lowercase();
@@ -242,7 +242,7 @@ fn first_file<'a>(words: &[&'a str], with_value: &[&str]) -> Option<&'a str> {
     })
 }
 
-fn add_interpreted(name: &str, rest: &[&str], places: &Places, found: &mut Vec<CalledFile>) {
+fn add_interpreted(name: &str, rest: &[&str], places: &CallPlaces, found: &mut Vec<CalledFile>) {
     let is_python = name.starts_with("py");
     for pair in rest.windows(2).filter(|pair| !is_python && PRELOADS.contains(&pair[0])) {
         found.extend(places.resolve_program(pair[1]));
@@ -268,7 +268,7 @@ fn add_interpreted(name: &str, rest: &[&str], places: &Places, found: &mut Vec<C
     found.extend(first_file(rest, with_value).into_iter().flat_map(|word| places.resolve_program(word)));
 }
 
-fn add_recipes(name: &str, rest: &[&str], places: &Places, found: &mut Vec<CalledFile>) {
+fn add_recipes(name: &str, rest: &[&str], places: &CallPlaces, found: &mut Vec<CalledFile>) {
     let of = |options: &[&str]| -> Vec<&str> {
         let pairs = rest.windows(2).filter(|pair| options.contains(&pair[0])).map(|pair| pair[1]);
         let joined = rest.iter().filter_map(|word| {

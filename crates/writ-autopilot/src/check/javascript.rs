@@ -40,7 +40,7 @@ fn read_object(report: &Value) -> Result<TestCounts, ReportError> {
     if sum != total {
         return malformed(format!("{total} tests in all, {sum} in its parts"));
     }
-    // A file that could not be loaded has no tests, and is a failure all the same.
+    // A file that could not be loaded has no tests, but it is a failure.
     let suites =
         number("numRuntimeErrorTestSuites").max(if failed == 0 { number("numFailedTestSuites") } else { 0 });
     let is_failed = report.get("success").and_then(Value::as_bool) == Some(false);

@@ -1,4 +1,4 @@
-//! The scripts that gates run, followed from one to the next. What cannot be followed to its end is said by name: a check that can be
+//! The scripts that gates run, followed from one to the next. What cannot be followed to its end is named: a check that can be
 //! changed unseen is none.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ impl ScriptTrail {
                 break;
             }
             for (path, text) in fresh {
-                // A command of a shell, whatever it begins with.
+                // A command of a shell, with any first word.
                 self.add(files_of_text(&format!("#!/bin/sh\n{text}"), &path));
                 self.texts.push(text);
             }

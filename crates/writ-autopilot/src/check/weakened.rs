@@ -343,7 +343,7 @@ fn test_name(line: &str) -> Option<&str> {
     for mark in ["def ", "async def ", "fn ", "async fn ", "func "] {
         if let Some(rest) = word(mark) {
             let name = rest.get(..until(rest))?;
-            // Go's helpers are named otherwise; those of Rust and Python without `test` cannot be told apart from other functions.
+            // Go's helpers are named otherwise; those of Rust and Python without `test` cannot be distinguished from other functions.
             let is_test = if mark == "func " {
                 ["Test", "Fuzz", "Benchmark", "Example"].into_iter().any(|start| name.starts_with(start))
             } else {

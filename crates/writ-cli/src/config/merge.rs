@@ -67,6 +67,7 @@ impl Effective {
                     let text = format!("a project may not set '{}' so", dotted_path(&path));
                     findings.push(Finding { origin, text, hint });
                 }
+                // Later sources win, and say where the value in force comes from.
                 None => {
                     self.settings.insert(path, MergedValue { value, origin });
                 }
@@ -82,6 +83,7 @@ impl Effective {
             InProject::Any => None,
             InProject::Never => Some("only the home's config.toml sets it".into()),
             InProject::Lower => {
+                // A limit without a number in force has nothing to be below of: the project's own then counts.
                 let now = self.settings.get(path).and_then(|in_force| in_force.value.as_integer());
                 let lower = now.zip(value.as_integer()).is_none_or(|(now, new)| new <= now);
                 (!lower).then(|| format!("it can only be lowered here (now {})", now.unwrap_or_default()))

@@ -84,6 +84,7 @@ impl CredentialSources {
                 .map_err(|error| CredentialError::Unreadable(error.to_string()))?,
             CredentialRef::Vault { .. } => self.vault.get_secret(key),
         };
+        // A value that is empty would be sent as a key, and be refused far from here.
         let found = found.map(without_line_end).filter(|value| !value.expose_secret().is_empty());
         found.ok_or(CredentialError::Missing)
     }
@@ -113,6 +114,7 @@ pub(crate) struct KnownSecrets {
 
 impl KnownSecrets {
     pub(crate) fn of_config(config: &Config, credentials: &Arc<CredentialSources>) -> Self {
+        // Also those that no setting names: a program that is started could print them.
         let keys = detect::key_variables().map(str::to_owned);
         let logins = vault::VARIABLES.iter().map(|name| (*name).to_owned());
         // Where it is, is no secret.

@@ -52,7 +52,7 @@ pub(super) async fn claim_unit(
     let stop = project.hands.draining().child_token();
     let course = Arc::new(WorkCourse::with_money(money));
     let live = LiveUnit { phase: unit.stand.phase, fence, stop: stop.clone(), course: Arc::clone(&course) };
-    // Before the claim: a cancellation right after it finds whom to stop.
+    // Before the claim: a cancellation right after it finds the worker that is to stop.
     project.live().insert(id, live);
     if let Err(error) = project.hands.commit(ops.map(Op::Units).collect()).await {
         project.live().remove(&id);

@@ -174,7 +174,7 @@ async fn finish_all(project: &Arc<OpenProject>, own: &[UnitId]) -> Vec<(UnitId, 
     let _alone = ends.finishing.lock().await;
     let mut failed = Vec::new();
     for id in ends.list() {
-        // Also a part of it whose own end is not done: a plan ends after its slices.
+        // Also a part of it that has not come to its own end: a plan ends after its slices.
         let is_in_use = project.live().keys().any(|live| live.is_within(id))
             || ends.list().iter().any(|other| *other != id && other.is_within(id));
         if is_in_use || !(own.contains(&id) || ends.may_try(id)) {

@@ -301,7 +301,7 @@ pub(super) fn find_end(
     }
 }
 
-/// Returns the time until a running attempt is looked at again, if nothing is heard of it: the supervisor's interval, and less where
+/// Returns the time until a running attempt is looked at again, if nothing comes from it: the supervisor's interval, and less where
 /// one of its times is over before.
 pub(super) fn next_look(
     config: &PilotConfig,

@@ -130,7 +130,7 @@ async fn end_open_plan(project: &OpenProject, plan: ItemId, why: &str) -> Result
     Ok(())
 }
 
-/// Ends the plans of milestones that were removed, and those in whose place another one came, where a crash has come between that and
+/// Ends the plans of milestones that were removed, and those that another one has replaced, where a crash has come between that and
 /// the end of the plan.
 ///
 /// # Errors
@@ -284,7 +284,7 @@ async fn choose_ops(
         ops.push(UnitOp::Pin { name, content, at: project.hands.now() });
         flow
     };
-    // A slice whose last task was removed is worked on itself, one that has got its first waits for it.
+    // A slice without its last task is worked on itself, one that has got its first waits for it.
     let firsts = (first_phase(&pinned, unit.id, had_parts), first_phase(flow, unit.id, has_parts));
     let phase = phase_after(&row.phase, firsts).to_owned();
     if !ops.is_empty() || phase != row.phase {
@@ -294,7 +294,7 @@ async fn choose_ops(
     Ok(ops)
 }
 
-/// Returns the phase of a unit that no worker has had yet, whose first phase was one and becomes another. One that is being reassessed,
+/// Returns the phase of a unit that no worker has had yet, when its first phase was one and becomes another. One that is being reassessed,
 /// since what it rests on was abandoned, goes through that first.
 fn phase_after(phase: &str, (was, becomes): (PilotPhase, PilotPhase)) -> &str {
     if phase == was.name() { becomes.name() } else { phase }

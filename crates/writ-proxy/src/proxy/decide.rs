@@ -122,11 +122,7 @@ impl ProxyState {
         }
         let (recorded, fresh, named) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
-        let subject = EventSubject {
-            agent: authority.agent().to_owned(),
-            case_token: case.token.clone(),
-            customer: case.fingerprint.clone(),
-        };
+        let subject = subject_of(&authority, &case);
         self.count_named(&authority, &case, (&named, &subject)).await?;
         // Also where the case knows the values: another answer would confirm a guess at one.
         let wanted = CaseSpace { values: named.tokens.len(), bytes: named.bytes };
@@ -366,6 +362,15 @@ fn check_amounts(
         return Err(ProxyRefusal::refuse_forbidden(DenyReason::Limit, "unbounded", error));
     }
     Ok(())
+}
+
+/// Names the agent, case and customer of a request in the events for the router.
+fn subject_of(authority: &Authority, case: &OpenCase) -> EventSubject {
+    EventSubject {
+        agent: authority.agent().to_owned(),
+        case_token: case.token.clone(),
+        customer: case.fingerprint.clone(),
+    }
 }
 
 /// Reads the parameters of a request.

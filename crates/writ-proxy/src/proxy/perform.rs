@@ -100,6 +100,12 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
     error_answer(status::UNKNOWN, "the outcome is unknown; it is not performed again")
 }
 
+/// Returns the operation of a permitted request, if it is declared still.
+fn find_operation<'a>(action: &Action, operations: &'a OperationSet) -> Option<&'a Operation> {
+    let Action::Operate(operate) = action else { return None };
+    operations.get(&operate.operation)
+}
+
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
@@ -116,11 +122,7 @@ impl ProxyState {
             _place,
             _space,
         } = granted;
-        let target = if let Action::Operate(operate) = permit.action() {
-            operations.get(&operate.operation)
-        } else {
-            None
-        };
+        let target = find_operation(permit.action(), &operations);
         let begun = Begun {
             attempt: permit.attempt(),
             session: permit.prepared().session,
@@ -164,8 +166,7 @@ impl ProxyState {
             // Answered like a change that found no row: the row that has the key may be another customer's.
             Err(PerformError::Taken { what }) => {
                 self.count_events(&subject, &[(EventMeasure::Missed, 1)]);
-                let why = format!("missed: {what}");
-                let answer = missed_answer(operation);
+                let (why, answer) = (format!("missed: {what}"), missed_answer(operation));
                 self.note_failure(&begun, &case, (fresh, uses), &why, answer).await
             }
             Err(PerformError::NotPerformed { what }) => {

@@ -137,7 +137,7 @@ pub(crate) fn is_under_way(conn: &Connection, operate: &Operate) -> Result<bool,
 }
 
 /// Returns the place and the digest under which an action with an unknown outcome is stored. An operation of the security
-/// proxy belongs to its case, whatever key asks for it, and its name is no part of it: under another name it does the same.
+/// proxy belongs to its case, with any key, and its name is no part of it: under another name it does the same.
 fn lost_place(session: &str, action: &Action) -> Option<(String, Digest)> {
     let (mut place, mut content) = (session.to_owned(), None);
     if let Action::Operate(operate) = action {

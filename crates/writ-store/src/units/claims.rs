@@ -1,12 +1,48 @@
 //! Claims of units, and what is done under them.
 
 use rusqlite::{Connection, params};
+use writ_types::id::UnitRunId;
 use writ_types::unit::Timestamp;
 
 use super::changes::require;
-use super::{ClaimSweep, MAX_TITLE_BYTES, RunStart, UnitDecision, UnitKey, UnitRunEnd, UnitTransition, cut};
+use super::{MAX_TITLE_BYTES, UnitDecision, UnitKey, UnitRunEnd, UnitTransition, cut};
 use crate::codec::{self, execute, int, query, query_one};
 use crate::error::{Conflict, StoreError};
+
+/// A worker's claim of a unit, which begins a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunStart {
+    /// The unit.
+    pub key: UnitKey,
+    /// The fence that the caller has read; the claim's own is the next.
+    pub fence: u64,
+    /// The worker.
+    pub holder: String,
+    /// Until when.
+    pub until: Timestamp,
+    /// The run that begins.
+    pub run: UnitRunId,
+    /// Its host: `local`, or that of a worker over SSH.
+    pub host: String,
+    /// Its workspace.
+    pub workspace: String,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// A look at the claims of a project: those that have run out end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimSweep {
+    /// The project's folder.
+    pub project: String,
+    /// The units that workers of the caller's own process have, with the fences of their claims. They have not run out, even if the
+    /// clock says so: it jumps where the machine was suspended.
+    pub live: Vec<(String, u64)>,
+    /// Until when those are lengthened.
+    pub until: Timestamp,
+    /// Now.
+    pub now: Timestamp,
+}
 
 pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreError> {
     for text in [&claim.holder, &claim.host, &claim.workspace] {

@@ -112,7 +112,7 @@ pub(crate) fn pilot_sessions(conn: &Connection, status: &str) -> Result<Vec<Pilo
 
 /// Returns the milestones of a project that are not archived: units without a parent, of which a plan has few.
 pub(crate) fn milestones(conn: &Connection, project: &str) -> Result<Vec<UnitRow>, StoreError> {
-    // By the index of parents, whatever the number of units.
+    // By the index of parents, so that the number of units does not count.
     let sql = "SELECT * FROM unit WHERE project = ?1 AND parent IS NULL AND kind = 'milestone' AND archived_at IS NULL
                ORDER BY created_at, id LIMIT ?2";
     query(conn, sql, params![project, codec::limit(usize::MAX)], decode_unit)
