@@ -141,6 +141,8 @@ pub enum AttemptWait {
     Person,
     /// A tool.
     Tool,
+    /// The owner's coding agent, which works between two calls to its model.
+    Program,
     /// Its model.
     Model,
 }
