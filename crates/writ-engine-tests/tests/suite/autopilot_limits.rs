@@ -15,7 +15,7 @@ use crate::autopilot::{DONE, Scene, git, moves, plan_of, repository};
 use crate::harness::TestEngine;
 
 /// The plan of one task.
-const ONE_TASK: &str = "\
+pub(crate) const ONE_TASK: &str = "\
 - [ ] A library of sums <!-- milestone/m1 -->
   - [ ] Sums <!-- slice/m1/s1 -->
     Acceptance:
