@@ -342,11 +342,7 @@ async fn attempt(
         }
         Err(error) => {
             let report = place.services.journal.redactor.mask_report(error.report());
-            // A program that hangs up could make as many calls as it likes, if they counted for nothing.
-            let usage = match account.is_program {
-                true => failed_usage(planned, &error, read),
-                false => usage::broken_off_usage(planned, &error, read),
-            };
+            let usage = usage::counted_usage(planned, &error, (read, account.is_program));
             trace::model_ended(&span, &planned.requested_model(), took, Err((&usage, &report)));
             account.usage = usage;
             let text = recorded_error(&place.services, &error);

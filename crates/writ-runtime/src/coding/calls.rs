@@ -155,22 +155,24 @@ const fn exit_of(failure: &ModelFailure) -> Exit {
 }
 
 fn answer_of(event: Event) -> Result<ModelReply, TurnCallError> {
-    match event {
-        Event::ModelReplied { reply } => Ok(reply),
-        Event::ModelFailed { failure } => Err(error_of(failure)),
-        #[expect(clippy::wildcard_enum_match_arm, reason = "a model call ends in one of the two above")]
-        other => {
-            tracing::error!(?other, "a model call has ended in an event of another kind");
-            let text = "the call has no answer";
-            Err(TurnCallError::NoAnswer(Report::new(Exit::Bug, "model.no_answer", text)))
-        }
+    if let Event::ModelReplied { reply } = event {
+        return Ok(reply);
     }
+    if let Event::ModelFailed { failure } = event {
+        return Err(error_of(failure));
+    }
+    tracing::error!(?event, "a model call has ended in an event of another kind");
+    let why = "the call has no answer";
+    let report = Report::new(Exit::Bug, "model.no_answer", why).with_hint("the log has the event");
+    Err(TurnCallError::NoAnswer(report))
 }
 
 /// The error that the agent reads. A provider's own words are for people alone.
 fn error_of(failure: ModelFailure) -> TurnCallError {
     let exit = exit_of(&failure);
-    let report = |text: String| Report::new(exit, "model.no_answer", text);
+    let report = |text: String| {
+        Report::new(exit, "model.no_answer", text).with_hint("`writ audit` shows the call and the reason")
+    };
     match failure {
         ModelFailure::SessionExhausted => {
             TurnCallError::Budget(report("the token budget of the session is used up".to_owned()))

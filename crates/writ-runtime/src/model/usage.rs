@@ -21,9 +21,19 @@ pub(crate) fn failed_usage(planned: &PlannedCall, error: &ModelError, read: Toke
     Usage { input: call.input_tokens, output: call.max_output_tokens, ..said }
 }
 
+/// Returns the usage of a failed attempt. A program that hangs up could make as many calls as it likes, if they counted for less than
+/// they may have cost.
+pub(super) fn counted_usage(
+    planned: &PlannedCall,
+    error: &ModelError,
+    (read, is_program): (Tokens, bool),
+) -> Usage {
+    if is_program { failed_usage(planned, error, read) } else { broken_off_usage(planned, error, read) }
+}
+
 /// Returns the usage of a failed attempt, of whose answer these tokens had come, as it most likely is: where the provider has named no
 /// amount, the prompt and that part of the answer.
-pub(super) fn broken_off_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
+fn broken_off_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
     let said = error.usage;
     if !is_broken_off(error) {
         return said;

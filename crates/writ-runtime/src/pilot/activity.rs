@@ -50,10 +50,14 @@ pub(super) async fn read_signs(
 /// The signs of life of an attempt in which the owner's coding agent works. Its own tools are not in the ledger: while no model call
 /// is open it is the program that acts, for as long as that takes. A call is as old as its own beginning.
 fn signs_of_program(rows: &[LedgerRow], (last_at, answered_at): (Timestamp, Timestamp)) -> AttemptSigns {
-    let of_row = |row: &LedgerRow| match row.entry()?.fact {
-        Fact::Intent { action, .. } if action.kind() == ActionKind::ModelCall => Some(Some(row.at)),
-        Fact::ModelCalled { .. } => Some(None),
-        _ => None,
+    let of_row = |row: &LedgerRow| {
+        let fact = row.entry()?.fact;
+        if let Fact::Intent { action, .. } = &fact
+            && action.kind() == ActionKind::ModelCall
+        {
+            return Some(Some(row.at));
+        }
+        matches!(fact, Fact::ModelCalled { .. }).then_some(None)
     };
     match rows.iter().find_map(of_row).flatten() {
         Some(asked_at) => {
