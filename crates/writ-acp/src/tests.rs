@@ -646,8 +646,9 @@ async fn words_after_the_end_of_a_turn_have_an_end() {
     let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
         let id = open(&mut read, &mut write).await;
         tell(&mut write, &json!({ "id": id, "result": { "stopReason": "end_turn" } })).await;
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
         loop {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            pace.tick().await;
             write.write_all(&words("x")).await.unwrap();
             write.write_all(b"\n").await.unwrap();
         }
