@@ -30,5 +30,11 @@ pub const MAX_ERROR_CHARS: usize = 1_000;
 pub const MAX_UNREAD: usize = 64;
 /// The time that an agent has until its session is open, by default: some download a part of themselves first.
 pub const START_TIME: Duration = Duration::from_secs(60);
+/// The silence after which an agent's turn is over that has named its end: some send the rest of their words after it.
+pub const LATE_SILENCE: Duration = Duration::from_millis(500);
+/// The longest time that words are read after the end of a turn.
+pub const LATE_TIME: Duration = Duration::from_secs(2);
+/// The bytes at the beginning of a line that was too long in which a question is looked for: its id and method stand there.
+pub const MAX_HEAD_BYTES: usize = 4_096;
 /// The time that an agent has to end its turn once it was asked to, by default.
 pub const CANCEL_TIME: Duration = Duration::from_secs(5);

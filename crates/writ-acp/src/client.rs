@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{CANCEL_TIME, MAX_LINE_BYTES, MAX_UNREAD, START_TIME};
+use crate::bounds::{CANCEL_TIME, LATE_SILENCE, LATE_TIME, MAX_LINE_BYTES, MAX_UNREAD, START_TIME};
 use crate::error::{AcpError, Moment};
 use crate::line::{AcpLine, LineReader};
 use crate::talk::{AcpTalk, TurnOrder};
@@ -76,6 +76,7 @@ async fn hold_talk<R: AsyncRead + Unpin>(
     let mut until: Option<Instant> = None;
     loop {
         if let Some(reason) = talk.stop_reason() {
+            hear_rest(talk, &mut lines, out).await;
             return Ok(reason);
         }
         // Work may take as long as its caller lets it.
@@ -102,10 +103,39 @@ async fn hold_talk<R: AsyncRead + Unpin>(
                     send_line(out, answer)?;
                 }
             }
-            Some(AcpLine::Passed(bytes)) => talk.pass_over(bytes)?,
+            Some(AcpLine::Passed { bytes, head }) => {
+                if let Some(answer) = talk.pass_over(bytes, &head)? {
+                    send_line(out, answer)?;
+                }
+            }
             // One that ends when it is asked to end its turn has ended it.
             None if until.is_some() => return Ok(AcpStop::Cancelled),
             None => return Err(AcpError::Gone(talk.moment())),
+        }
+    }
+}
+
+/// Reads the words that come after the end of a turn, until there is silence. The turn has ended; what is wrong with them is no matter.
+async fn hear_rest<R: AsyncRead + Unpin>(
+    talk: &mut AcpTalk,
+    lines: &mut LineReader<R>,
+    out: &mpsc::Sender<Vec<u8>>,
+) {
+    let until = Instant::now() + LATE_TIME;
+    loop {
+        let silence = (Instant::now() + LATE_SILENCE).min(until);
+        let Ok(Ok(Some(line))) = tokio::time::timeout_at(silence, lines.next_line()).await else { return };
+        let taken = match line {
+            AcpLine::Read(line) => talk.take_line(&line),
+            AcpLine::Passed { bytes, head } => talk.pass_over(bytes, &head),
+        };
+        let is_over = match taken {
+            Ok(Some(answer)) => send_line(out, answer).is_err(),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        if is_over || Instant::now() >= until {
+            return;
         }
     }
 }

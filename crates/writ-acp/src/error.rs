@@ -118,10 +118,10 @@ impl ToReport for AcpError {
                 "check that its command starts it in the mode of the Agent Client Protocol, and that it needs no download: it has no network",
             ),
             Self::Version(_) => {
-                (Exit::Blocked, "acp.version", "install a version of it that speaks version 1")
+                (Exit::Config, "acp.version", "install a version of it that speaks version 1")
             }
             Self::Login(_) => (
-                Exit::Blocked,
+                Exit::Config,
                 "acp.login",
                 "set it up to use a model by its address and a key, and name the way of its login that uses this; it never gets an account",
             ),

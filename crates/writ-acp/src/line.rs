@@ -4,6 +4,8 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use crate::bounds::MAX_HEAD_BYTES;
+
 /// The most bytes that one read takes.
 const BLOCK: usize = 16 * 1024;
 
@@ -12,8 +14,13 @@ const BLOCK: usize = 16 * 1024;
 pub(crate) enum AcpLine {
     /// Its bytes, without the line end.
     Read(Vec<u8>),
-    /// It was too long; its bytes, so far. More of it may follow as another one.
-    Passed(u64),
+    /// It was too long, or a part of one that is. More of it may follow as another one.
+    Passed {
+        /// Its bytes, so far.
+        bytes: u64,
+        /// The beginning of the line; empty for a later part.
+        head: Vec<u8>,
+    },
 }
 
 /// Reads lines. [`next_line`](Self::next_line) can stand in a `select!`: a future that is dropped has taken no byte.
@@ -62,16 +69,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return None;
             }
             // Its rest is passed over, too, and counted with the rest.
-            self.is_passing = true;
+            let is_later = std::mem::replace(&mut self.is_passing, true);
             self.searched = 0;
-            return Some(AcpLine::Passed(byte_count(std::mem::take(&mut self.held).len())));
+            return Some(passed_line(&std::mem::take(&mut self.held), is_later));
         };
         let end = self.searched.saturating_add(at);
         let rest = self.held.split_off(end.saturating_add(1));
         let mut line = std::mem::replace(&mut self.held, rest);
         self.searched = 0;
-        if std::mem::take(&mut self.is_passing) || end > self.max {
-            return Some(AcpLine::Passed(byte_count(line.len())));
+        let is_later = std::mem::take(&mut self.is_passing);
+        if is_later || end > self.max {
+            return Some(passed_line(&line, is_later));
         }
         line.truncate(end);
         // Programs of other systems end a line with a carriage return before the line feed.
@@ -80,6 +88,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
         Some(AcpLine::Read(line))
     }
+}
+
+fn passed_line(line: &[u8], is_later: bool) -> AcpLine {
+    let head = if is_later { &[] } else { line.get(..MAX_HEAD_BYTES).unwrap_or(line) };
+    AcpLine::Passed { bytes: byte_count(line.len()), head: head.to_vec() }
 }
 
 fn byte_count(bytes: usize) -> u64 {

@@ -26,6 +26,22 @@ pub(crate) enum AcpMessage {
     Stray,
 }
 
+/// Finds the id of a question for permission in the beginning of a line. The ids of inner objects have other names.
+pub(crate) fn find_question(head: &[u8]) -> Option<Value> {
+    let head = String::from_utf8_lossy(head);
+    let value_of = |name: &str| {
+        let (_, rest) = head.split_once(name)?;
+        rest.trim_start().strip_prefix(':').map(str::trim_start)
+    };
+    let method = value_of("\"method\"")?;
+    if !method.starts_with("\"session/request_permission\"") {
+        return None;
+    }
+    // The first value of what follows; what comes after it is not looked at.
+    let id = serde_json::Deserializer::from_str(value_of("\"id\"")?).into_iter::<Value>().next()?.ok()?;
+    is_answerable(&id).then_some(id)
+}
+
 /// An error in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcpAnswerError {

@@ -1,11 +1,17 @@
 //! The answer to an agent's question for permission, by a rule instead of by a person.
 //!
-//! The sandbox is the wall, and this is a sign in front of it: a yes lets the agent do nothing that it could not do without asking,
-//! and a no makes an honest agent look for another way.
+//! The sandbox is the wall, and this is a sign in front of it: a yes lets the agent do nothing that it could not do without asking.
+//! Many agents end their turn at a no. So a no is for what cannot come to anything: a change of a file outside the work tree, and
+//! another mode.
 
 use serde_json::Value;
 
 use crate::bounds::{MAX_ID_BYTES, MAX_OPTIONS, MAX_PATH_BYTES, MAX_PATHS};
+
+/// The agent's own folders, for files that are none of the work: they end with its sandbox.
+const SCRATCH: [&str; 2] = ["/tmp", "/home/agent"];
+/// Parts of the ids of answers that end the whole turn.
+const ENDS_OF_TURN: [&str; 2] = ["cancel", "abort"];
 
 /// The kind of a tool call, as its agent names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,8 +96,19 @@ impl NamedPaths {
         found
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.paths.is_empty() && !self.is_cut
+    /// Adds paths that were named later.
+    pub(crate) fn add_paths(&mut self, later: Self) {
+        self.is_cut |= later.is_cut;
+        for path in later.paths {
+            if self.paths.contains(&path) {
+                continue;
+            }
+            if self.paths.len() >= MAX_PATHS {
+                self.is_cut = true;
+                return;
+            }
+            self.paths.push(path);
+        }
     }
 }
 
@@ -113,19 +130,23 @@ pub fn is_inside(folder: &str, path: &str) -> bool {
 ///
 /// # Errors
 ///
-/// If anything of it lies outside the work tree, or nothing is known about it.
+/// If it would change a file outside the work tree and the agent's scratch space, or lead into another mode.
 pub(crate) fn judge_call(folder: &str, kind: ToolKind, paths: &NamedPaths) -> Result<(), &'static str> {
-    if paths.is_cut || paths.paths.iter().any(|path| !is_inside(folder, path)) {
-        return Err("it is not inside the work tree");
-    }
     match kind {
-        // A command runs in the agent's own sandbox, on the work tree alone.
-        ToolKind::Read | ToolKind::Search | ToolKind::Execute | ToolKind::Think => Ok(()),
-        ToolKind::Edit | ToolKind::Delete | ToolKind::Move if paths.is_empty() => Err("it names no file"),
-        ToolKind::Edit | ToolKind::Delete | ToolKind::Move => Ok(()),
-        ToolKind::Fetch => Err("there is no network"),
+        // The sandbox decides what these reach: it has no network, and shows nothing that the agent may not read.
+        ToolKind::Read
+        | ToolKind::Search
+        | ToolKind::Execute
+        | ToolKind::Think
+        | ToolKind::Fetch
+        | ToolKind::Other => Ok(()),
+        ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+            let is_own =
+                |path: &String| is_inside(folder, path) || SCRATCH.iter().any(|own| is_inside(own, path));
+            let is_inside = !paths.is_cut && paths.paths.iter().all(is_own);
+            if is_inside { Ok(()) } else { Err("it is not inside the work tree") }
+        }
         ToolKind::SwitchMode => Err("it works in one mode"),
-        ToolKind::Other => Err("nothing is known about it"),
     }
 }
 
@@ -133,11 +154,12 @@ pub(crate) fn judge_call(folder: &str, kind: ToolKind, paths: &NamedPaths) -> Re
 pub(crate) fn choose_option(params: &Value, is_yes: bool) -> Option<String> {
     let options = params.get("options").and_then(Value::as_array)?;
     let with_kind = |wanted: &str| {
-        let found = options
-            .iter()
-            .take(MAX_OPTIONS)
-            .find(|option| option.get("kind").and_then(Value::as_str) == Some(wanted))?;
-        let id = found.get("optionId").and_then(Value::as_str)?;
+        let is_wanted = |option: &&Value| option.get("kind").and_then(Value::as_str) == Some(wanted);
+        let ids = options.iter().take(MAX_OPTIONS).filter(is_wanted);
+        let mut ids = ids.filter_map(|option| option.get("optionId").and_then(Value::as_str));
+        let first = ids.clone().next()?;
+        // Some offer two: one refuses the call, and one ends the whole turn.
+        let id = ids.find(|id| !ENDS_OF_TURN.iter().any(|end| id.contains(end))).unwrap_or(first);
         (id.len() <= MAX_ID_BYTES).then(|| id.to_owned())
     };
     if is_yes {

@@ -37,7 +37,10 @@ enum Stage {
         session: String,
         is_cancelled: bool,
     },
-    Over(AcpStop),
+    Over {
+        session: String,
+        reason: AcpStop,
+    },
 }
 
 /// A conversation with one agent about one prompt.
@@ -78,7 +81,7 @@ impl AcpTalk {
     /// Returns the reason for the end of the turn, once it has ended.
     pub const fn stop_reason(&self) -> Option<AcpStop> {
         match self.stage {
-            Stage::Over(reason) => Some(reason),
+            Stage::Over { reason, .. } => Some(reason),
             Stage::Greeting | Stage::Opening(_) | Stage::Login | Stage::Work { .. } => None,
         }
     }
@@ -89,7 +92,7 @@ impl AcpTalk {
             Stage::Greeting => Moment::Greeting,
             Stage::Opening(_) => Moment::Opening,
             Stage::Login => Moment::Login,
-            Stage::Work { .. } | Stage::Over(_) => Moment::Work,
+            Stage::Work { .. } | Stage::Over { .. } => Moment::Work,
         }
     }
 
@@ -107,18 +110,23 @@ impl AcpTalk {
                 *is_cancelled = true;
                 Some(message::news_line("session/cancel", &json!({ "sessionId": session })))
             }
-            Stage::Greeting | Stage::Opening(_) | Stage::Login | Stage::Work { .. } | Stage::Over(_) => None,
+            Stage::Greeting | Stage::Opening(_) | Stage::Login | Stage::Work { .. } | Stage::Over { .. } => {
+                None
+            }
         }
     }
 
-    /// Takes a line that was too long to be read.
+    /// Takes a line that was too long to be read, or a part of one; `head` is its beginning. Returns the line that refuses it, where it
+    /// is a question: an agent that gets no answer waits until its time is over.
     ///
     /// # Errors
     ///
     /// If the agent has written more than it may in one turn.
-    pub fn pass_over(&mut self, bytes: u64) -> Result<(), AcpError> {
+    pub fn pass_over(&mut self, bytes: u64, head: &[u8]) -> Result<Option<Vec<u8>>, AcpError> {
         self.transcript.long_lines = self.transcript.long_lines.saturating_add(1);
-        self.count_bytes(bytes)
+        self.count_bytes(bytes)?;
+        let asked = message::find_question(head);
+        Ok(asked.map(|id| message::refusal_line(&id, INVALID_PARAMS, "the question is too long to be read")))
     }
 
     /// Takes a line. Returns the line that answers it.
@@ -179,8 +187,9 @@ impl AcpTalk {
                 return self.log_in().map(Some);
             }
             // An agent may call it an error that its work is broken off; it has ended its turn.
-            (Err(_), Stage::Work { is_cancelled: true, .. }) => {
-                self.stage = Stage::Over(AcpStop::Cancelled);
+            (Err(_), Stage::Work { is_cancelled: true, session }) => {
+                let session = session.clone();
+                self.stage = Stage::Over { session, reason: AcpStop::Cancelled };
                 return Ok(None);
             }
             (Err(AcpAnswerError { code, message }), _) => {
@@ -208,14 +217,15 @@ impl AcpTalk {
                 self.stage = Stage::Work { session, is_cancelled: false };
                 Ok(Some(self.ask_agent("session/prompt", &prompt)))
             }
-            Stage::Work { .. } => {
+            Stage::Work { session, .. } => {
+                let session = session.clone();
                 let reason = result.get("stopReason").and_then(Value::as_str).and_then(AcpStop::from_name);
                 let reason = reason.ok_or(AcpError::Wrong { at, why: "it has no known stop reason" })?;
-                self.stage = Stage::Over(reason);
+                self.stage = Stage::Over { session, reason };
                 Ok(None)
             }
             // A second answer to the same request.
-            Stage::Over(_) => self.count_stray(),
+            Stage::Over { .. } => self.count_stray(),
         }
     }
 
@@ -260,7 +270,12 @@ impl AcpTalk {
     /// Returns true if a message is about the session of this conversation.
     fn is_ours(&self, params: &Value) -> bool {
         let named = params.get("sessionId").and_then(Value::as_str);
-        matches!(&self.stage, Stage::Work { session, .. } if named == Some(session))
+        let own = match &self.stage {
+            // The words of some agents come after the end of their turn.
+            Stage::Work { session, .. } | Stage::Over { session, .. } => Some(session.as_str()),
+            Stage::Greeting | Stage::Opening(_) | Stage::Login => None,
+        };
+        own.is_some() && named == own
     }
 
     fn take_request(&mut self, id: &Value, method: &str, params: &Value) -> Vec<u8> {
@@ -284,11 +299,10 @@ impl AcpTalk {
             return message::answer_line(id, &json!({ "outcome": { "outcome": "cancelled" } }));
         }
         let call = params.get("toolCall").unwrap_or(&Value::Null);
-        let paths = NamedPaths::read_call(call);
         let folder = self.order.folder.clone();
-        // The agent may have named the kind before, and nothing but the id now.
-        let reported = self.note_call(call).map(|reported| reported.kind);
-        let kind = reported.unwrap_or_else(|| kind_of(call));
+        // The agent may have named kind and paths before, and nothing but the id now.
+        let reported = self.note_call(call).map(|reported| (reported.kind, reported.paths.clone()));
+        let (kind, paths) = reported.unwrap_or_else(|| (kind_of(call), NamedPaths::read_call(call)));
         let judged = judge_call(&folder, kind, &paths);
         let chosen = choose_option(params, judged.is_ok());
         // One who offers no yes for this time gets none.
@@ -329,6 +343,7 @@ impl AcpTalk {
         if text("kind").is_some() {
             reported.kind = kind_of(call);
         }
+        reported.paths.add_paths(NamedPaths::read_call(call));
         if let Some(title) = text("title") {
             reported.title = cut_text(title, MAX_TITLE_CHARS);
         }

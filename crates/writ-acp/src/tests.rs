@@ -178,11 +178,14 @@ fn a_login_is_made_once_and_only_where_its_owner_has_named_it() {
 
 #[test]
 fn questions_are_answered_by_the_rule() {
-    let inside = json!([{ "path": "/work/src/a.rs", "line": 3 }]);
-    for kind in ["read", "edit", "delete", "move", "search", "execute"] {
-        let call =
-            |places: &Value| json!({ "toolCallId": "t", "kind": kind, "title": "x", "locations": places });
-        assert_eq!(asked(call(&inside)), "yes", "{kind}");
+    let call = |kind: &str, places: &Value| json!({ "toolCallId": "t", "kind": kind, "title": "x", "locations": places });
+    for kind in ["edit", "delete", "move"] {
+        let call = |places: &Value| call(kind, places);
+        for path in ["/work/src/a.rs", "/work", "src/a.rs", "/tmp/x/y", "/home/agent/.cache/x"] {
+            assert_eq!(asked(call(&json!([{ "path": path, "line": 3 }]))), "yes", "{kind} {path}");
+        }
+        // Its changes may come later; the sandbox is the wall.
+        assert_eq!(asked(json!({ "toolCallId": "t", "kind": kind })), "yes", "{kind}");
         for path in [
             "/etc/passwd",
             "/work/../etc/passwd",
@@ -202,13 +205,57 @@ fn questions_are_answered_by_the_rule() {
     let diff = |path: &str| json!({ "toolCallId": "t", "kind": "edit", "content": [{ "type": "diff", "path": path, "newText": "" }] });
     assert_eq!(asked(diff("/work/a")), "yes");
     assert_eq!(asked(diff("/srv/a")), "no");
-    // What names nothing is no change inside the work tree.
-    assert_eq!(asked(json!({ "toolCallId": "t", "kind": "edit" })), "no");
-    assert_eq!(asked(json!({ "toolCallId": "t", "kind": "execute" })), "yes");
-    for kind in ["fetch", "switch_mode", "other", "sudo"] {
-        assert_eq!(asked(json!({ "toolCallId": "t", "kind": kind })), "no", "{kind}");
+    // A no would end the turn of many agents, and a yes lets them do nothing that the sandbox does not.
+    for kind in ["read", "search", "execute", "think", "fetch", "other", "sudo"] {
+        assert_eq!(asked(json!({ "toolCallId": "t", "kind": kind })), "yes", "{kind}");
+        assert_eq!(asked(call(kind, &json!([{ "path": "/usr/include/a.h" }]))), "yes", "{kind}");
     }
-    assert_eq!(asked(json!(null)), "no");
+    assert_eq!(asked(json!({ "toolCallId": "t", "kind": "switch_mode" })), "no");
+}
+
+/// Of two ways to say no the one is chosen that lets the turn go on.
+#[test]
+fn a_no_refuses_the_call_and_not_the_turn() {
+    let refuse = |options: Value| {
+        let call = json!({ "toolCallId": "t", "kind": "edit", "locations": [{ "path": "/etc/passwd" }] });
+        let params = json!({ "sessionId": "s1", "toolCall": call, "options": options });
+        let line = bytes(&json!({ "id": 7, "method": "session/request_permission", "params": params }));
+        read(at_work().take_line(&line).unwrap())["result"]["outcome"]["optionId"].clone()
+    };
+    let (end, no) = (
+        json!({ "optionId": "cancel", "kind": "reject_once" }),
+        json!({ "optionId": "decline", "kind": "reject_once" }),
+    );
+    assert_eq!(refuse(json!([end, no])), "decline");
+    assert_eq!(refuse(json!([no, end])), "decline");
+    assert_eq!(refuse(json!([end])), "cancel");
+}
+
+/// A question in a line that is too long has an answer, so that its agent does not wait until its time is over.
+#[test]
+fn a_question_that_is_too_long_is_refused() {
+    let head = |line: &str| {
+        let answer = at_work().pass_over(5_000_000, line.as_bytes()).unwrap();
+        answer.map(|line| read(Some(line)))
+    };
+    let asked = head(
+        r#"{"jsonrpc":"2.0","id":"q-1","method":"session/request_permission","params":{"toolCall":{"content":[{"oldText":"x"#,
+    );
+    assert_eq!(
+        asked.map(|answer| (answer["id"].clone(), answer["error"]["code"].clone())),
+        Some((json!("q-1"), json!(-32_602)))
+    );
+    let asked = head(r#"{ "method" : "session/request_permission", "id" : 12, "params": {"toolCallId": "#);
+    assert_eq!(asked.map(|answer| answer["id"].clone()), Some(json!(12)));
+    for other in [
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"id":3,"x":""#,
+        r#"{"id":3,"method":"fs/read_text_file","params":{"x":"\"method\":\"session/request_permission\""#,
+        r#"{"method":"session/request_permission","params":{"toolCallId":"x"#,
+        r#"{"method":"session/request_permission","id":{"a":1},"#,
+        "",
+    ] {
+        assert_eq!(head(other), None, "{other}");
+    }
 }
 
 #[test]
@@ -229,12 +276,16 @@ fn a_yes_for_ever_is_never_given() {
 }
 
 #[test]
-fn a_question_uses_the_kind_that_was_named_before() {
-    let mut talk = at_work();
-    talk.take_line(&update(json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "kind": "fetch" })))
-        .unwrap();
-    let answer = read(talk.take_line(&question(json!({ "toolCallId": "t" }))).unwrap());
-    assert_eq!(answer["result"]["outcome"]["optionId"], "no");
+fn a_question_uses_the_kind_and_the_paths_that_were_named_before() {
+    for (kind, path, option) in
+        [("edit", "/work/a", "yes"), ("edit", "/etc/passwd", "no"), ("switch_mode", "/work/a", "no")]
+    {
+        let mut talk = at_work();
+        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "kind": kind, "locations": [{ "path": path }] });
+        talk.take_line(&update(call)).unwrap();
+        let answer = read(talk.take_line(&question(json!({ "toolCallId": "t" }))).unwrap());
+        assert_eq!(answer["result"]["outcome"]["optionId"], option, "{kind} {path}");
+    }
 }
 
 #[test]
@@ -307,8 +358,8 @@ fn what_is_remembered_has_bounds() {
 #[test]
 fn a_turn_has_an_end_to_its_bytes_and_messages() {
     let mut talk = at_work();
-    talk.pass_over(MAX_TURN_BYTES / 2).unwrap();
-    assert_eq!(talk.pass_over(MAX_TURN_BYTES / 2), Err(AcpError::Flooded(Flood::Bytes)));
+    talk.pass_over(MAX_TURN_BYTES / 2, b"").unwrap();
+    assert_eq!(talk.pass_over(MAX_TURN_BYTES / 2, b""), Err(AcpError::Flooded(Flood::Bytes)));
     let (mut talk, line) = (at_work(), br#"{"method":"_news"}"#);
     // Two answers came before.
     for _ in 0..MAX_MESSAGES - 2 {
@@ -337,7 +388,91 @@ fn wrong_answers_end_the_conversation_with_their_moment() {
     }
 }
 
+/// A value of any shape, with the names and texts that the protocol reads.
+fn any_value() -> impl Strategy<Value = Value> {
+    let known = [
+        "s1",
+        "t",
+        "session/update",
+        "session/request_permission",
+        "tool_call",
+        "agent_message_chunk",
+        "edit",
+        "diff",
+        "/work/a",
+        "allow_once",
+        "reject_once",
+        "end_turn",
+        "é\u{0}\"",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(known.to_vec()).prop_map(Value::from),
+    ];
+    let names = [
+        "id",
+        "method",
+        "params",
+        "result",
+        "error",
+        "code",
+        "message",
+        "sessionId",
+        "update",
+        "sessionUpdate",
+        "content",
+        "text",
+        "type",
+        "path",
+        "locations",
+        "toolCall",
+        "toolCallId",
+        "kind",
+        "title",
+        "status",
+        "options",
+        "optionId",
+        "stopReason",
+    ];
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        let field = (prop::sample::select(names.to_vec()), inner.clone());
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            prop::collection::vec(field, 0..6).prop_map(|fields| fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect()),
+        ]
+    })
+}
+
 proptest! {
+    /// Known methods with parameters of every shape, at work and after the end of the turn.
+    #[test]
+    fn no_message_ends_in_a_panic_or_in_a_line_that_is_no_message(
+        method in prop::sample::select(&["session/update", "session/request_permission", "fs/read_text_file"][..]),
+        id in any_value(),
+        params in any_value(),
+        call in any_value(),
+        is_over in any::<bool>(),
+    ) {
+        let mut talk = at_work();
+        if is_over {
+            answer(&mut talk, 3, json!({ "stopReason": "end_turn" })).unwrap();
+        }
+        let ours = json!({ "sessionId": "s1", "update": params, "toolCall": call, "options": id });
+        for params in [params.clone(), ours] {
+            let line = bytes(&json!({ "id": id, "method": method, "params": params }));
+            if let Ok(Some(answer)) = talk.take_line(&line) {
+                let answer: Value = serde_json::from_slice(&answer).unwrap();
+                prop_assert!(answer.get("result").is_some() != answer.get("error").is_some());
+            }
+        }
+        let _ = talk.take_line(&bytes(&json!({ "id": 3, "result": params, "error": call })));
+    }
+
     #[test]
     fn no_line_ends_in_a_panic_or_in_a_line_that_is_no_message(line in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(Some(answer)) = at_work().take_line(&line) {
@@ -486,6 +621,41 @@ async fn an_agent_ends_its_turn_when_it_is_asked_to() {
     })
     .await;
     assert_eq!(turn.end, Ok(AcpStop::Cancelled));
+}
+
+/// Some agents send the end of their turn first and the rest of their words after it.
+#[tokio::test]
+async fn words_after_the_end_of_a_turn_are_heard() {
+    let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
+        let id = open(&mut read, &mut write).await;
+        write.write_all(&words("All is ")).await.unwrap();
+        write.write_all(b"\n").await.unwrap();
+        tell(&mut write, &json!({ "id": id, "result": { "stopReason": "end_turn" } })).await;
+        write.write_all(&words("done.")).await.unwrap();
+        write.write_all(b"\n").await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    assert_eq!((turn.end, turn.transcript.last_words.as_str()), (Ok(AcpStop::EndTurn), "All is done."));
+}
+
+/// One that goes on writing has ended its turn all the same.
+#[tokio::test(start_paused = true)]
+async fn words_after_the_end_of_a_turn_have_an_end() {
+    let began = tokio::time::Instant::now();
+    let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
+        let id = open(&mut read, &mut write).await;
+        tell(&mut write, &json!({ "id": id, "result": { "stopReason": "end_turn" } })).await;
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            pace.tick().await;
+            write.write_all(&words("x")).await.unwrap();
+            write.write_all(b"\n").await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(turn.end, Ok(AcpStop::EndTurn));
+    assert!(began.elapsed() >= LATE_TIME && began.elapsed() < LATE_TIME * 2);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bounds::{MAX_TOOL_CALLS, MAX_WORDS_BYTES};
-use crate::permission::ToolKind;
+use crate::permission::{NamedPaths, ToolKind};
 
 /// The reason that an agent gives for the end of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct ReportedCall {
     pub title: String,
     /// Its state, in the agent's words: `pending`, `in_progress`, `completed` or `failed`.
     pub status: String,
+    /// The paths that it has named.
+    pub(crate) paths: NamedPaths,
     /// The answer to its question, where it asked: the reason of a no.
     pub asked: Option<Result<(), &'static str>>,
 }

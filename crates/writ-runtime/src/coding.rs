@@ -6,6 +6,7 @@
 //! changed lies in the work folder, and goes the way of all changes from there.
 
 mod calls;
+mod record;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use writ_acp::client::{AcpTurn, drive_agent};
 use writ_acp::error::AcpError;
 use writ_acp::talk::TurnOrder;
 use writ_acp::transcript::{AcpStop, Transcript};
-use writ_agent::event::Event;
+use writ_agent::event::{Event, SystemSource, SystemText};
 use writ_inspect::prepared::Prepared;
 use writ_policy::permit::Permit;
 use writ_sandbox::error::SandboxError;
@@ -25,15 +26,16 @@ use writ_sandbox::exec::{Ending, ExecResult, Listener, PROXY_PORT};
 use writ_sandbox::serve::ServerHandle;
 use writ_tools::render::Rendered;
 use writ_types::action::{Action, Exec, ExecProfile};
-use writ_types::chat::{ModelReply, ModelRequest, Part, Role, StopReason, ToolCall, ToolOutcome, Usage};
+use writ_types::chat::{ModelReply, ModelRequest, Part, Role, StopReason, ToolOutcome, Usage};
 use writ_types::digest::Digest;
-use writ_types::entry::Fact;
+use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
 
-use self::calls::AgentCalls;
+use self::calls::{AgentCalls, AgentUse};
+use self::record::{passed_over, recorded_reply, summary_of};
 use crate::coding_agent::CodingAgent;
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -51,8 +53,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 const MAX_ERRORS_CHARS: usize = 600;
 /// The most of its model calls that wait, while one is made.
 const MAX_WAITING_CALLS: usize = 16;
-/// The most tool calls that are recorded one by one.
-const MAX_RECORDED_CALLS: usize = 200;
+/// The answer of an agent that has ended its turn without any words.
+const NO_WORDS: &str = "The coding agent ended without words.";
 /// The tool of its start, and the role of its words, in the ledger.
 const CODING_AGENT: &str = "coding_agent";
 /// The key that its client libraries want; nothing reads it.
@@ -92,7 +94,8 @@ async fn take_turn(
     cancel: CancellationToken,
 ) -> Result<ModelCallResult, EngineError> {
     let services = Arc::clone(&place.services);
-    let prompt = services.journal.redactor.mask_text(&prompt_of(&request)).into_owned();
+    let prompt = prompt_of(&place.profile.system, &request);
+    let prompt = services.journal.redactor.mask_text(&prompt).into_owned();
     let prepared = prepare(&place, agent, &prompt, &label);
     let standing = RequestContext {
         task: true,
@@ -100,17 +103,23 @@ async fn take_turn(
         origins: place.origins.as_deref(),
         ..RequestContext::of(&place.authority, place.spent)
     };
-    let refused = |text: &str| {
-        let report =
-            Report::new(Exit::Denied, "coding.refused", format!("the coding agent was not started: {text}"))
-                .with_hint("see `writ policy` for the rule that decided");
+    // A rule decides alike the next time: its owner has to change something first.
+    let refused = |exit: Exit, text: &str| {
+        let report = Report::new(exit, "coding.refused", format!("the coding agent was not started: {text}"))
+            .with_hint("see `writ policy` for the rule that decided");
         Ok(ModelCallResult { event: model::failure(&report), ops: Pending::new(), cost: MicroUsd::ZERO })
     };
     let permit = match Box::pin(passage::pass_after(&services, first, prepared, standing)).await? {
         Passage::Permit(permit) => *permit,
-        Passage::Denied(denial) => return refused(&denial.outside_text()),
-        Passage::Ask(ask) => return refused(&format!("a person would have to be asked: {}", ask.reason)),
-        Passage::Simulated(_) => return refused("its session only simulates"),
+        Passage::Denied(denial) => {
+            let is_spent = denial.reason == DenyReason::Budget;
+            let exit = if is_spent { Exit::Budget } else { Exit::Config };
+            return refused(exit, &denial.outside_text());
+        }
+        Passage::Ask(ask) => {
+            return refused(Exit::Config, &format!("a person would have to be asked: {}", ask.reason));
+        }
+        Passage::Simulated(_) => return refused(Exit::Config, "its session only simulates"),
     };
     let attempt = permit.attempt();
     services.life.metrics.tool(CODING_AGENT);
@@ -118,14 +127,17 @@ async fn take_turn(
     Ok(settle(&place, agent, attempt, worked, label))
 }
 
-/// The message that the turn answers.
-fn prompt_of(request: &ModelRequest) -> String {
-    let asked = request.messages.iter().rev().find(|message| message.role == Role::User);
-    let texts = asked.into_iter().flat_map(|message| &message.parts).filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+/// The owner's rules, the message that the turn answers, and what was noted after it: a gate that wants another answer says why.
+fn prompt_of(system: &[SystemText], request: &ModelRequest) -> String {
+    let rules = system.iter().filter(|text| text.source == SystemSource::Rules);
+    let rules = rules.map(|text| format!("# Rules of the owner\n\n{}", text.text.trim()));
+    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap_or_default();
+    let parts = request.messages.iter().skip(asked).flat_map(|message| &message.parts);
+    let texts = parts.filter_map(|part| match part {
+        Part::Text { text } => Some(text.clone()),
         Part::Result(_) | Part::Call(_) | Part::Reasoning(_) | Part::File(_) => None,
     });
-    texts.collect::<Vec<_>>().join("\n\n")
+    rules.chain(texts).collect::<Vec<_>>().join("\n\n")
 }
 
 fn prepare(place: &CallPlace, agent: &CodingAgent, prompt: &str, label: &Label) -> Prepared {
@@ -170,7 +182,7 @@ fn prepare(place: &CallPlace, agent: &CodingAgent, prompt: &str, label: &Label) 
 struct Worked {
     turn: Result<AcpTurn, SandboxError>,
     process: Option<ExecResult>,
-    cost: MicroUsd,
+    calls: AgentUse,
 }
 
 /// Runs the agent for one turn, and ends it.
@@ -183,6 +195,7 @@ async fn work(
 ) -> Result<Worked, EngineError> {
     let services = &place.services;
     let workspace = services.workspace(&place.session).await?;
+    let _working = place.session.begin_program();
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
     let stop = CancellationToken::new();
     // If this future is dropped, its connections end with it.
@@ -194,7 +207,9 @@ async fn work(
             agent.models.serve_models(sending, listener, stop.clone()).await;
         }
     };
-    let answering = AgentCalls { place, label, cost: MicroUsd::ZERO }.answer_calls(calls, &stop);
+    // Ended by the turn, or by a call that cannot be made.
+    let over = cancel.child_token();
+    let answering = AgentCalls::begin(place, label, &over).answer_calls(calls, &stop);
     let order = TurnOrder {
         folder: workspace.root_inside().await?.to_string_lossy().into_owned(),
         prompt,
@@ -203,7 +218,7 @@ async fn work(
     let working = async {
         match Box::pin(workspace.talk(permit, services.journal.clock.now(), Some(sender))).await {
             Ok(running) => {
-                let talk = drive_agent((running.output, running.input), order, agent.times, cancel);
+                let talk = drive_agent((running.output, running.input), order, agent.times, &over);
                 let turn = Box::pin(talk).await;
                 let process = end_process(running.ended, &turn).await;
                 Ok((Ok(turn), process))
@@ -220,9 +235,9 @@ async fn work(
         stop.cancel();
         done
     };
-    let ((), cost, done) = tokio::join!(serving, answering, working);
+    let ((), calls, done) = tokio::join!(serving, answering, working);
     let (turn, process) = done?;
-    Ok(Worked { turn, process, cost })
+    Ok(Worked { turn, process, calls })
 }
 
 /// Ends the agent's process. It waits for the next prompt, which does not come; one that has closed its output is ending by itself, and
@@ -246,19 +261,27 @@ fn settle(
 ) -> ModelCallResult {
     let journal = &place.services.journal;
     let redactor = &journal.redactor;
-    let Worked { turn, process, cost } = worked;
-    let (end, transcript) = match turn {
+    let Worked { turn, process, calls: AgentUse { cost, refusal } } = worked;
+    let (end, mut transcript) = match turn {
         Ok(AcpTurn { end: Ok(reason), transcript }) => (result_of(reason), transcript),
         Ok(AcpTurn { end: Err(error), transcript }) => (Err(report_of(&error, process.as_ref())), transcript),
-        Err(error) => (Err(error.report()), Transcript::default()),
+        Err(error) => (Err(report_of_start(&error)), Transcript::default()),
     };
-    let end = end.map_err(|report| redactor.mask_report(report));
+    // Whatever the agent makes of it: it had no model any more.
+    let end = match &refusal {
+        Some(_) => Err(stopped_by_refusal()),
+        None => end.map_err(|report| redactor.mask_report(report)),
+    };
+    if end.is_ok() && transcript.last_words.trim().is_empty() {
+        // The files decide; a turn without an answer would be a failure.
+        transcript.last_words = NO_WORDS.to_owned();
+    }
     let mut reply = recorded_reply(&transcript);
     redactor.mask_reply(&mut reply);
     let (outcome, summary) = match &end {
         Ok(()) => (ToolOutcome::Done, summary_of(&transcript)),
         Err(report) if report.exit == Exit::Interrupted => (ToolOutcome::Cancelled, summary_of(&transcript)),
-        Err(report) => (ToolOutcome::Failed, report.inside.clone()),
+        Err(report) => (ToolOutcome::Failed, format!("{}{}", report.inside, passed_over(&transcript))),
     };
     let rendered =
         Rendered { text: redactor.clean_text(format!("{summary}\n{}", reply.text)), label, outcome };
@@ -286,8 +309,24 @@ fn settle(
             let reply = ModelReply { calls: Vec::new(), ..reply };
             ModelCallResult { event: Event::ModelReplied { reply }, ops, cost }
         }
-        Err(report) => ModelCallResult { event: model::failure(&report), ops, cost },
+        Err(report) => {
+            let refused = refusal.map(|failure| Event::ModelFailed { failure });
+            ModelCallResult { event: refused.unwrap_or_else(|| model::failure(&report)), ops, cost }
+        }
     }
+}
+
+/// The end of an agent whose next call cannot be made.
+fn stopped_by_refusal() -> Report {
+    let text = "the coding agent was stopped: it may ask its model no more";
+    Report::new(Exit::Budget, "coding.no_calls", text).with_hint("its last model call has the reason")
+}
+
+/// The report of an agent that could not be started. A command that cannot be started as it is written needs its owner.
+fn report_of_start(error: &SandboxError) -> Report {
+    let report = error.report();
+    let exit = if matches!(error, SandboxError::BadCommand { .. }) { Exit::Config } else { report.exit };
+    Report { exit, ..report }
 }
 
 /// The meaning of an agent's own word about its end.
@@ -312,6 +351,9 @@ fn result_of(reason: AcpStop) -> Result<(), Report> {
 fn report_of(error: &AcpError, process: Option<&ExecResult>) -> Report {
     let report = error.report();
     let Some(process) = process else { return report };
+    // The next attempt would end in the same way.
+    let is_missing = matches!(process.ending, Ending::NotFound | Ending::NotExecutable);
+    let exit = if is_missing { Exit::Config } else { report.exit };
     let how = match process.ending {
         Ending::NotFound => "there is no such program in the sandbox".to_owned(),
         Ending::NotExecutable => "the file cannot be executed".to_owned(),
@@ -324,33 +366,5 @@ fn report_of(error: &AcpError, process: Option<&ExecResult>) -> Report {
     let skipped = errors.chars().count().saturating_sub(MAX_ERRORS_CHARS);
     let errors: String = errors.chars().skip(skipped).collect();
     let said = if errors.is_empty() { String::new() } else { format!("; its errors ended with: {errors}") };
-    Report::new(report.exit, &report.code, format!("{error} ({how}{said})")).with_hint(report.hint.clone())
-}
-
-fn summary_of(transcript: &Transcript) -> String {
-    let calls =
-        u64::try_from(transcript.calls.len()).unwrap_or(u64::MAX).saturating_add(transcript.more_calls);
-    format!("the coding agent ended its turn: {calls} tool calls, {} refused", transcript.refused)
-}
-
-/// An agent's words and tool calls, in the form in which the ledger seals those of models.
-fn recorded_reply(transcript: &Transcript) -> ModelReply {
-    let calls = transcript.calls.iter().take(MAX_RECORDED_CALLS).enumerate().map(|(n, call)| ToolCall {
-        id: n.to_string(),
-        name: call.kind.name().to_owned(),
-        arguments: serde_json::json!({
-            "title": call.title,
-            "status": call.status,
-            "permission": call.asked.map(|asked| asked.map_or_else(|why| format!("no: {why}"), |()| "yes".to_owned())),
-        }),
-    });
-    let agent = if transcript.agent.is_empty() { CODING_AGENT } else { &transcript.agent };
-    ModelReply {
-        text: transcript.last_words.clone(),
-        calls: calls.collect(),
-        stop: StopReason::EndTurn,
-        usage: Usage::default(),
-        model: agent.to_owned(),
-        reasoning: Vec::new(),
-    }
+    Report::new(exit, &report.code, format!("{error} ({how}{said})")).with_hint(report.hint.clone())
 }

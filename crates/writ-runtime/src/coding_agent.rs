@@ -36,7 +36,20 @@ pub struct TurnCall {
     pub request: ModelRequest,
     /// Takes the answer, or the reason why there is none. It is dropped if the question cannot be recorded; a client that leaves drops
     /// the other end, and the question ends.
-    pub answer: oneshot::Sender<Result<ModelReply, Report>>,
+    pub answer: oneshot::Sender<Result<ModelReply, TurnCallError>>,
+}
+
+/// The reason why a question of a program has no answer.
+#[derive(Clone, Debug)]
+pub enum TurnCallError {
+    /// It is longer than the model can read.
+    TooLong(Report),
+    /// A budget has no room for it.
+    Budget(Report),
+    /// A rule forbids it, or the turn may ask no more.
+    Refused(Report),
+    /// The models gave no whole answer.
+    NoAnswer(Report),
 }
 
 /// A server of models for one program in a sandbox.

@@ -119,8 +119,8 @@ enum Watched<T> {
     Done(T),
     /// The turn has moved on without it; it was stopped and has ended.
     Unwanted(T),
-    /// The engine stops: the turn is left as it is and taken up again at the next start.
-    Stopping,
+    /// The engine stops: the turn is left as it is and taken up again at the next start. The work was stopped and has ended.
+    Stopping(T),
 }
 
 impl Drive {
@@ -233,7 +233,12 @@ impl Drive {
                 let called = self.unless_lost(had, called)?;
                 self.note(called.ops).await?;
             }
-            Watched::Stopping => return Ok(false),
+            Watched::Stopping(called) => {
+                // The end of a program that has worked for an hour is in it.
+                let called = self.unless_lost(had, called)?;
+                self.note(called.ops).await?;
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -266,7 +271,7 @@ impl Drive {
                 self.tally.add_call(acted.touched, acted.cost);
                 self.note(acted.ops).await?;
             }
-            Watched::Stopping => return Ok(false),
+            Watched::Stopping(_) => return Ok(false),
         }
         Ok(true)
     }
@@ -436,8 +441,7 @@ impl Drive {
                 Some(interrupt) = self.interrupts.recv() => self.hear(interrupt).await,
                 () = stop.cancelled() => {
                     cancel.cancel();
-                    let _ = (&mut work).await;
-                    return Watched::Stopping;
+                    return Watched::Stopping((&mut work).await);
                 }
                 () = tokio::time::sleep(deadline) => {
                     let fed = self.interject(Event::DeadlinePassed, Pending::new()).await;

@@ -18,6 +18,10 @@ mod shown;
 
 mod trial;
 
+mod usage;
+
+mod window;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +36,7 @@ use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
-use writ_types::chat::{Effort, ModelReply, ModelRequest, Part, Usage};
+use writ_types::chat::{Effort, ModelReply, ModelRequest, Usage};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -44,14 +48,18 @@ use crate::budget;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
+#[cfg(test)]
+pub(crate) use self::ask::MAX_SEALED_REPLY;
 pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 pub(crate) use self::embedding::embed_texts;
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 use self::refusal::refused;
-use self::shown::{show, show_reasoning, shown_text};
+use self::shown::{HeardAnswer, show, show_reasoning, shown_text};
 pub(crate) use self::trial::{Trial, try_model};
+pub(crate) use self::usage::failed_usage;
+use self::window::{note_usage, note_window};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -60,10 +68,6 @@ use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
-
-/// The share of the model's window, in per cent, from which a request is noted as nearly filling it
-/// (SCL-042).
-const WINDOW_NOTED_PCT: u128 = 80;
 
 /// The result of an effect that calls the model.
 #[derive(Debug)]
@@ -81,14 +85,38 @@ pub(crate) struct ModelCallResult {
 ///
 /// If the store cannot be used; what the models cannot do is an event.
 pub(crate) async fn call(
-    mut place: CallPlace,
+    place: CallPlace,
     spent_in_turn: MicroUsd,
     first: Pending,
+    asked: (ModelRequest, Label),
+    cancel: CancellationToken,
+) -> Result<ModelCallResult, EngineError> {
+    make_call(place, spent_in_turn, Account { ops: first, ..Account::default() }, asked, cancel).await
+}
+
+/// Calls the model of the turn for a program that works in it. It is routed, tried again and recorded as a call of the turn's
+/// agent. Nothing of it is shown, and the answer is sealed in the ledger: it is in no message of the turn.
+///
+/// # Errors
+///
+/// As [`call`].
+pub(crate) async fn call_for_program(
+    place: CallPlace,
+    spent_in_turn: MicroUsd,
+    asked: (ModelRequest, Label),
+    cancel: CancellationToken,
+) -> Result<ModelCallResult, EngineError> {
+    make_call(place, spent_in_turn, Account { is_program: true, ..Account::default() }, asked, cancel).await
+}
+
+async fn make_call(
+    mut place: CallPlace,
+    spent_in_turn: MicroUsd,
+    mut account: Account,
     (mut request, label): (ModelRequest, Label),
     cancel: CancellationToken,
 ) -> Result<ModelCallResult, EngineError> {
     let services = Arc::clone(&place.services);
-    let mut account = Account { ops: first, ..Account::default() };
     let Some(models) = services.outside.models.get() else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
@@ -220,6 +248,8 @@ struct Account {
     usage: Usage,
     /// In how many pieces the text of the last attempt came.
     pieces: usize,
+    /// Set if the call is made for a program that works in the turn.
+    is_program: bool,
 }
 
 impl Account {
@@ -284,11 +314,12 @@ async fn attempt(
     place.services.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     // The output of another role is for the harness, and marks for hidden text are never shown.
-    let is_shown = role == place.profile.model && place.profile.is_shown && cleared.hidden.is_empty();
+    let is_own = role == place.profile.model && !account.is_program;
+    let is_shown = is_own && place.profile.is_shown && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.services.journal.clock.now());
     let (span, began) = (trace::model(planned), place.services.journal.clock.now());
-    let (answer, (pieces, released)) =
-        tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
+    let (answer, heard) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
+    let HeardAnswer { pieces, read, released } = heard;
     account.pieces = pieces;
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
@@ -300,21 +331,24 @@ async fn attempt(
             place.session.state().secrecy.withheld.restore_content(&mut reply, &cleared.hidden);
             place.services.journal.redactor.mask_reply(&mut reply);
             show_reasoning(place, is_shown, &reply.reasoning);
-            understand(place, &mut reply, planned.request());
+            // The tools of a program are its own.
+            if !account.is_program {
+                understand(place, &mut reply, planned.request());
+            }
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
             account.ops.extend(note_usage(place, planned, &reply.usage));
-            account.cost +=
-                record(place, models, (planned, role), (number, &used), Ok(&reply), &mut account.ops);
+            record(place, models, (planned, role), (number, &used), Ok(&reply), account);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
             let report = place.services.journal.redactor.mask_report(error.report());
-            trace::model_ended(&span, &planned.requested_model(), took, Err((&error.usage, &report)));
-            account.usage = error.usage;
+            let usage = usage::counted_usage(planned, &error, (read, account.is_program));
+            trace::model_ended(&span, &planned.requested_model(), took, Err((&usage, &report)));
+            account.usage = usage;
             let text = recorded_error(&place.services, &error);
-            let failed = Err((&error.usage, text.as_str()));
-            account.cost += record(place, models, (planned, role), (number, &used), failed, &mut account.ops);
+            let failed = Err((&usage, text.as_str()));
+            record(place, models, (planned, role), (number, &used), failed, account);
             Ok(Tried::Failed(Box::new(error)))
         }
     }
@@ -370,53 +404,6 @@ fn prepared(place: &CallPlace, planned: &PlannedCall, label: &Label) -> Prepared
     }
 }
 
-/// Notes once in a session when a request comes to nearly fill what the model can take.
-fn note_window(place: &CallPlace, planned: &PlannedCall) {
-    let (input, window) = (planned.model_call().input_tokens, planned.model_info().context_window);
-    let full = nearly_full(input, window);
-    if !place.session.state().notices.note_window(full) {
-        return;
-    }
-    let model = planned.requested_model();
-    tracing::warn!(session = %place.session.id, model, %input, %window, "the model's window is nearly full");
-    let text = format!(
-        "This session fills {input} of the {window} that {model} can take. Older parts of it may soon be \
-         left out or refused: `writ chat --new` begins a new one."
-    );
-    place.session.hub.pass(ServerFrame::Status { text });
-}
-
-/// Notes how many tokens a request really had. Shows once in a session that the model has read only a part of what it was sent.
-/// Returns the operation that stores what was learned.
-fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage) -> Option<Op> {
-    let Some(read) = planned.cut_to(usage) else {
-        let parts = planned.request().messages.iter().flat_map(|message| &message.parts);
-        // The bound of a file says nothing about texts.
-        if parts.into_iter().any(|part| matches!(part, Part::File(_))) {
-            return None;
-        }
-        let (model, estimated) = (planned.requested_model(), planned.model_call().input_tokens);
-        let experience = &place.services.life.experience;
-        return experience.estimates.note_usage(&model, estimated, usage.input).map(experience::corrections);
-    };
-    if !place.session.state().notices.note_cut() {
-        return None;
-    }
-    let (sent, model) = (planned.model_call().input_tokens, planned.requested_model());
-    tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
-    let text = format!(
-        "{model} seems to have read only {read} of about {sent}: its server cuts what does not fit. Start it \
-         with more, such as OLLAMA_CONTEXT_LENGTH=32768; until then Writ leaves out old parts."
-    );
-    place.session.hub.pass(ServerFrame::Status { text });
-    None
-}
-
-/// Returns true if a request fills at least `WINDOW_NOTED_PCT` per cent of the model's window.
-fn nearly_full(input: Tokens, window: Tokens) -> bool {
-    u128::from(input.get()) * 100 >= u128::from(window.get()) * WINDOW_NOTED_PCT
-}
-
 /// The event of a call that has failed.
 pub(crate) fn failure(report: &Report) -> Event {
     failure_noted(report, None)
@@ -437,23 +424,25 @@ pub(crate) fn recorded_error(services: &Services, error: &ModelError) -> String 
     services.journal.redactor.mask_text(&text).into_owned()
 }
 
-/// Notes an attempt for ledger and usage; returns what it cost. `used` is what was spent before it.
+/// Notes an attempt, with its cost, for ledger and usage. `used` is what was spent before it.
 fn record(
     place: &CallPlace,
     models: &Models,
     (planned, role): (&PlannedCall, ModelRole),
     (attempt, used): (AttemptId, &Spent),
     answer: Result<&ModelReply, (&Usage, &str)>,
-    ops: &mut Pending,
-) -> MicroUsd {
+    account: &mut Account,
+) {
     let now = place.services.journal.clock.now();
     let usage = match answer {
         Ok(reply) => reply.usage,
         Err((usage, _)) => *usage,
     };
     let cost = models.call_cost(planned, &usage, now);
-    // The answers to an agent are in its turn; those to the harness would be nowhere.
+    // The answers to an agent are in its turn; those to the harness and to programs would be nowhere.
     let is_beside = role != place.profile.model;
+    let is_sealed = is_beside || account.is_program;
+    let ops = &mut account.ops;
     let fact = Fact::ModelCalled {
         attempt,
         requested: planned.requested_model(),
@@ -465,7 +454,7 @@ fn record(
         role: if is_beside { role.as_str().to_owned() } else { String::new() },
         sealed_reply: answer
             .ok()
-            .filter(|_| is_beside)
+            .filter(|_| is_sealed)
             .and_then(|reply| ask::seal_reply(&place.services, reply)),
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
@@ -491,17 +480,5 @@ fn record(
         let frame = Box::new(ServerFrame::Status { text });
         ops.push(Op::Frame { session: place.session.id, frame });
     }
-    cost
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_is_nearly_full_from_four_fifths_on() {
-        let full = |input| nearly_full(Tokens::new(input), Tokens::new(1_000));
-        assert_eq!([0, 790, 799, 800, 2_000].map(full), [false, false, false, true, true]);
-        assert!(!nearly_full(Tokens::new(u64::MAX / 2), Tokens::MAX));
-    }
+    account.cost += cost;
 }

@@ -145,6 +145,8 @@ pub enum AttemptWait {
     Person,
     /// A tool.
     Tool,
+    /// The owner's coding agent, which works between two calls to its model.
+    Program,
     /// Its model.
     Model,
 }

@@ -16,7 +16,7 @@ use writ_types::entry::{DenyReason, Fact, Requester};
 use writ_types::error::Report;
 use writ_types::id::AttemptId;
 
-use crate::coding_agent::TurnCall;
+use crate::coding_agent::{TurnCall, TurnCallError};
 use crate::error::EngineError;
 use crate::services::Services;
 
@@ -134,6 +134,18 @@ impl AnswerStream {
     /// Returns the next part; `None`: the last one was the end.
     pub async fn next_event(&mut self) -> Option<AnswerEvent> {
         self.events.recv().await
+    }
+}
+
+impl From<TurnCallError> for RoutingError {
+    fn from(error: TurnCallError) -> Self {
+        let refused = |reason, report: Report| Self::Refused { reason, text: report.outside };
+        match error {
+            TurnCallError::TooLong(report) => Self::TooLong(Box::new(report)),
+            TurnCallError::Budget(report) => refused(DenyReason::UsedUp, report),
+            TurnCallError::Refused(report) => refused(DenyReason::Rule, report),
+            TurnCallError::NoAnswer(report) => Self::NoAnswer(Box::new(report)),
+        }
     }
 }
 
@@ -275,7 +287,7 @@ async fn pass_call(calls: &mpsc::Sender<TurnCall>, request: ModelRequest, out: &
                 }
                 AnswerEvent::Whole(Box::new(RoutedReply { attempt: None, reply }))
             }
-            Ok(Err(report)) => AnswerEvent::Failed(RoutingError::NoAnswer(Box::new(report))),
+            Ok(Err(error)) => AnswerEvent::Failed(error.into()),
             Err(_dropped) => AnswerEvent::Failed(RoutingError::Unrecorded),
         },
         // The turn has ended.

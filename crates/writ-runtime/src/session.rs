@@ -6,7 +6,7 @@ mod terms;
 pub(crate) mod topics;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -184,6 +184,8 @@ pub(crate) struct Session {
     pub(crate) compacting: tokio::sync::Mutex<()>,
     /// The time at which a piece of an answer came last, in milliseconds; zero: none has come.
     heard: AtomicI64,
+    /// Set while a program of the owner works in a turn: its tools are none of the ledger's.
+    has_program: AtomicBool,
 }
 
 /// The part of a session that changes from turn to turn.
@@ -265,6 +267,16 @@ impl SessionState {
     }
 }
 
+/// A program of the owner that works in a turn of a session.
+#[derive(Debug)]
+pub(crate) struct WorkingProgram(Arc<Session>);
+
+impl Drop for WorkingProgram {
+    fn drop(&mut self) {
+        self.0.has_program.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Session {
     pub(crate) fn new(id: SessionId, terms: SessionTerms, state: SessionState) -> Self {
         Self {
@@ -278,6 +290,7 @@ impl Session {
             numbering: tokio::sync::Mutex::default(),
             compacting: tokio::sync::Mutex::new(()),
             heard: AtomicI64::new(0),
+            has_program: AtomicBool::new(false),
         }
     }
 
@@ -289,6 +302,17 @@ impl Session {
     /// Returns the time at which a piece of an answer came last.
     pub(crate) fn heard_at(&self) -> Timestamp {
         Timestamp::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a program of the owner works in a turn, until what is returned is dropped.
+    pub(crate) fn begin_program(self: &Arc<Self>) -> WorkingProgram {
+        self.has_program.store(true, Ordering::Relaxed);
+        WorkingProgram(Arc::clone(self))
+    }
+
+    /// Returns true while a program of the owner works in a turn.
+    pub(crate) fn has_program(&self) -> bool {
+        self.has_program.load(Ordering::Relaxed)
     }
 
     /// Locks the part that changes from turn to turn. Every holder leaves it whole, so poison is ignored.

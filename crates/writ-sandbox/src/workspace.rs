@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
@@ -161,6 +162,25 @@ impl Workspace {
     /// If the folders cannot be read, or it was cancelled.
     pub async fn read_changes(&self) -> Result<ChangeSet, SandboxError> {
         let (view, lock) = (self.session_view(), self.lock_folder().await.ok_or(SandboxError::Cancelled)?);
+        run_blocking("read the changes", move || {
+            let _held = lock;
+            upper::read_changes(&view)
+        })
+        .await
+    }
+
+    /// Reads the changes of the session for people, who do not wait for a program that has the folder for an hour: after `wait` they are
+    /// read while it works, and need not be of one moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_changes`], and if a file changes while it is read.
+    pub async fn read_changes_within(&self, wait: Duration) -> Result<ChangeSet, SandboxError> {
+        let view = self.session_view();
+        let lock = match tokio::time::timeout(wait, self.lock_folder()).await {
+            Ok(held) => Some(held.ok_or(SandboxError::Cancelled)?),
+            Err(_elapsed) => None,
+        };
         run_blocking("read the changes", move || {
             let _held = lock;
             upper::read_changes(&view)

@@ -98,6 +98,18 @@ fn a_coding_agent_is_named_by_the_owner_with_its_command() {
     ] {
         assert_eq!(findings(&format!("[worker]\n{wrong}\n")).len(), 1, "{wrong}");
     }
+    // Its command is written to the ledger.
+    let key = format!("sk-ant-api03-{}", "Ab1".repeat(14));
+    for (place, wrong) in [
+        ("variables.LICENCE", format!("variables = {{ LICENCE = \"{key}\" }}")),
+        ("command", format!("kind = \"acp\"\ncommand = [\"agent\", \"--key={key}\"]")),
+    ] {
+        let found = format!("{:?}", findings(&format!("[worker]\n{wrong}\n")));
+        assert!(
+            found.contains(&format!("{place} looks like a credential")) && !found.contains(&key),
+            "{found}"
+        );
+    }
     for path in ["worker.kind", "worker.command", "worker.variables.A", "worker.login", "worker.start_secs"] {
         let path: KeyPath = path.split('.').map(str::to_owned).collect();
         let schema::SchemaEntry::Key(key) = schema::place_of(&path) else { panic!("{path:?} is a key") };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use writ_acp::client::TurnTimes;
 use writ_fleet::models::within::ListenerModels;
+use writ_inspect::redact::formats_in;
 use writ_runtime::coding_agent::CodingAgent;
 
 /// The longest time until a coding agent is ready, in seconds.
@@ -59,11 +60,21 @@ struct WrittenWorker {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidWorker {
     /// There is no program.
-    #[error("kind = \"acp\" needs a command, such as command = [\"opencode\", \"acp\"]")]
+    #[error("kind = \"acp\" needs a command, such as command = [\"my-agent\", \"--acp\"]")]
     NoCommand,
     /// A variable has a name that is none.
     #[error("'{0}' is no name of a variable")]
     Variable(String),
+    /// A value is a credential.
+    #[error(
+        "{place} looks like a credential ({format}): the command of a program is written to the ledger, and its agent could read it; an agent needs no keys here"
+    )]
+    Credential {
+        /// The setting.
+        place: String,
+        /// The name of the format.
+        format: &'static str,
+    },
 }
 
 impl Default for WrittenWorker {
@@ -113,6 +124,13 @@ impl TryFrom<WrittenWorker> for WorkerConfig {
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
         if let Some(name) = written.variables.keys().find(|name| !is_name(name)) {
             return Err(InvalidWorker::Variable(name.clone()));
+        }
+        let arguments = written.command.iter().map(|text| ("command".to_owned(), text));
+        let values = written.variables.iter().map(|(name, text)| (format!("variables.{name}"), text));
+        for (place, text) in arguments.chain(values) {
+            if let Some((_, format)) = formats_in(text).into_iter().next() {
+                return Err(InvalidWorker::Credential { place, format });
+            }
         }
         Ok(Self::read(written))
     }

@@ -30,11 +30,39 @@ def ask(number, kind, path):
     update({"sessionUpdate": "tool_call_update", "toolCallId": "t%d" % number, "status": "completed"})
     return answer["result"]["outcome"]["optionId"]
 
-def model(question, patience=30):
-    body = json.dumps({"model": "anything", "messages": [{"role": "user", "content": question}]}).encode()
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, {"content-type": "application/json"})
+def post(url, body, patience=30):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=patience) as answer:
-        return json.load(answer)["choices"][0]["message"]["content"]
+        return answer.read().decode()
+
+def model(question, patience=30, **more):
+    body = {"model": "anything", "messages": [{"role": "user", "content": question}], **more}
+    answer = post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, patience)
+    return json.loads(answer)["choices"][0]["message"]["content"]
+
+def show_pictures(name):
+    """Asks in both formats, with what the router cannot serve, at the paths that some clients make of the base."""
+    text = {"type": "text", "text": "the body of " + name}
+    base = os.environ["ANTHROPIC_BASE_URL"]
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    read = {"type": "tool_result", "tool_use_id": "c1", "content": [picture]}
+    call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    messages = [{"role": "user", "content": [text]}, {"role": "assistant", "content": [call]}, {"role": "user", "content": [read, picture]}]
+    tools = [{"name": "look", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "web_search"}]
+    body = {"model": "m", "max_tokens": 100, "stream": True, "messages": messages, "tools": tools, "tool_choice": {"type": "any"}, "stop_sequences": ["x"]}
+    streamed = post(base + "/messages", body)
+    assert "message_stop" in streamed and "as the model of" in streamed, streamed
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [text, part]}], "stop": ["x"], "response_format": {"type": "json_object"}}
+    assert "as the model of" in post(base + "/chat/completions", body)
+
+# The variables that a program in the sandbox has, and those of a coding agent.
+KNOWN = set(
+    "PATH HOME LANG LC_CTYPE TERM PYTHONDONTWRITEBYTECODE USER LOGNAME SHELL TMPDIR RUSTUP_HOME TZ PWD"
+    " HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy"
+    " OPENAI_BASE_URL OPENAI_API_BASE OPENAI_API_KEY ANTHROPIC_BASE_URL ANTHROPIC_API_KEY OWNER_HOME HOST_PORT".split())
+
+KNOWN_BEGINS = ("GIT_", "CARGO_NET_", "CARGO_TERM_", "CARGO_HTTP_PROXY", "PIP_", "npm_config_")
 
 def tries(action):
     try:
@@ -50,9 +78,9 @@ def look_around():
     reached = [
         "etc " + tries(lambda: write("/etc/writ-agent")),
         "network " + tries(lambda: socket.create_connection(("1.1.1.1", 80), 2)),
-        "loopback " + tries(lambda: socket.create_connection(("127.0.0.1", 22), 2)),
+        "loopback " + tries(lambda: socket.create_connection(("127.0.0.1", int(os.environ["HOST_PORT"])), 2)),
         "owner " + tries(lambda: os.listdir(os.environ["OWNER_HOME"])),
-        "keys " + ",".join(sorted(name for name in os.environ if name.startswith("WRIT") or "SECRET" in name)),
+        "keys " + ",".join(sorted(name for name in os.environ if name not in KNOWN and not name.startswith(KNOWN_BEGINS))),
     ]
     return "; ".join(reached)
 
@@ -72,6 +100,15 @@ def work(cwd, prompt):
         time.sleep(3600)
     if fault == "lies":
         return speak("All is done.\n<turn_status>complete</turn_status>")
+    if fault == "expensive":
+        tries(lambda: model("the body of " + name, max_tokens=30000))
+        # It claims that it is done all the same.
+        return speak("All is done.\n<turn_status>complete</turn_status>")
+    if fault == "waits":
+        model("the body of " + name)
+        time.sleep(7)
+    if fault == "shows":
+        show_pictures(name)
     if fault == "leaves":
         tries(lambda: model("never answered", 1))
     inside = ask(1, "edit", os.path.join(cwd, name + ".mjs"))
@@ -85,7 +122,12 @@ def work(cwd, prompt):
         file, text = name + ".mjs", "// %s\nexport const %s = (a, b) => %s;\n" % (said, name, BODIES[name])
     with open(os.path.join(cwd, file), "w") as out:
         out.write(text)
-    speak("inside %s, outside %s; %s.\n<turn_status>complete</turn_status>" % (inside, outside, look_around()))
+    rules = "yes" if "Sums are sums." in prompt else "no"
+    words = "inside %s, outside %s; rules %s; %s.\n<turn_status>complete</turn_status>" % (inside, outside, rules, look_around())
+    if fault == "mute":
+        return None
+    # Some agents send their words after the end of their turn.
+    return words if fault == "shows" else speak(words)
 
 print("[agent] starting", flush=True)
 cwd = None
@@ -98,5 +140,7 @@ while True:
         cwd = message["params"]["cwd"]
         say({"id": number, "result": {"sessionId": "s"}})
     elif method == "session/prompt":
-        work(cwd, message["params"]["prompt"][0]["text"])
+        late = work(cwd, message["params"]["prompt"][0]["text"])
         say({"id": number, "result": {"stopReason": "end_turn"}})
+        if late:
+            speak(late)

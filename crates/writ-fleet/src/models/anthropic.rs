@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use writ_runtime::routed::{AgentPrompt, RoutedReply};
 use writ_types::chat::{Part, Role, StopReason, ToolCall, Usage};
 
-use super::fields::{Fields, MAX_MESSAGES, MAX_TOOLS};
+use super::fields::{Fields, Leniency, MAX_MESSAGES, MAX_TOOLS};
 use super::prompt::{PromptBuilder, text_part};
 use super::refusal::Refusal;
 
@@ -20,11 +20,12 @@ pub(super) struct MessagesRequest {
 /// # Errors
 ///
 /// The field that is malformed, or that cannot be served.
-pub(super) fn read_request(body: &Value) -> Result<MessagesRequest, Refusal> {
+pub(super) fn read_request(body: &Value, leniency: Leniency) -> Result<MessagesRequest, Refusal> {
     let fields = Fields::of(body, "")?;
-    fields.refuse_set("stop_sequences", "is not supported here: cut the answer where it is read")?;
+    let stop = fields.refuse_set("stop_sequences", "is not supported here: cut the answer where it is read");
+    stop.or_else(|refusal| leniency.pass_over(refusal, ()))?;
     let mut prompt = PromptBuilder::default();
-    for text in read_texts(fields.find("system"), "system")? {
+    for text in read_texts(fields.find("system"), "system", leniency)? {
         prompt.add_system(text);
     }
     let messages = fields.find_list("messages", MAX_MESSAGES)?;
@@ -32,16 +33,19 @@ pub(super) fn read_request(body: &Value) -> Result<MessagesRequest, Refusal> {
         return Err(Refusal::invalid("messages", "must have at least one message"));
     }
     for (n, message) in messages.iter().enumerate() {
-        read_message(&mut prompt, message, &format!("messages.{n}"))?;
+        read_message(&mut prompt, message, &format!("messages.{n}"), leniency)?;
     }
     for (n, tool) in fields.find_list("tools", MAX_TOOLS)?.iter().enumerate() {
-        read_tool(&mut prompt, tool, &format!("tools.{n}"))?;
+        read_tool(&mut prompt, tool, &format!("tools.{n}")).or_else(|refusal| {
+            if refusal.is_unsupported() { leniency.pass_over(refusal, ()) } else { Err(refusal) }
+        })?;
     }
     if let Some(choice) = fields.find("tool_choice") {
         match Fields::of(choice, "tool_choice")?.need_text("type")? {
             "auto" => {}
             "none" => prompt.remove_tools(),
-            _ => return Err(Refusal::unsupported("tool_choice.type", "can be 'auto' or 'none' here")),
+            _ => leniency
+                .pass_over(Refusal::unsupported("tool_choice.type", "can be 'auto' or 'none' here"), ())?,
         }
     }
     let most =
@@ -56,7 +60,7 @@ pub(super) fn read_request(body: &Value) -> Result<MessagesRequest, Refusal> {
 }
 
 /// Reads a text, or a list of text blocks.
-fn read_texts(content: Option<&Value>, place: &str) -> Result<Vec<String>, Refusal> {
+fn read_texts(content: Option<&Value>, place: &str, leniency: Leniency) -> Result<Vec<String>, Refusal> {
     match content {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![text.clone()]),
@@ -66,7 +70,10 @@ fn read_texts(content: Option<&Value>, place: &str) -> Result<Vec<String>, Refus
                 let fields = Fields::of(block, &place)?;
                 match fields.need_text("type")? {
                     "text" => fields.need_text("text").map(str::to_owned),
-                    _ => Err(Refusal::unsupported(&format!("{place}.type"), "can only be text here")),
+                    _ => leniency.pass_over(
+                        Refusal::unsupported(&format!("{place}.type"), "can only be text here"),
+                        Leniency::OMITTED.to_owned(),
+                    ),
                 }
             });
             read.collect()
@@ -75,7 +82,12 @@ fn read_texts(content: Option<&Value>, place: &str) -> Result<Vec<String>, Refus
     }
 }
 
-fn read_message(prompt: &mut PromptBuilder, message: &Value, place: &str) -> Result<(), Refusal> {
+fn read_message(
+    prompt: &mut PromptBuilder,
+    message: &Value,
+    place: &str,
+    leniency: Leniency,
+) -> Result<(), Refusal> {
     let fields = Fields::of(message, place)?;
     let role = match fields.need_text("role")? {
         "user" => Role::User,
@@ -84,14 +96,14 @@ fn read_message(prompt: &mut PromptBuilder, message: &Value, place: &str) -> Res
     };
     let place = format!("{place}.content");
     let Some(Value::Array(blocks)) = fields.find("content") else {
-        let texts = read_texts(fields.find("content"), &place)?;
+        let texts = read_texts(fields.find("content"), &place, leniency)?;
         prompt.add_message(role, texts.into_iter().filter_map(text_part).collect());
         return Ok(());
     };
     let (mut parts, mut results) = (Vec::new(), Vec::new());
     for (n, block) in blocks.iter().enumerate() {
         let place = format!("{place}.{n}");
-        match read_block(prompt, block, &place)? {
+        match read_block(prompt, block, &place, leniency)? {
             Some(part @ Part::Result(_)) => results.push(part),
             part => parts.extend(part),
         }
@@ -102,7 +114,12 @@ fn read_message(prompt: &mut PromptBuilder, message: &Value, place: &str) -> Res
     Ok(())
 }
 
-fn read_block(prompt: &mut PromptBuilder, block: &Value, place: &str) -> Result<Option<Part>, Refusal> {
+fn read_block(
+    prompt: &mut PromptBuilder,
+    block: &Value,
+    place: &str,
+    leniency: Leniency,
+) -> Result<Option<Part>, Refusal> {
     let fields = Fields::of(block, place)?;
     match fields.need_text("type")? {
         "text" => Ok(text_part(fields.need_text("text")?.to_owned())),
@@ -111,13 +128,16 @@ fn read_block(prompt: &mut PromptBuilder, block: &Value, place: &str) -> Result<
             Ok(Some(prompt.call_part(fields.need_text("id")?, fields.need_text("name")?, input)))
         }
         "tool_result" => {
-            let texts = read_texts(fields.find("content"), &format!("{place}.content"))?;
+            let texts = read_texts(fields.find("content"), &format!("{place}.content"), leniency)?;
             let is_error = fields.find_flag("is_error")?;
             Ok(Some(prompt.result_part(fields.need_text("tool_use_id")?, texts.concat(), is_error)))
         }
         // It is for the provider that wrote it, and this answer may come from another.
         "thinking" | "redacted_thinking" => Ok(None),
-        _ => Err(Refusal::unsupported(&format!("{place}.type"), "can be text, tool_use or tool_result here")),
+        _ => leniency.pass_over(
+            Refusal::unsupported(&format!("{place}.type"), "can be text, tool_use or tool_result here"),
+            text_part(Leniency::OMITTED.to_owned()),
+        ),
     }
 }
 

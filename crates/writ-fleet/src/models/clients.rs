@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use writ_runtime::coding_agent::TurnCall;
 use writ_runtime::routed::{AgentPrompt, AnswerStream, ModelRouter, ProvenAgent};
 
+use super::fields::Leniency;
 use super::refusal::Refusal;
 use super::server::{BASE_KEY, TASK_KEY};
 
@@ -27,6 +28,16 @@ pub(super) enum AdmittedClient<'a> {
 }
 
 impl ServedModels {
+    /// Completes the path of a request. The client libraries of programs in a turn disagree about which of the two halves of an address
+    /// has the version.
+    pub(super) fn full_path(&self, path: String) -> String {
+        let is_short = ["/chat/completions", "/messages", "/models"].contains(&path.as_str());
+        match self {
+            Self::OfTurn(_) if is_short => format!("/v1{path}"),
+            Self::OfTurn(_) | Self::Keyed(_) => path,
+        }
+    }
+
     /// Verifies the keys of a request, where some are needed. It comes before the body is read: who proves nothing sends nothing.
     pub(super) async fn admit_client(&self, headers: &HeaderMap) -> Result<AdmittedClient<'_>, Refusal> {
         match self {
@@ -41,6 +52,15 @@ impl ServedModels {
 }
 
 impl AdmittedClient<'_> {
+    /// Returns how the requests of the client are read. A program of a fleet is its owner's to mend; one in a turn was bought, and would
+    /// have the part that is refused in each of its later requests.
+    pub(super) const fn leniency(&self) -> Leniency {
+        match self {
+            Self::Agent(..) => Leniency::Strict,
+            Self::Program(_) => Leniency::Lenient,
+        }
+    }
+
     pub(super) fn ask_model(self, prompt: AgentPrompt) -> AnswerStream {
         match self {
             Self::Agent(router, agent) => router.ask_model(*agent, prompt),

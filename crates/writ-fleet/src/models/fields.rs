@@ -9,6 +9,33 @@ pub(super) const MAX_MESSAGES: usize = 10_000;
 /// The most tools of a request.
 pub(super) const MAX_TOOLS: usize = 1_024;
 
+/// How a request is read that has a part which cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leniency {
+    /// It is refused.
+    Strict,
+    /// The part is left out or replaced, where the request still makes sense without it.
+    Lenient,
+}
+
+impl Leniency {
+    /// The text in the place of a part of a message that is no text.
+    pub(super) const OMITTED: &'static str =
+        "[a part that is no text, such as a picture; this model is not shown it]";
+
+    /// Refuses a part, or passes over it.
+    ///
+    /// # Errors
+    ///
+    /// If nothing is passed over.
+    pub(super) fn pass_over<T>(self, refusal: Refusal, instead: T) -> Result<T, Refusal> {
+        match self {
+            Self::Strict => Err(refusal),
+            Self::Lenient => Ok(instead),
+        }
+    }
+}
+
 /// A JSON object of a request, with its place for errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {

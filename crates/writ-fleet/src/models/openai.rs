@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use writ_runtime::routed::{AgentPrompt, RoutedReply};
 use writ_types::chat::{Part, Role, StopReason, ToolCall, Usage};
 
-use super::fields::{Fields, MAX_MESSAGES, MAX_TOOLS};
+use super::fields::{Fields, Leniency, MAX_MESSAGES, MAX_TOOLS};
 use super::prompt::{PromptBuilder, text_part};
 use super::refusal::Refusal;
 
@@ -22,16 +22,16 @@ pub(super) struct ChatRequest {
 /// # Errors
 ///
 /// The field that is malformed, or that cannot be served.
-pub(super) fn read_request(body: &Value) -> Result<ChatRequest, Refusal> {
+pub(super) fn read_request(body: &Value, leniency: Leniency) -> Result<ChatRequest, Refusal> {
     let fields = Fields::of(body, "")?;
-    refuse_unserved(fields)?;
+    refuse_unserved(fields, leniency)?;
     let mut prompt = PromptBuilder::default();
     let messages = fields.find_list("messages", MAX_MESSAGES)?;
     if messages.is_empty() {
         return Err(Refusal::invalid("messages", "must have at least one message"));
     }
     for (n, message) in messages.iter().enumerate() {
-        read_message(&mut prompt, message, &format!("messages[{n}]"))?;
+        read_message(&mut prompt, message, &format!("messages[{n}]"), leniency)?;
     }
     for (n, tool) in fields.find_list("tools", MAX_TOOLS)?.iter().enumerate() {
         read_tool(&mut prompt, tool, &format!("tools[{n}]"))?;
@@ -41,7 +41,7 @@ pub(super) fn read_request(body: &Value) -> Result<ChatRequest, Refusal> {
         Some(Value::String(choice)) if choice == "auto" => {}
         Some(Value::String(choice)) if choice == "none" => prompt.remove_tools(),
         Some(_) => {
-            return Err(Refusal::unsupported("tool_choice", "can be 'auto' or 'none' here"));
+            leniency.pass_over(Refusal::unsupported("tool_choice", "can be 'auto' or 'none' here"), ())?;
         }
     }
     // The newer name counts where both are given.
@@ -64,25 +64,31 @@ pub(super) fn read_request(body: &Value) -> Result<ChatRequest, Refusal> {
 }
 
 /// Refuses what would change the answer and cannot be passed on; settings of taste, such as `temperature`, are ignored.
-fn refuse_unserved(fields: Fields<'_>) -> Result<(), Refusal> {
+fn refuse_unserved(fields: Fields<'_>, leniency: Leniency) -> Result<(), Refusal> {
     if fields.find_count("n")?.is_some_and(|n| n > 1) {
         return Err(Refusal::unsupported("n", "can only be 1 here"));
     }
-    fields.refuse_set("stop", "is not supported here: cut the answer where it is read")?;
+    let stop = fields.refuse_set("stop", "is not supported here: cut the answer where it is read");
+    stop.or_else(|refusal| leniency.pass_over(refusal, ()))?;
     fields.refuse_set("functions", "is not supported here: use 'tools'")?;
     fields.refuse_set("audio", "is not supported here: answers are text")?;
     if let Some(format) = fields.find("response_format")
         && Fields::of(format, "response_format")?.need_text("type")? != "text"
     {
         let why = "can only be text here: ask for JSON in the prompt, or offer a tool";
-        return Err(Refusal::unsupported("response_format", why));
+        return leniency.pass_over(Refusal::unsupported("response_format", why), ());
     }
     Ok(())
 }
 
-fn read_message(prompt: &mut PromptBuilder, message: &Value, place: &str) -> Result<(), Refusal> {
+fn read_message(
+    prompt: &mut PromptBuilder,
+    message: &Value,
+    place: &str,
+    leniency: Leniency,
+) -> Result<(), Refusal> {
     let fields = Fields::of(message, place)?;
-    let text = read_content(fields, place)?;
+    let text = read_content(fields, place, leniency)?;
     match fields.need_text("role")? {
         "system" | "developer" => prompt.add_system(text),
         "user" => prompt.add_message(Role::User, text_part(text).into_iter().collect()),
@@ -106,7 +112,7 @@ fn read_message(prompt: &mut PromptBuilder, message: &Value, place: &str) -> Res
 }
 
 /// Reads a text, or a list of text parts, which are joined as they are.
-fn read_content(fields: Fields<'_>, place: &str) -> Result<String, Refusal> {
+fn read_content(fields: Fields<'_>, place: &str, leniency: Leniency) -> Result<String, Refusal> {
     let place = format!("{place}.content");
     match fields.find("content") {
         None => Ok(String::new()),
@@ -118,7 +124,10 @@ fn read_content(fields: Fields<'_>, place: &str) -> Result<String, Refusal> {
                 match fields.need_text("type")? {
                     "text" => fields.need_text("text").map(str::to_owned),
                     "refusal" => fields.need_text("refusal").map(str::to_owned),
-                    _ => Err(Refusal::unsupported(&format!("{place}.type"), "can only be text here")),
+                    _ => leniency.pass_over(
+                        Refusal::unsupported(&format!("{place}.type"), "can only be text here"),
+                        Leniency::OMITTED.to_owned(),
+                    ),
                 }
             });
             read.collect()

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use writ_runtime::routed::RoutingError;
 use writ_types::entry::DenyReason;
 
+/// The code of a refusal of a field that cannot be served.
+const UNSUPPORTED: &str = "unsupported_parameter";
+
 /// The format of a request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireFormat {
@@ -47,7 +50,12 @@ impl Refusal {
 
     /// A field that cannot be served.
     pub(super) fn unsupported(field: &str, why: &str) -> Self {
-        Self { code: "unsupported_parameter", ..Self::invalid(field, why) }
+        Self { code: UNSUPPORTED, ..Self::invalid(field, why) }
+    }
+
+    /// Returns true if the request is well-formed, and has a part that cannot be served.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.code == UNSUPPORTED
     }
 
     /// The body of a response with this refusal, and the data of an event in a stream.

@@ -86,6 +86,7 @@ impl RouterSocket {
 
 pub(super) async fn answer_request(models: &ServedModels, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().trim_end_matches('/').to_owned();
+    let path = models.full_path(path);
     let is_anthropic = path == "/v1/messages" || request.headers().contains_key("anthropic-version");
     let format = if is_anthropic { WireFormat::Anthropic } else { WireFormat::OpenAi };
     let answered = match (request.method(), path.as_str()) {
@@ -139,7 +140,7 @@ async fn read_body(request: Request<Incoming>) -> Result<Value, Refusal> {
 
 async fn complete_chat(models: &ServedModels, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
     let client = models.admit_client(request.headers()).await?;
-    let wanted = openai::read_request(&read_body(request).await?)?;
+    let wanted = openai::read_request(&read_body(request).await?, client.leniency())?;
     let now = SystemClock.now();
     let head = openai::ChatHead {
         id: Ids.attempt(now).to_string(),
@@ -160,7 +161,7 @@ async fn create_message(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refusal> {
     let client = models.admit_client(request.headers()).await?;
-    let wanted = anthropic::read_request(&read_body(request).await?)?;
+    let wanted = anthropic::read_request(&read_body(request).await?, client.leniency())?;
     let (id, model) = (Ids.attempt(SystemClock.now()).to_string(), wanted.prompt.model.clone());
     let head = anthropic::MessageHead { id, model };
     let answer = client.ask_model(wanted.prompt);

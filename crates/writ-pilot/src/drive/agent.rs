@@ -290,9 +290,16 @@ fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
     // A ceiling is no failure: another try would meet it, too.
     let is_spent =
         outcome.state == WorkState::OverBudget || (outcome.exit == Some(Exit::Budget) && promised.is_some());
-    let pause = is_spent.then_some(PauseCause::Ceiling);
+    // What is set up wrongly fails every attempt of every unit alike.
+    let is_misconfigured = outcome.exit == Some(Exit::Config) && end == RunEnd::Failure;
+    let pause = match is_spent {
+        true => Some(PauseCause::Ceiling),
+        false => is_misconfigured.then_some(PauseCause::Supervisor),
+    };
     let reason = match promised.filter(|_| is_spent) {
         Some(most) => format!("{}; it might spend {most}, and has spent {}", outcome.reason, outcome.cost),
+        // A person has to know what to put in order.
+        None if is_misconfigured && !outcome.said.is_empty() => outcome.said.clone(),
         None => outcome.reason,
     };
     WorkEnd { end, said: outcome.said, reason, pause, used }

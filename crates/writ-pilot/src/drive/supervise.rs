@@ -289,7 +289,8 @@ pub(super) fn find_end(
     let stall = config.supervisor.stall_timeout;
     let turn = config.times.turn;
     match signs.waits_for {
-        AttemptWait::Person | AttemptWait::Room => None,
+        // A program has the time of its phase: its own commands may be long.
+        AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => None,
         AttemptWait::Model if now.time_since(signs.last_at) > stall => {
             Some((RunEnd::Stalled, over("nothing has come from its model", stall)))
         }
@@ -406,10 +407,12 @@ mod tests {
         assert_eq!(ends(AttemptWait::Tool, 700, 700, 300), None);
         assert_eq!(ends(AttemptWait::Tool, 699, 699, 301), Some(RunEnd::TurnTimeout));
         assert_eq!(ends(AttemptWait::Model, 1_000, 699, 301), Some(RunEnd::TurnTimeout));
-        for waits_for in [AttemptWait::Person, AttemptWait::Room] {
+        for waits_for in [AttemptWait::Person, AttemptWait::Room, AttemptWait::Program] {
             assert_eq!(ends(waits_for, 0, 0, 0), None);
         }
-        assert_eq!(ends(AttemptWait::Model, 1_000, 1_000, 900), Some(RunEnd::UnitTimeout));
+        for waits_for in [AttemptWait::Model, AttemptWait::Program] {
+            assert_eq!(ends(waits_for, 1_000, 1_000, 900), Some(RunEnd::UnitTimeout));
+        }
     }
 
     /// The usual time of a unit ends its attempt, and the time of a phase where that has one of its own.

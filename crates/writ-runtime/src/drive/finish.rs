@@ -46,7 +46,7 @@ impl Drive {
         let work = project::apply_as_it_goes(&place, &cancel);
         match self.watch(cancel.clone(), work).await {
             Watched::Done(applied) | Watched::Unwanted(applied) => applied.map(|()| true),
-            Watched::Stopping => Ok(false),
+            Watched::Stopping(_) => Ok(false),
         }
     }
 

@@ -109,7 +109,7 @@ impl Drive {
                 self.note(ruled.ops).await?;
                 Ok(None)
             }
-            Watched::Stopping => Ok(None),
+            Watched::Stopping(_) => Ok(None),
         }
     }
 
@@ -221,7 +221,7 @@ impl Drive {
         Ok(match self.watch(cancel, waiting).await {
             Watched::Done(asked) => asked,
             Watched::Unwanted(_) => GateOutcome::Moot,
-            Watched::Stopping => GateOutcome::Stopping,
+            Watched::Stopping(_) => GateOutcome::Stopping,
         })
     }
 

@@ -62,7 +62,7 @@ pub(super) async fn choose_way(drive: &mut Drive, question: RouteQuestion) -> Re
             drive.tally.cost = drive.tally.cost.saturating_add(cost);
             return Ok(true);
         }
-        Watched::Stopping => return Ok(false),
+        Watched::Stopping(_) => return Ok(false),
     };
     drive.tally.cost = drive.tally.cost.saturating_add(answer.cost);
     if let Some(why) = &answer.unasked {

@@ -22,7 +22,7 @@ use crate::place::CallPlace;
 use crate::services::Services;
 
 /// The longest answer to the harness that is stored, in bytes of JSON: its questions want short answers.
-const MAX_SEALED_REPLY: usize = 64 * 1024;
+pub(crate) const MAX_SEALED_REPLY: usize = 64 * 1024;
 
 /// The result of a question that the harness asks a model.
 #[derive(Debug)]

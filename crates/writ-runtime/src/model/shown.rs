@@ -3,36 +3,52 @@
 use tokio::sync::mpsc;
 use writ_models::Delta;
 use writ_store::batch::Op;
-use writ_types::chat::Reasoning;
+use writ_types::chat::{Reasoning, estimate_tokens_of_chars};
 use writ_types::frame::ServerFrame;
+use writ_types::unit::Tokens;
 
 use crate::place::CallPlace;
 use crate::segment::Segments;
 
-/// Shows text as it comes, gated by segment; returns the number of pieces, and what was shown.
+/// The parts of an answer that came before its end.
+#[derive(Debug, Default)]
+pub(super) struct HeardAnswer {
+    /// The pieces of its text.
+    pub(super) pieces: usize,
+    /// The estimated tokens of its text.
+    pub(super) read: Tokens,
+    /// The text that was shown.
+    pub(super) released: String,
+}
+
+/// Shows text as it comes, gated by segment.
 pub(super) async fn show(
     place: &CallPlace,
     is_shown: bool,
     mut deltas: mpsc::Receiver<Delta>,
-) -> (usize, String) {
-    let mut pieces = 0_usize;
+) -> HeardAnswer {
+    let (mut pieces, mut chars) = (0_usize, 0_usize);
     if !is_shown {
         while let Some(delta) = deltas.recv().await {
             place.session.note_heard(place.services.journal.clock.now());
-            pieces = pieces.saturating_add(usize::from(matches!(delta, Delta::Text(_))));
+            let Delta::Text(text) = delta else { continue };
+            pieces = pieces.saturating_add(1);
+            chars = chars.saturating_add(text.chars().count());
         }
-        return (pieces, String::new());
+        let read = estimate_tokens_of_chars(chars);
+        return HeardAnswer { pieces, read, released: String::new() };
     }
     let (mut segments, mut masked) = (Segments::default(), place.services.journal.redactor.mask_stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };
         pieces = pieces.saturating_add(1);
+        chars = chars.saturating_add(text.chars().count());
         release(place, segments.push(&place.services.gates.set, &masked.push_text(&text)));
     }
     let rest = segments.push(&place.services.gates.set, &masked.end_text());
     release(place, rest);
     release(place, segments.end(&place.services.gates.set));
-    (pieces, segments.into_released())
+    HeardAnswer { pieces, read: estimate_tokens_of_chars(chars), released: segments.into_released() }
 }
 
 /// The most of a reasoning that is shown, in characters: a person reads its beginning at best.

@@ -11,6 +11,7 @@ use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::id::{AttemptId, ItemId};
+use writ_types::unit::Timestamp;
 
 use super::{AttemptCalls, AttemptSigns, AttemptWait, attempt};
 use crate::error::EngineError;
@@ -33,14 +34,37 @@ pub(super) async fn read_signs(
     let attempt = course.attempts.last();
     let began = attempt.map_or(item.changed_at, |attempt| attempt.began_at);
     let answered = rows.iter().find(|row| is_answer(row)).map(|row| row.at);
+    let answered_at = answered.unwrap_or(began).max(began);
     let waits_for = if item.state != WorkState::Running || attempt.is_some_and(|attempt| attempt.is_held) {
         AttemptWait::Person
     } else if !course.session.runs(None) {
         AttemptWait::Room
+    } else if course.session.has_program() {
+        return Ok(signs_of_program(&rows, (last_at, answered_at)));
     } else {
         next_actor(&rows)
     };
-    Ok(AttemptSigns { waits_for, last_at, answered_at: answered.unwrap_or(began).max(began) })
+    Ok(AttemptSigns { waits_for, last_at, answered_at })
+}
+
+/// The signs of life of an attempt in which the owner's coding agent works. Its own tools are not in the ledger: while no model call
+/// is open it is the program that acts, for as long as that takes. A call is as old as its own beginning.
+fn signs_of_program(rows: &[LedgerRow], (last_at, answered_at): (Timestamp, Timestamp)) -> AttemptSigns {
+    let of_row = |row: &LedgerRow| {
+        let fact = row.entry()?.fact;
+        if let Fact::Intent { action, .. } = &fact
+            && action.kind() == ActionKind::ModelCall
+        {
+            return Some(Some(row.at));
+        }
+        matches!(fact, Fact::ModelCalled { .. }).then_some(None)
+    };
+    match rows.iter().find_map(of_row).flatten() {
+        Some(asked_at) => {
+            AttemptSigns { waits_for: AttemptWait::Model, last_at, answered_at: answered_at.max(asked_at) }
+        }
+        None => AttemptSigns { waits_for: AttemptWait::Program, last_at, answered_at },
+    }
 }
 
 /// Returns true for an entry from which the time of a turn is counted: an answer of the model, or of a person who was asked.

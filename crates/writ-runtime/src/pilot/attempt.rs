@@ -183,13 +183,17 @@ fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Ro
     }
 }
 
+/// The longest wait for the folder of an attempt whose changes are shown.
+const PENDING_WAIT: Duration = Duration::from_secs(1);
+
 /// Returns the files that an attempt which runs has changed in its sandbox.
 pub(super) async fn pending_files(services: &Arc<Services>, id: ItemId) -> Result<Vec<String>, EngineError> {
     let course = find(services, id).await?;
     if course.item.state != WorkState::Running {
         return Ok(Vec::new());
     }
-    let changes = services.workspace(&course.session).await?.read_changes().await?;
+    let workspace = services.workspace(&course.session).await?;
+    let changes = workspace.read_changes_within(PENDING_WAIT).await?;
     Ok(changes.changes.into_iter().map(|change| change.path).collect())
 }
 

@@ -31,13 +31,12 @@ use zeroize::Zeroizing;
 
 use super::course::{clear, find_course};
 use super::tokens::{
-    CallCount, CallReport, QUOTA, SetAside, answered_tokens, counter_name, failed_usage, quota_of,
-    send_report,
+    CallCount, CallReport, QUOTA, SetAside, answered_tokens, counter_name, quota_of, send_report,
 };
 use super::{AgentPrompt, AnswerEvent, ProvenAgent, RoutedReply, RoutingError};
 use crate::door::{Circumstances, Passage, RequestContext};
 use crate::error::EngineError;
-use crate::model::{recorded_error, slept};
+use crate::model::{failed_usage, recorded_error, slept};
 use crate::pending::Pending;
 use crate::services::Services;
 

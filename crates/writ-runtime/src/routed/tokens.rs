@@ -2,10 +2,9 @@
 
 use tokio::sync::mpsc;
 use writ_models::PlannedCall;
-use writ_models::error::{Failure, ModelError};
 use writ_policy::keys::Authority;
 use writ_store::batch::Op;
-use writ_types::chat::{ModelReply, Usage, estimate_tokens_of_chars};
+use writ_types::chat::{ModelReply, estimate_tokens_of_chars};
 use writ_types::unit::{Timestamp, Tokens};
 
 use super::OPERATION;
@@ -93,22 +92,6 @@ impl SetAside {
     pub(super) fn settle(&self, used: Tokens) -> Op {
         Op::SettleCounter { name: self.counter.clone(), reserved: self.tokens.get(), used: used.get() }
     }
-}
-
-/// Returns the usage of a failed attempt that had received these tokens of an answer.
-pub(super) fn failed_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
-    let said = error.usage;
-    let is_broken_off = error.begun || matches!(error.failure, Failure::Cancelled | Failure::Cut);
-    if !is_broken_off {
-        return said;
-    }
-    if said.total_tokens() > Tokens::ZERO {
-        // Some providers count the prompt at first and the answer at the end: what was read costs, also of those that hang up.
-        return Usage { output: said.output.max(read), ..said };
-    }
-    // The provider has worked, and reports no amount.
-    let call = planned.model_call();
-    Usage { input: call.input_tokens, output: call.max_output_tokens, ..said }
 }
 
 /// Returns the tokens of an answered attempt that count: those that the provider says, or an estimate where it says nothing.

@@ -1,5 +1,7 @@
 //! Servers: programs that stay and are talked to.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::*;
@@ -120,6 +122,9 @@ async fn a_program_that_is_talked_to_works_on_the_project_and_ends_with_all_it_s
     let mut talked = fixture.workspace.run_talk(exec(&["sh", "-c", &script]), None).await.unwrap();
     assert_eq!(asked(&mut talked, "one").await, "said");
     assert!(!processes(&marker).is_empty());
+    // Its changes can be seen meanwhile.
+    let shown = fixture.workspace.read_changes_within(Duration::from_millis(50)).await.unwrap();
+    assert_eq!(shown.changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["said"]);
     let second = fixture.workspace.run_talk(exec(&["cat"]), None).await;
     assert!(matches!(second, Err(SandboxError::BadCommand { .. })), "it has the folder: {second:?}");
     let ended = talked.ended.kill().await.unwrap();
@@ -133,12 +138,16 @@ async fn a_program_that_is_talked_to_works_on_the_project_and_ends_with_all_it_s
 async fn a_program_that_is_talked_to_reaches_its_listener_and_nothing_else() {
     let fixture = Fixture::new().await;
     let (sender, mut listeners) = tokio::sync::mpsc::channel(1);
-    let script = r#"read line; for port in 3128 1; do
+    // What listens on the host is another thing.
+    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = host.local_addr().unwrap().port();
+    let script = r#"read line; for port in 3128 $line; do
         (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && said="$said yes" || said="$said no"
     done; echo $said"#;
     let mut talked = fixture.workspace.run_talk(exec(&["bash", "-c", script]), Some(sender)).await.unwrap();
     let listener = listeners.recv().await.unwrap();
-    assert_eq!(asked(&mut talked, "go").await, "yes no");
+    assert_eq!(asked(&mut talked, &port.to_string()).await, "yes no");
+    drop(host);
     drop(listener);
     let plain = fixture.workspace.clone();
     talked.ended.wait().await.unwrap();
