@@ -160,7 +160,7 @@ fn prepare(place: &CallPlace, agent: &CodingAgent, prompt: &str, label: &Label) 
             stdin: None,
             timeout_ms: MAX_TURN_MS,
             profile: ExecProfile::Task,
-            // It reaches none: its way out ends at the models, each call of which passes the door by itself.
+            // It reaches none: its way out ends at the models, and each call to them passes the door.
             hosts: Vec::new(),
         }),
         agent: place.profile.agent.clone(),
@@ -240,7 +240,7 @@ async fn work(
     Ok(Worked { turn, process, calls })
 }
 
-/// Ends the agent's process. It waits for the next prompt, which does not come; one that has closed its output is ending by itself, and
+/// Ends the agent's process. It waits for the next prompt, which does not come; one that has closed its output is already ending, and
 /// how it ends says why.
 async fn end_process(mut process: ServerHandle, turn: &AcpTurn) -> Option<ExecResult> {
     if matches!(turn.end, Err(AcpError::Gone(_)))
@@ -267,7 +267,7 @@ fn settle(
         Ok(AcpTurn { end: Err(error), transcript }) => (Err(report_of(&error, process.as_ref())), transcript),
         Err(error) => (Err(report_of_start(&error)), Transcript::default()),
     };
-    // Whatever the agent makes of it: it had no model any more.
+    // Independent of what the agent makes of it: it could not ask its model any more.
     let end = match &refusal {
         Some(_) => Err(stopped_by_refusal()),
         None => end.map_err(|report| redactor.mask_report(report)),
@@ -316,7 +316,7 @@ fn settle(
     }
 }
 
-/// The end of an agent whose next call cannot be made.
+/// Returns the end of an agent that cannot make its next call.
 fn stopped_by_refusal() -> Report {
     let text = "the coding agent was stopped: it may ask its model no more";
     Report::new(Exit::Budget, "coding.no_calls", text).with_hint("its last model call has the reason")

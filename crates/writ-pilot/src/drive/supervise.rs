@@ -318,7 +318,7 @@ pub(super) fn next_look(
         rest = rest.min(limit.saturating_sub(spent));
     }
     match signs.waits_for {
-        AttemptWait::Person | AttemptWait::Room => rest,
+        AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => rest,
         AttemptWait::Model => {
             let silent = until(signs.last_at, config.supervisor.stall_timeout);
             rest.min(silent).min(until(signs.answered_at, config.times.turn))

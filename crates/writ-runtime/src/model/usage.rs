@@ -5,7 +5,7 @@ use writ_models::error::{Failure, ModelError};
 use writ_types::chat::Usage;
 use writ_types::unit::Tokens;
 
-/// Returns the usage of a failed attempt of a program, of whose answer these tokens had come. It is never less than the attempt may
+/// Returns the usage of a failed attempt of a program after these tokens of its answer had come. It is never less than the attempt may
 /// have cost: the program could have broken it off on purpose.
 pub(crate) fn failed_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
     let said = error.usage;
@@ -31,7 +31,7 @@ pub(super) fn counted_usage(
     if is_program { failed_usage(planned, error, read) } else { broken_off_usage(planned, error, read) }
 }
 
-/// Returns the usage of a failed attempt, of whose answer these tokens had come, as it most likely is: where the provider has named no
+/// Returns the usage of a failed attempt after these tokens of its answer had come, as it most likely is: where the provider has named no
 /// amount, the prompt and that part of the answer.
 fn broken_off_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
     let said = error.usage;
