@@ -87,6 +87,8 @@ fn turns_of_two_agents_run_at_once_in_one_session_and_a_stop_reaches_the_one_it_
     engine.runtime.block_on(async {
         let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
         send(&engine, &joined, EXECUTOR, "first").await;
+        // Two that begin at once may get their numbers in either order.
+        until_waiting(&engine, 1).await;
         send(&engine, &joined, REVIEWER, "second").await;
         until_waiting(&engine, 2).await;
         let turns = running(&engine).await;
