@@ -205,7 +205,7 @@ pub(crate) fn exercises() -> Vec<Exercise> {
         stairs.only_cheats(vec![(".writ/pilot.toml".to_owned(), Some(settings.to_owned()))], &[]),
         letters.clone().cheats_first(
             vec![("unittest.py".to_owned(), Some(shadow.to_owned())), letters.edit("return True")],
-            &[("protected-paths", "unittest.py (the configuration of a test runner)")],
+            &[("protected-paths", "unittest.py (run by a gate)")],
         ),
     ]
 }
