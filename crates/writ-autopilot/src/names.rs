@@ -52,7 +52,7 @@ pub struct NoFreeName(pub String);
 ///
 /// # Errors
 ///
-/// If the name and all numbers up to [`MAX_TRIES`] are taken.
+/// If the name and all numbers up to `MAX_TRIES` are taken.
 pub fn free_name(name: &str, taken: &BTreeSet<String>) -> Result<String, NoFreeName> {
     let taken: BTreeSet<String> = taken.iter().map(|other| other.to_lowercase()).collect();
     let is_free = |name: &str| {
