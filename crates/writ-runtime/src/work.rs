@@ -386,10 +386,16 @@ async fn make_moves(
 /// Looks after an item with a plan that waits for an answer.
 async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Result<bool, EngineError> {
     let Some(ask) = &course.item.ask else {
-        // The engine ended before the question was asked.
-        if !services.life.work.is_asking(course.item.id) {
-            ask_about(services, &course.item).await?;
+        // Another task asks; it calls for a look once its question is noted.
+        let Some(_asking) = services.life.work.try_asking(course.item.id) else { return Ok(false) };
+        // Read anew: the question may have been asked, and even answered, since the item was read. A second one would be a new
+        // card for what a person has refused.
+        let now = services.journal.store.work_item(course.item.id).await?;
+        if now.is_none_or(|now| now.ask.is_some() || now.state != WorkState::Proposed) {
+            return Ok(true);
         }
+        // The engine ended before the question was asked.
+        ask_about(services, &course.item).await?;
         return Ok(false);
     };
     let Some(ask) = services.journal.store.ask(ask).await? else { return Ok(false) };

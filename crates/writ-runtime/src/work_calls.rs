@@ -86,9 +86,10 @@ impl WorkCalls {
         AskingItem { item, asking: Arc::clone(&self.asking) }
     }
 
-    /// Returns true while the question about an item is being asked.
-    pub(crate) fn is_asking(&self, item: ItemId) -> bool {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).contains(&item)
+    /// Notes that the question about an item is being asked, as [`Self::begin_asking`] does. Returns `None` while another task asks it.
+    pub(crate) fn try_asking(&self, item: ItemId) -> Option<AskingItem> {
+        let is_free = self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(item);
+        is_free.then(|| AskingItem { item, asking: Arc::clone(&self.asking) })
     }
 
     /// Notes that a plan of the autopilot, or an attempt of one, has changed.
