@@ -41,6 +41,27 @@ pub(crate) struct SettingsView {
     pub(crate) fault: Option<String>,
 }
 
+/// A change of the files that is not in force.
+#[derive(Debug)]
+enum SettingsWarning {
+    /// Name, value in use, value of the files.
+    NeedsRestart((&'static str, String, String)),
+    Unreadable(PilotConfigError),
+}
+
+impl SettingsWarning {
+    fn log(&self) {
+        match self {
+            Self::NeedsRestart((name, old, new)) => {
+                tracing::warn!(name, old, new, "a setting of the autopilot needs a restart");
+            }
+            Self::Unreadable(error) => {
+                tracing::warn!(%error, "the settings of the autopilot cannot be read anew; the earlier ones hold");
+            }
+        }
+    }
+}
+
 impl LiveSettings {
     /// Reads the settings of a project for the first time.
     ///
@@ -60,29 +81,35 @@ impl LiveSettings {
         Arc::clone(&self.lock().config)
     }
 
-    /// Takes over what has changed in the files. Files with a mistake change nothing.
+    /// Takes over what has changed in the files, and logs what could not be. Files with a mistake change nothing.
     pub(crate) fn refresh(&self) {
+        for warning in self.read_anew() {
+            warning.log();
+        }
+    }
+
+    /// Takes over what has changed in the files, and returns what could not be, each change once.
+    fn read_anew(&self) -> Vec<SettingsWarning> {
         let read = read_texts(self.owner.as_deref(), &self.project);
         // Of the contents: a file may be changed without another size or time.
         let stamp = stamp_of(&read);
         let mut state = self.lock();
         if stamp == state.stamp {
-            return;
+            return Vec::new();
         }
-        // Also that of a broken text, so that its mistake is logged once.
+        // Also that of a broken text, so that its mistake is reported once.
         state.stamp = stamp;
         match read.and_then(|texts| parse_texts(&texts, &self.project).map(|config| (texts, config))) {
             Ok((texts, newer)) => {
                 let drift = state.config.list_drift(&newer);
-                for (name, old, new) in &drift {
-                    tracing::warn!(name, old, new, "a setting of the autopilot needs a restart");
-                }
+                let warnings = drift.iter().cloned().map(SettingsWarning::NeedsRestart).collect();
                 state.config = Arc::new(state.config.take_live(newer));
                 (state.texts, state.drift, state.fault) = (texts, drift, None);
+                warnings
             }
             Err(error) => {
-                tracing::warn!(%error, "the settings of the autopilot cannot be read anew; the earlier ones hold");
                 state.fault = Some(error.to_string());
+                vec![SettingsWarning::Unreadable(error)]
             }
         }
     }
@@ -164,26 +191,8 @@ mod tests {
         assert_eq!(settings.view().drift, Vec::<String>::new());
     }
 
-    /// Lines of a log, as a person's filter for warnings shows them.
-    #[derive(Clone, Debug, Default)]
-    struct LogText(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for LogText {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("whole").extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl LogText {
-        fn take(&self) -> Vec<String> {
-            let bytes = std::mem::take(&mut *self.0.lock().expect("whole"));
-            String::from_utf8(bytes).expect("text").lines().map(str::to_owned).collect()
-        }
+    fn warned_in_three_looks(settings: &LiveSettings) -> Vec<SettingsWarning> {
+        (0..3).flat_map(|_| settings.read_anew()).collect()
     }
 
     /// Every look compares the contents: an edit is noticed that leaves size and time of the file as they were, and nothing is read
@@ -197,17 +206,9 @@ mod tests {
         let project = tempfile::tempdir().expect("temp dir");
         write(project.path(), "[pilot]\nmax_attempts = 4\n");
         let file = project.path().join(".writ/pilot.toml");
-        let lines = LogText::default();
-        let writer = lines.clone();
-        let log = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_max_level(tracing::Level::INFO)
-            .with_writer(move || writer.clone())
-            .finish();
-        let _log = tracing::subscriber::set_default(log);
         let settings = LiveSettings::open(None, project.path()).expect("reads");
         let first = settings.config();
-        (0..10).for_each(|_| settings.refresh());
+        assert!((0..10).all(|_| settings.read_anew().is_empty()));
         assert!(Arc::ptr_eq(&first, &settings.config()), "nothing was read anew");
         let before = std::fs::metadata(&file).expect("is there");
         std::fs::write(&file, "[pilot]\nmax_attempts = 5\n").expect("written");
@@ -215,23 +216,22 @@ mod tests {
         opened.set_modified(before.modified().expect("a time")).expect("set");
         let after = std::fs::metadata(&file).expect("is there");
         assert_eq!((after.len(), after.modified().ok()), (before.len(), before.modified().ok()));
-        settings.refresh();
-        assert_eq!((settings.config().limits.max_attempts, lines.take().len()), (5, 0));
+        assert!(settings.read_anew().is_empty());
+        assert_eq!(settings.config().limits.max_attempts, 5);
         for broken in ["[pilot", "[pilot]\nmax_atempts = 9\n"] {
             write(project.path(), broken);
-            (0..3).for_each(|_| settings.refresh());
-            let warned = lines.take();
-            assert!(warned.len() == 1 && warned[0].contains(" WARN "), "{warned:?}");
-            assert!(warned[0].contains(".writ/pilot.toml, line "), "{warned:?}");
+            let warned = warned_in_three_looks(&settings);
+            let [SettingsWarning::Unreadable(error)] = warned.as_slice() else { panic!("{warned:?}") };
+            assert!(error.to_string().contains(".writ/pilot.toml, line "), "{error}");
             assert_eq!(settings.config().limits.max_attempts, 5, "the last good ones hold");
         }
         write(project.path(), "[pilot]\nmax_attempts = 7\nworktree_mode = \"milestone-per-worktree\"\n");
-        (0..3).for_each(|_| settings.refresh());
-        let warned = lines.take();
-        assert_eq!(warned.len(), 1, "{warned:?}");
-        for part in [" WARN ", "worktree_mode", "branch-per-slice", "milestone-per-worktree"] {
-            assert!(warned[0].contains(part), "{part}: {warned:?}");
-        }
+        let warned = warned_in_three_looks(&settings);
+        let [SettingsWarning::NeedsRestart((name, old, new))] = warned.as_slice() else {
+            panic!("{warned:?}")
+        };
+        let expected = ("worktree_mode", "branch-per-slice", "milestone-per-worktree");
+        assert_eq!((*name, old.as_str(), new.as_str()), expected);
         assert_eq!(settings.config().limits.max_attempts, 7, "the mended file applies");
         assert_eq!(settings.config().worktree_mode, crate::config::WorktreeMode::BranchPerSlice);
     }
