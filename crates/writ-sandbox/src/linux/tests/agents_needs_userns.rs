@@ -399,7 +399,10 @@ async fn two_agents_at_once_have_different_users_and_know_nothing_of_each_other(
 /// The agent of a launcher that can be killed; says so when it has begun.
 pub(super) fn scenario(dir: &str) -> i32 {
     let marker = fs::read_to_string(Path::new(dir).join("marker")).unwrap();
-    let script = format!("echo mine > /tmp/{marker}; (setsid sleep {marker} &) ; echo ready; sleep {marker}");
+    // The line comes from a second process that stays what it is: a process has no command line in the middle of an `exec`.
+    let script = format!(
+        "echo mine > /tmp/{marker}; (setsid sh -c 'echo ready; sleep {marker}; :' &); sleep {marker}; :"
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mut run, _, _) = run_of(shell(&script), "");
     run.streams = AgentStreams::of_process().unwrap();
