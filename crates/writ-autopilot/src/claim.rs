@@ -11,7 +11,7 @@ use std::time::Duration;
 use writ_types::id::Fence;
 use writ_types::unit::Timestamp;
 
-/// The time for which a claim holds without being renewed. It is renewed each tick (resolution 24).
+/// The time for which a claim holds without being renewed. It is renewed each tick, so several ticks may be missed.
 pub const CLAIM_TIME: Duration = Duration::from_secs(60);
 /// The longest name of a host, in bytes (RFC 1035).
 const MAX_HOST_BYTES: usize = 253;
@@ -143,7 +143,7 @@ impl UnitClaim {
         Ok(Self { holder: None, ..self.clone() })
     }
 
-    /// Ends an expired claim, or one of a process of this host that is dead; `None` if it stays (resolution 24).
+    /// Ends an expired claim, or one of a process of this host that is dead; `None` if it stays.
     pub fn sweep_claim(&self, now: Timestamp, is_dead: impl Fn(&ClaimHolder) -> bool) -> Option<Self> {
         let holder = self.holder.as_ref()?;
         // The number stays, so that nothing of a holder is written that comes back.

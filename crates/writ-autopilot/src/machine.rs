@@ -21,13 +21,13 @@ mod results;
 pub struct UnitLimits {
     /// Failed attempts in a row in one phase (SF 5.5).
     pub max_attempts: u32,
-    /// Clean ends in a row without progress (resolution 7).
+    /// Clean ends in a row without progress.
     pub max_idle_ends: u32,
     /// Times that one unit is handed out until a person allows more, also where each time something came of it.
     pub max_dispatches: u32,
     /// Tries of a merge in a row that find a moved target.
     pub max_base_moves: u32,
-    /// Set if a conflict is reassessed at once, instead of being shown to a person (resolution 13).
+    /// Set if a conflict is reassessed at once, instead of being shown to a person.
     pub reassess_conflicts: bool,
 }
 
@@ -401,7 +401,7 @@ impl UnitStep<'_> {
         let is_forward = matches!(cause, MoveCause::Advance | MoveCause::UatApproved);
         let counters = &mut self.made.stand.counters;
         (counters.failures, counters.idle_ends, counters.base_moves) = (0, 0, 0);
-        // A failed gate sends the unit back and so counts on (resolution 5).
+        // A failed gate sends the unit back, which must not forget the failure.
         if to == PilotPhase::Reassess || (is_forward && from == PilotPhase::Verify) {
             counters.gate_failures.clear();
         }

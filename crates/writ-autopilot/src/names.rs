@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::unit_id::UnitId;
 
-/// The longest part of a name that comes from a title, in characters (resolution 34).
+/// The longest part of a name that comes from a title, in characters: worktrees lie deep, and paths have limits.
 const MAX_SLUG_CHARS: usize = 40;
 /// The most numbers that are tried until a name is free.
 const MAX_TRIES: u32 = 1_000;

@@ -8,7 +8,7 @@ pub const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// The most questions to a person.
 pub const MAX_QUESTIONS: usize = 10;
 
-/// One of the three decisions (SF 4.6). It is an argument of a tool call, never read out of prose (resolution 31).
+/// One of the three decisions (SF 4.6). It is an argument of a tool call, never read out of prose, which may speak of all three.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ReassessDecision {

@@ -189,7 +189,7 @@ fn own_reason(unit: &Candidate, is_paused: bool, now: Timestamp) -> Option<WaitR
     }
 }
 
-/// The folder that a unit works in: that of its slice, which its tasks share one after another (resolution 34).
+/// The folder that a unit works in: that of its slice, which its tasks share one after another.
 pub const fn workspace_of(id: UnitId) -> UnitId {
     match id {
         UnitId::Task(milestone, slice, _) if milestone != 0 || slice != 0 => UnitId::Slice(milestone, slice),

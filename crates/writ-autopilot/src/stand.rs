@@ -40,9 +40,9 @@ pub struct UnitCounters {
     pub dispatches: u32,
     /// Dispatches that a person has allowed beyond the cap.
     pub extra_dispatches: u32,
-    /// Failed attempts in a row in this phase (resolution 6).
+    /// Failed attempts in a row in this phase.
     pub failures: u32,
-    /// Clean ends in a row in this phase without proven progress (resolution 7).
+    /// Clean ends in a row in this phase without proven progress.
     pub idle_ends: u32,
     /// Failures of each gate since it passed, since the unit was reassessed, or since it went on from verify.
     pub gate_failures: BTreeMap<String, u32>,
@@ -83,7 +83,7 @@ impl UnitStand {
         }
     }
 
-    /// Returns true if nothing follows any more (resolution 26).
+    /// Returns true if nothing follows any more.
     pub const fn is_terminal(&self) -> bool {
         matches!(self.phase, PilotPhase::Complete) || matches!(self.status, PhaseStatus::Canceled)
     }
@@ -93,7 +93,7 @@ impl UnitStand {
         self.blockers.iter().any(|blocker| blocker.kind.holds_work())
     }
 
-    /// Returns the value of the prompt variable `attempt`: none at the first try in a phase (resolution 6).
+    /// Returns the value of the prompt variable `attempt`: none at the first try in a phase.
     pub fn retry_number(&self) -> Option<u32> {
         // A template treats retries apart, so the first try has no number at all.
         (self.counters.failures > 0).then_some(self.counters.failures)

@@ -11,7 +11,7 @@ use crate::unit_id::UnitId;
 /// The limits of the checks, from the owner's configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SupervisorLimits {
-    /// Turns in one phase without a successful call, beyond which the loop pauses (resolution 21).
+    /// Turns in one phase without a successful call, beyond which the loop pauses.
     pub fruitless_turns: u32,
     /// Turns in one phase without any call.
     pub silent_turns: u32,
@@ -193,7 +193,7 @@ const fn check_model(work: &WorkSnapshot<'_>, _: &SupervisorLimits, _: Timestamp
 }
 
 const fn check_breaker(work: &WorkSnapshot<'_>, _: &SupervisorLimits, _: Timestamp) -> Signal {
-    // Another model of the tier is taken at the next dispatch (resolution 23).
+    // Another model of the tier is taken at the next dispatch.
     signal_if(work.is_circuit_open && !work.has_other_model, Signal::Abort)
 }
 

@@ -53,7 +53,7 @@ pub enum UnitId {
 pub struct InvalidUnitId(pub String);
 
 impl UnitId {
-    /// Returns the id of a task without a slice, for work that was asked for directly (resolution 30).
+    /// Returns the id of a task without a slice, for work that was asked for directly.
     pub const fn of_ad_hoc(number: u32) -> Self {
         Self::Task(0, 0, number)
     }

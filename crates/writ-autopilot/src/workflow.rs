@@ -23,7 +23,7 @@ pub const MAX_WORKFLOW_BYTES: usize = 16 * 1024;
 const MAX_TRIES: u32 = 20;
 /// Further runs of a gate after its first failure (SF 13.2).
 pub const DEFAULT_RETRIES: u32 = 3;
-/// The most times that a unit is planned anew (resolution 31).
+/// The most times that a unit is planned anew, before a person looks at it.
 pub const DEFAULT_REASSESS: u32 = 2;
 
 /// The phases of a workflow, in their order, and its limits.
@@ -141,7 +141,7 @@ fn is_set(value: Option<&Spanned<bool>>) -> bool {
     value.is_some_and(|value| *value.get_ref())
 }
 
-/// Adds the phase of acceptance where none is listed: before the merge, else before the end (resolution 4).
+/// Adds the phase of acceptance where none is listed: before the merge, else before the end.
 fn with_uat(mut phases: Vec<PilotPhase>) -> Vec<PilotPhase> {
     if !phases.contains(&PilotPhase::Uat) {
         let before = |phase: PilotPhase| phases.iter().position(|other| *other == phase);

@@ -71,7 +71,7 @@ pub(super) const fn variables_of(prompt: PromptName) -> &'static [&'static str] 
 /// A failure before this attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryNote<'a> {
-    /// Failures in a row, from one on (resolution 6).
+    /// Failures in a row, from one on.
     pub failures: u32,
     /// The error of the last one, whole.
     pub error: &'a str,

@@ -64,7 +64,7 @@ const SEVEN: &str = "{{ unit_id }}|{{ unit_type }}|{{ phase }}|{{ attempt }}|{{ 
     {{ issue.description }};{{ issue.priority }};{{ issue.blocked_by }}|{{ last_error }}";
 
 /// Rows: SF-156 SF-159
-/// Rows: SF-160 (in part: the number after failures, as resolution 6 has it; the turn: the test of continuations)
+/// Rows: SF-160 (in part: the number after failures; the turn: the test of continuations)
 #[test]
 fn a_prompt_of_a_unit_has_the_seven_values() {
     let set = with(PromptName::Execute, SEVEN).unwrap();
