@@ -45,7 +45,8 @@ mod models;
 #[path = "gateway/usual.rs"]
 mod usual;
 
-use super::engine::{Ended, Engine, runs};
+use super::cases_needs_python::wait_for;
+use super::engine::{Ended, Engine, runs, unique_word};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
 use super::turns::{Bench, calls};
@@ -953,7 +954,8 @@ fn needs_userns_hooks_are_told_once_that_a_session_is_opened_and_closed() {
 fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
     let settings = "on = \"session_closed\"\ntimeout_ms = 60000";
-    hook(&bench, "slow", settings, "#!/bin/sh\nsleep 987715\nexit 0\n");
+    let word = unique_word();
+    hook(&bench, "slow", settings, &format!("#!/bin/sh\nsleep {word}\nexit 0\n"));
     let web = Web::over(bench, &[]);
     let id =
         web.api("POST", "/sessions", &Value::Null).json()["session_id"].as_str().expect("an id").to_owned();
@@ -963,12 +965,12 @@ fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     let request =
         format!("DELETE {path} HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: {bearer}\r\n\r\n");
     client.write_all(request.as_bytes()).expect("sent");
-    until_runs("987715");
+    until_runs(word);
     drop(client);
     // The server learns of its end before it gets this request.
     assert!(web.api("GET", &path, &Value::Null).json()["closed_at"].is_string());
-    assert!(runs("987715"), "the hook still works");
-    end("987715");
+    assert!(runs(word), "the hook still works");
+    end(word);
     let told = || {
         let rows = web.bench.events("hooked");
         rows.iter().filter(|row| row["payload"]["on"] == "session_closed").count()
