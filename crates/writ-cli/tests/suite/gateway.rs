@@ -1471,7 +1471,8 @@ fn needs_userns_open_subscriptions_are_counted() {
     for (expected, shown) in [("2", false), ("1", true), ("1", true), ("0", false)] {
         let done = web.bench.chat("go on", &[]);
         assert_eq!(code(&done), 0, "{}", text(&done));
-        assert_eq!(open(), expected);
+        // What has had its turns ends a moment after the last word.
+        wait_for(|| open() == expected, || format!("{} are open, not {expected}", open()));
         let request = web.bench.requests().pop().expect("a request");
         assert_eq!(request.contains("[Subscription s1]"), shown, "{expected}: {request}");
     }
@@ -1538,8 +1539,9 @@ fn what_is_measured_is_told_to_prometheus() {
     socket.join(None, 0);
     socket.say(&json!({ "type": "message", "text": "remember", "client_id": "1" }));
     while socket.until("message")["last"] != true {}
+    // A turn is over a moment after its last word.
+    wait_for(|| value("writ_turn_duration_seconds_count") == 1.0, || "the turn is not over".to_owned());
     assert_eq!(value("writ_turns_total"), 1.0);
-    assert_eq!(value("writ_turn_duration_seconds_count"), 1.0);
     assert_eq!(value("writ_tool_executions_total{tool=\"memory_store\"}"), 1.0);
     assert_eq!(value("writ_tool_executions_total{tool=\"no_such_tool\"}"), 0.0, "refused, not executed");
     assert_eq!(value("writ_memory_operations_total{operation=\"store\"}"), 1.0);
@@ -1566,8 +1568,13 @@ fn needs_promtool_prometheus_finds_nothing_wrong_with_what_is_measured() {
     let web = Web::with(calls(list, "Done."), &[]);
     let done = web.bench.chat("remember", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
-    let measured = web.ask("GET", "/metrics", &[], "").body;
-    assert!(measured.contains("writ_turns_total 1"), "{measured}");
+    // A turn is over a moment after its last word.
+    let mut measured = String::new();
+    let is_over = || {
+        measured = web.ask("GET", "/metrics", &[], "").body;
+        measured.contains("writ_turns_total 1")
+    };
+    wait_for(is_over, || "the turn is not over".to_owned());
     let check = |measured: &str| {
         let mut tool = std::process::Command::new("promtool")
             .args(["check", "metrics"])

@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
 
+use super::cases_needs_python::wait_for;
 use super::engine::{Engine, Link, stop_engine_of};
 use super::turns::{Bench, calls, wire};
 use super::{code, text};
@@ -78,7 +79,10 @@ fn a_hundred_calls_of_no_tool_are_a_hundred_results_and_the_session_goes_on() {
     }
     let last = bench.requests().pop().expect("a request");
     assert!(last.contains("There is no tool 'no_such_tool'"), "{last}");
-    let status = link.call("status", json!({})).expect("told");
+    // A turn is over a moment after its last word.
+    let mut status = || link.call("status", json!({})).expect("told");
+    wait_for(|| status()["turns_finished"] == 100, || "the last turn is not over".to_owned());
+    let status = status();
     assert_eq!((&status["turns_finished"], &status["running"]), (&json!(100), &json!([])));
     assert_eq!(engine.stop().code, Some(0));
 }
