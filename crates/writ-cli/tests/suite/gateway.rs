@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -57,6 +58,8 @@ type Stream = std::net::TcpStream;
 
 /// Longer than anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The code with which a connection without a sign of life is closed.
+const IDLE_CODE: u16 = 4408;
 /// Routes of the document that answer without a proof.
 const OPEN: [&str; 4] = ["/health", "/openapi.json", "/schemas/{name}", "/link/{code}"];
 
@@ -523,8 +526,9 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     let mut stranger = web.socket("/ws", &[]).expect("connects");
     stranger.say(&json!({ "type": "auth", "token": "0".repeat(64) }));
     assert_eq!(stranger.closed(), 4401);
-    let mut silent = web.socket("/ws", &[]).expect("connects");
+    // Its time begins with the connection, which this thread may hear of late.
     let began = Instant::now();
+    let mut silent = web.socket("/ws", &[]).expect("connects");
     assert_eq!(silent.closed(), 4401);
     assert!(began.elapsed() >= Duration::from_secs(4), "it was given its time");
     assert_eq!(web.ask("GET", "/ws", &[("Authorization", &web.bearer())], "").status, 426);
@@ -706,19 +710,29 @@ fn a_socket_that_gives_no_sign_of_life_is_closed() {
     let web = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__IDLE_TIMEOUT_SECS", "1")]);
     let mut living = web.own_socket("/ws");
     living.join(None, 0);
-    let silent = web.own_socket("/ws");
-    // Reading answers the server's pings, which come three times in that second; the silent one does not read.
-    let began = Instant::now();
-    for connections in [2, 1] {
-        while web.ask("GET", "/health", &[], "").json()["connections"] != connections {
-            assert!(living.0.read().expect("it lives").is_ping());
-            assert!(began.elapsed() < PATIENCE, "never {connections} connections");
+    std::thread::scope(|scope| {
+        let (speak, spoken) = std::sync::mpsc::sync_channel::<()>(1);
+        // Reading answers the server's pings, which come three times in that second, whatever else the test waits for.
+        let alive = scope.spawn(move || {
+            while spoken.try_recv() == Err(TryRecvError::Empty) {
+                assert!(living.0.read().expect("it lives").is_ping());
+            }
+            living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
+            living.until("answer")["id"].clone()
+        });
+        // This one reads bytes and answers no ping. The last of them are the code with which it is closed, and its reason.
+        let Socket(mut silent) = web.own_socket("/ws");
+        let mut bytes = Vec::new();
+        silent.get_mut().read_to_end(&mut bytes).expect("it is closed");
+        let closing = [&[0x88, 6][..], &IDLE_CODE.to_be_bytes(), b"idle"].concat();
+        assert!(bytes.ends_with(&closing), "{bytes:?}");
+        let began = Instant::now();
+        while web.ask("GET", "/health", &[], "").json()["connections"] != 1 {
+            assert!(began.elapsed() < PATIENCE, "it stays counted");
         }
-    }
-    let Socket(silent) = silent;
-    drop(silent);
-    living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
-    assert_eq!(living.until("answer")["id"], 2);
+        speak.send(()).expect("it waits for that");
+        assert_eq!(alive.join().expect("it lives"), 2);
+    });
 }
 
 /// A request that is under way, and its answer when there is one.
