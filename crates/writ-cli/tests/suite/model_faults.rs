@@ -158,6 +158,7 @@ fn ten_thousand_calls_in_one_answer_end_the_turn_with_7_and_none_is_made() {
 /// Rows: WIN-038 WIN-423 SCL-047
 #[test]
 fn needs_userns_the_twenty_first_call_is_not_run() {
+    super::rows_win::not_the_last_minute();
     let mut n = 0;
     let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
         n += 1;
