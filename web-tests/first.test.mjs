@@ -195,6 +195,7 @@ test("a first run by keyboard alone: key, model, plan, approval, evidence", asyn
     await tabTo(page, ".card [data-decision=approve]");
     await page.keyboard.press("Enter");
     const confirm = page.locator(".step button.primary");
+    await confirm.and(page.locator(":focus")).or(page.locator("#decided-list > li")).first().waitFor();
     if (await confirm.isVisible()) await page.keyboard.press("Enter");
     // The conversation shows how far it has come, by itself.
     await page.keyboard.press("Alt+1");

@@ -187,11 +187,13 @@ test("what a model writes takes no long time to show, and a label does not hide 
     const { markdown } = await import("/js/markdown.js");
     const many = (text, count = 40_000) => text.repeat(count);
     const hostile = [`a|b\n-${many(" ")}x`, `a|b\n-${many(" ")}-`, `# a${many(" ")}b`, `# ${many("#")}x`, `a${many("`")}b`, `\`\`\`js\n'${many("\\'", 24_000)}`, many("[a](", 10_000), many("- ", 10_000)];
-    const times = hostile.map((text) => {
+    const time = (text) => {
       const began = performance.now();
       markdown(text);
       return performance.now() - began;
-    });
+    };
+    // The fastest of a few tries: the machine may be busy with something else.
+    const times = hostile.map((text) => Math.min(...[1, 2, 3].map(() => time(text))));
     const shown = (text) => {
       const node = document.createElement("div");
       node.append(markdown(text));

@@ -15,13 +15,25 @@ const built = (...name) => path.join(process.env.CARGO_TARGET_DIR ?? path.join(i
 const BINARY = process.env.WRIT_BINARY ?? built("writ");
 const MODEL = process.env.WRIT_SCRIPTED_MODEL ?? built("examples", "scripted_model");
 
+/** Below the ports that systems give to outgoing connections: one of those could take the port while an engine starts again. */
+const PORTS = { first: 10_000, count: 20_000, apart: 97 };
+/** Each file of tests is a process, and begins elsewhere than the one beside it. */
+let candidate = (process.pid * PORTS.apart) % PORTS.count;
+
 async function freePort() {
-  const server = net.createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
+  for (let tries = 0; tries < PORTS.count; tries += 1) {
+    const port = PORTS.first + candidate;
+    candidate = (candidate + 1) % PORTS.count;
+    const server = net.createServer();
+    const isFree = await new Promise((resolve) => {
+      server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+  throw new Error("no port is free");
 }
 
 /** Waits for a line that fits, and answers with what it found. */

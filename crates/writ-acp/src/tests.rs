@@ -494,6 +494,8 @@ proptest! {
 }
 
 // === Over streams ===
+//
+// Their clock stands still while anything can go on, so no wait ends because the machine is busy.
 
 fn soon() -> TurnTimes {
     TurnTimes { start: Duration::from_secs(2), cancel: Duration::from_millis(300) }
@@ -536,7 +538,7 @@ async fn tell(write: &mut DuplexStream, message: &Value) {
     write.write_all(format!("{message}\n").as_bytes()).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_update_of_a_hundred_megabytes_is_passed_over() {
     let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
         let id = open(&mut read, &mut write).await;
@@ -553,7 +555,7 @@ async fn an_update_of_a_hundred_megabytes_is_passed_over() {
     assert!(turn.transcript.bytes > 100 * 1024 * 1024 && turn.transcript.long_lines > 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_writes_without_end_is_stopped() {
     let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
         open(&mut read, &mut write).await;
@@ -564,7 +566,7 @@ async fn an_agent_that_writes_without_end_is_stopped() {
     assert_eq!(turn.end, Err(AcpError::Flooded(Flood::Bytes)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_never_answers_its_greeting_is_not_waited_for() {
     let times = TurnTimes { start: Duration::from_millis(100), ..soon() };
     let turn = drive(times, &CancellationToken::new(), async |_read, mut write| {
@@ -578,7 +580,7 @@ async fn an_agent_that_never_answers_its_greeting_is_not_waited_for() {
     assert_eq!(turn.end, Err(AcpError::NotReady { at: Moment::Greeting, secs: 0 }));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_dies_is_named_with_the_moment() {
     let turn = drive(soon(), &CancellationToken::new(), async |_read, _write| {}).await;
     assert_eq!(turn.end, Err(AcpError::Gone(Moment::Greeting)));
@@ -592,7 +594,7 @@ async fn an_agent_that_dies_is_named_with_the_moment() {
     assert_eq!(turn.transcript.last_words, "I go");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_end_its_turn_is_given_up() {
     let cancel = CancellationToken::new();
     let turn = drive(soon(), &cancel, async |mut read, mut write| {
@@ -609,7 +611,7 @@ async fn an_agent_that_does_not_end_its_turn_is_given_up() {
     assert_eq!(turn.end, Err(AcpError::NotEnded));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_ends_its_turn_when_it_is_asked_to() {
     let cancel = CancellationToken::new();
     let turn = drive(soon(), &cancel, async |mut read, mut write| {
@@ -624,7 +626,7 @@ async fn an_agent_ends_its_turn_when_it_is_asked_to() {
 }
 
 /// Some agents send the end of their turn first and the rest of their words after it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn words_after_the_end_of_a_turn_are_heard() {
     let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
         let id = open(&mut read, &mut write).await;
@@ -658,7 +660,7 @@ async fn words_after_the_end_of_a_turn_have_an_end() {
     assert!(began.elapsed() >= LATE_TIME && began.elapsed() < LATE_TIME * 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_reads_nothing_is_given_up() {
     let turn = drive(soon(), &CancellationToken::new(), async |mut read, mut write| {
         open(&mut read, &mut write).await;

@@ -9,7 +9,7 @@ use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::SessionId;
 
-use super::engine::{Engine, Link, runs};
+use super::engine::{Engine, Link, runs, unique_word};
 use super::interrupted::{end, sleeps, until_runs};
 use super::turns::{Bench, calls};
 use super::{code, text};
@@ -45,12 +45,13 @@ fn waiting(link: &mut Link) -> Value {
 /// Who waits behind a turn is told at once that nothing comes any more, and no model is asked about it.
 #[test]
 fn needs_userns_messages_behind_the_turn_of_a_closed_session_end_with_it() {
-    let bench = Bench::new("openai", sleeps("987711"));
+    let word = unique_word();
+    let bench = Bench::new("openai", sleeps(word));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");
     link.say("please sleep", "one").expect("sent");
-    until_runs("987711");
+    until_runs(word);
     let asked = bench.requests().len();
     for id in ["two", "three"] {
         link.say("and this", id).expect("sent");
@@ -91,16 +92,19 @@ fn needs_userns_what_was_approved_and_waits_in_gates_is_not_done_after_closing()
     let ask = bench.ask();
     assert_eq!(engine.stop().code, Some(0));
     // Only now: it would hold the turn that asks as well.
-    let gate = "[[gates]]\nname = \"slow\"\non = \"execution\"\nprovider = \"script\"\ntimeout_ms = 60000\n\
-                script = '''\nsleep 987712\nexit 0\n'''\n";
+    let word = unique_word();
+    let gate = format!(
+        "[[gates]]\nname = \"slow\"\non = \"execution\"\nprovider = \"script\"\ntimeout_ms = 60000\n\
+         script = '''\nsleep {word}\nexit 0\n'''\n"
+    );
     std::fs::write(bench.home.root().join("config.toml"), gate).expect("written");
     let engine = Engine::start(&bench.home, &[]).expect("ready again");
     let mut link = Link::open(&bench.home).expect("connects");
     let approved: Output = std::thread::scope(|scope| {
         let approving = scope.spawn(|| bench.home.run(&["approvals", "approve", &ask, "--yes"]));
-        until_runs("987712");
+        until_runs(word);
         link.call("sessions.close", json!({ "session": session })).expect("closed");
-        end("987712");
+        end(word);
         approving.join().expect("ends")
     });
     assert_eq!(code(&approved), 2, "{}", text(&approved));
@@ -116,7 +120,8 @@ fn needs_userns_what_was_approved_and_waits_in_gates_is_not_done_after_closing()
 /// What is being done on a yes is stopped, and so is what its owner does in the session outside its turns.
 #[test]
 fn needs_userns_what_runs_in_a_session_outside_its_turns_stops_when_it_is_closed() {
-    let slow = json!({ "argv": ["sleep", "987713"], "hosts": ["unlisted.example"] });
+    let word = unique_word();
+    let slow = json!({ "argv": ["sleep", word], "hosts": ["unlisted.example"] });
     let bench = Bench::new("openai", calls(vec![("shell_exec", slow)], "It waits."));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
@@ -126,26 +131,27 @@ fn needs_userns_what_runs_in_a_session_outside_its_turns_stops_when_it_is_closed
     let close = json!({ "session": session });
     let approved = std::thread::scope(|scope| {
         let approving = scope.spawn(|| bench.home.run(&["approvals", "approve", &ask, "--yes"]));
-        until_runs("987713");
+        until_runs(word);
         link.call("sessions.close", close).expect("closed");
         approving.join().expect("ends")
     });
     assert_ne!(code(&approved), 0, "{}", text(&approved));
-    assert!(!runs("987713"));
+    assert!(!runs(word));
 
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");
-    let call = json!({ "session": session, "argv": ["sleep", "987714"] });
+    let word = unique_word();
+    let call = json!({ "session": session, "argv": ["sleep", word] });
     std::thread::scope(|scope| {
         let running = scope.spawn(|| {
             let mut owner = Link::open(&bench.home).expect("connects");
             owner.call("sandbox.exec", call.clone()).expect("it ends")
         });
-        until_runs("987714");
+        until_runs(word);
         link.call("sessions.close", json!({ "session": session })).expect("closed");
         assert_eq!(running.join().expect("ends")["ended"], "cancelled");
     });
-    assert!(!runs("987714"));
+    assert!(!runs(word));
     assert_eq!(refused(&mut link, "sandbox.exec", call), "session.closed");
     assert_eq!(engine.stop().code, Some(0));
 }
@@ -186,13 +192,14 @@ fn needs_userns_what_was_made_is_applied_and_undone_after_closing() {
 /// Leave that was given beforehand does not bring out what a turn has left half made that was stopped by closing.
 #[test]
 fn needs_userns_what_closing_has_cut_off_is_not_applied_without_a_question() {
-    let half = json!({ "argv": ["sh", "-c", "echo half > half.txt; exec sleep 987715"] });
+    let word = unique_word();
+    let half = json!({ "argv": ["sh", "-c", format!("echo half > half.txt; exec sleep {word}")] });
     let bench = Bench::new("openai", calls(vec![("shell_exec", half)], "Done."));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     std::thread::scope(|scope| {
         let working = scope.spawn(|| bench.chat("do it", &["--write"]));
-        until_runs("987715");
+        until_runs(word);
         link.call("sessions.close", json!({ "session": bench.session() })).expect("closed");
         assert_ne!(code(&working.join().expect("ends")), 0);
     });

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -177,6 +178,14 @@ pub(super) fn stop_engine_of(home: &Home) {
 fn takes_lock(lock: &Path, options: &[&str]) -> bool {
     let taken = std::process::Command::new("flock").args(options).arg(lock).arg("true").status();
     taken.expect("flock of util-linux starts").success()
+}
+
+/// A number of seconds for `sleep` by which one test finds its program and no other: tests run at once, also those of another run of
+/// this suite.
+pub(super) fn unique_word() -> &'static str {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("86400.{:010}{count:04}", std::process::id()).leak()
 }
 
 /// Whether a process runs that has this word among its arguments.

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -45,7 +46,8 @@ mod models;
 #[path = "gateway/usual.rs"]
 mod usual;
 
-use super::engine::{Ended, Engine, runs};
+use super::cases_needs_python::wait_for;
+use super::engine::{Ended, Engine, runs, unique_word};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
 use super::turns::{Bench, calls};
@@ -56,6 +58,8 @@ type Stream = std::net::TcpStream;
 
 /// Longer than anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The code with which a connection without a sign of life is closed.
+const IDLE_CODE: u16 = 4408;
 /// Routes of the document that answer without a proof.
 const OPEN: [&str; 4] = ["/health", "/openapi.json", "/schemas/{name}", "/link/{code}"];
 
@@ -522,8 +526,9 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     let mut stranger = web.socket("/ws", &[]).expect("connects");
     stranger.say(&json!({ "type": "auth", "token": "0".repeat(64) }));
     assert_eq!(stranger.closed(), 4401);
-    let mut silent = web.socket("/ws", &[]).expect("connects");
+    // Its time begins with the connection, which this thread may hear of late.
     let began = Instant::now();
+    let mut silent = web.socket("/ws", &[]).expect("connects");
     assert_eq!(silent.closed(), 4401);
     assert!(began.elapsed() >= Duration::from_secs(4), "it was given its time");
     assert_eq!(web.ask("GET", "/ws", &[("Authorization", &web.bearer())], "").status, 426);
@@ -705,19 +710,29 @@ fn a_socket_that_gives_no_sign_of_life_is_closed() {
     let web = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__IDLE_TIMEOUT_SECS", "1")]);
     let mut living = web.own_socket("/ws");
     living.join(None, 0);
-    let silent = web.own_socket("/ws");
-    // Reading answers the server's pings, which come three times in that second; the silent one does not read.
-    let began = Instant::now();
-    for connections in [2, 1] {
-        while web.ask("GET", "/health", &[], "").json()["connections"] != connections {
-            assert!(living.0.read().expect("it lives").is_ping());
-            assert!(began.elapsed() < PATIENCE, "never {connections} connections");
+    std::thread::scope(|scope| {
+        let (speak, spoken) = std::sync::mpsc::sync_channel::<()>(1);
+        // Reading answers the server's pings, which come three times in that second, whatever else the test waits for.
+        let alive = scope.spawn(move || {
+            while spoken.try_recv() == Err(TryRecvError::Empty) {
+                assert!(living.0.read().expect("it lives").is_ping());
+            }
+            living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
+            living.until("answer")["id"].clone()
+        });
+        // This one reads bytes and answers no ping. The last of them are the code with which it is closed, and its reason.
+        let Socket(mut silent) = web.own_socket("/ws");
+        let mut bytes = Vec::new();
+        silent.get_mut().read_to_end(&mut bytes).expect("it is closed");
+        let closing = [&[0x88, 6][..], &IDLE_CODE.to_be_bytes(), b"idle"].concat();
+        assert!(bytes.ends_with(&closing), "{bytes:?}");
+        let began = Instant::now();
+        while web.ask("GET", "/health", &[], "").json()["connections"] != 1 {
+            assert!(began.elapsed() < PATIENCE, "it stays counted");
         }
-    }
-    let Socket(silent) = silent;
-    drop(silent);
-    living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
-    assert_eq!(living.until("answer")["id"], 2);
+        speak.send(()).expect("it waits for that");
+        assert_eq!(alive.join().expect("it lives"), 2);
+    });
 }
 
 /// A request that is under way, and its answer when there is one.
@@ -953,7 +968,8 @@ fn needs_userns_hooks_are_told_once_that_a_session_is_opened_and_closed() {
 fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
     let settings = "on = \"session_closed\"\ntimeout_ms = 60000";
-    hook(&bench, "slow", settings, "#!/bin/sh\nsleep 987715\nexit 0\n");
+    let word = unique_word();
+    hook(&bench, "slow", settings, &format!("#!/bin/sh\nsleep {word}\nexit 0\n"));
     let web = Web::over(bench, &[]);
     let id =
         web.api("POST", "/sessions", &Value::Null).json()["session_id"].as_str().expect("an id").to_owned();
@@ -963,12 +979,12 @@ fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     let request =
         format!("DELETE {path} HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: {bearer}\r\n\r\n");
     client.write_all(request.as_bytes()).expect("sent");
-    until_runs("987715");
+    until_runs(word);
     drop(client);
     // The server learns of its end before it gets this request.
     assert!(web.api("GET", &path, &Value::Null).json()["closed_at"].is_string());
-    assert!(runs("987715"), "the hook still works");
-    end("987715");
+    assert!(runs(word), "the hook still works");
+    end(word);
     let told = || {
         let rows = web.bench.events("hooked");
         rows.iter().filter(|row| row["payload"]["on"] == "session_closed").count()
@@ -1469,7 +1485,8 @@ fn needs_userns_open_subscriptions_are_counted() {
     for (expected, shown) in [("2", false), ("1", true), ("1", true), ("0", false)] {
         let done = web.bench.chat("go on", &[]);
         assert_eq!(code(&done), 0, "{}", text(&done));
-        assert_eq!(open(), expected);
+        // What has had its turns ends a moment after the last word.
+        wait_for(|| open() == expected, || format!("{} are open, not {expected}", open()));
         let request = web.bench.requests().pop().expect("a request");
         assert_eq!(request.contains("[Subscription s1]"), shown, "{expected}: {request}");
     }
@@ -1536,8 +1553,9 @@ fn what_is_measured_is_told_to_prometheus() {
     socket.join(None, 0);
     socket.say(&json!({ "type": "message", "text": "remember", "client_id": "1" }));
     while socket.until("message")["last"] != true {}
+    // A turn is over a moment after its last word.
+    wait_for(|| value("writ_turn_duration_seconds_count") == 1.0, || "the turn is not over".to_owned());
     assert_eq!(value("writ_turns_total"), 1.0);
-    assert_eq!(value("writ_turn_duration_seconds_count"), 1.0);
     assert_eq!(value("writ_tool_executions_total{tool=\"memory_store\"}"), 1.0);
     assert_eq!(value("writ_tool_executions_total{tool=\"no_such_tool\"}"), 0.0, "refused, not executed");
     assert_eq!(value("writ_memory_operations_total{operation=\"store\"}"), 1.0);
@@ -1564,8 +1582,13 @@ fn needs_promtool_prometheus_finds_nothing_wrong_with_what_is_measured() {
     let web = Web::with(calls(list, "Done."), &[]);
     let done = web.bench.chat("remember", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
-    let measured = web.ask("GET", "/metrics", &[], "").body;
-    assert!(measured.contains("writ_turns_total 1"), "{measured}");
+    // A turn is over a moment after its last word.
+    let mut measured = String::new();
+    let is_over = || {
+        measured = web.ask("GET", "/metrics", &[], "").body;
+        measured.contains("writ_turns_total 1")
+    };
+    wait_for(is_over, || "the turn is not over".to_owned());
     let check = |measured: &str| {
         let mut tool = std::process::Command::new("promtool")
             .args(["check", "metrics"])

@@ -8,7 +8,7 @@ use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{SessionId, TurnId};
 
-use super::engine::{Answer, Engine, Link, runs};
+use super::engine::{Answer, Engine, Link, runs, unique_word};
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
@@ -73,16 +73,17 @@ fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() 
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");
+    let [first, second] = [unique_word(), unique_word()];
     std::thread::scope(|scope| {
-        let program = scope.spawn(occupy(&bench.home, session, "987651"));
-        until_runs("987651");
+        let program = scope.spawn(occupy(&bench.home, session, first));
+        until_runs(first);
         link.say("write", "one").expect("sent");
         let writes =
             |frame: &ServerFrame| matches!(frame, ServerFrame::Tool { state, .. } if state == "started");
         let turn = turn_of(&mut link, writes);
         let stopped = cancel(&mut link, turn);
-        assert_eq!((stopped.exit, runs("987651")), (Exit::Interrupted, true), "{stopped:?}");
-        end("987651");
+        assert_eq!((stopped.exit, runs(first)), (Exit::Interrupted, true), "{stopped:?}");
+        end(first);
         program.join().expect("ended");
     });
     assert!(link.call("diff", json!({})).expect("answered")["changes"].as_array().is_some_and(Vec::is_empty));
@@ -90,14 +91,14 @@ fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() 
     link.say("write", "two").expect("sent");
     bench.held_back();
     std::thread::scope(|scope| {
-        let program = scope.spawn(occupy(&bench.home, session, "987652"));
-        until_runs("987652");
+        let program = scope.spawn(occupy(&bench.home, session, second));
+        until_runs(second);
         gate.open();
         let said = |frame: &ServerFrame| matches!(frame, ServerFrame::Delta { text, .. } if text.contains("Written"));
         let turn = turn_of(&mut link, said);
         let stopped = cancel(&mut link, turn);
-        assert_eq!((stopped.exit, runs("987652")), (Exit::Interrupted, true), "{stopped:?}");
-        end("987652");
+        assert_eq!((stopped.exit, runs(second)), (Exit::Interrupted, true), "{stopped:?}");
+        end(second);
         program.join().expect("ended");
     });
     assert_eq!(
@@ -112,14 +113,13 @@ fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() 
 /// once it is settled changes are applied as they are made again.
 #[test]
 fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_only() {
-    let bench = Bench::new("openai", |request: &ParsedRequest| {
+    let word = unique_word();
+    let half = json!({"argv": ["sh", "-c", format!("echo half > half.txt; exec sleep {word}")]});
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
         match request.last_user_text() {
             _ if !fresh => Reply::text("Done."),
-            "half" => Reply::call(
-                "shell_exec",
-                json!({"argv": ["sh", "-c", "echo half > half.txt; exec sleep 987653"]}),
-            ),
+            "half" => Reply::call("shell_exec", half.clone()),
             name => Reply::call("file_write", json!({"path": name, "content": "whole\n"})),
         }
     })
@@ -141,7 +141,7 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     let runs_now =
         |frame: &ServerFrame| matches!(frame, ServerFrame::Tool { state, .. } if state == "started");
     let turn = turn_of(&mut link, runs_now);
-    until_runs("987653");
+    until_runs(word);
     link.send(&ClientFrame::Cancel { turn }).expect("sent");
     let mut told = String::new();
     let exit = link.until(|numbered| {
@@ -196,13 +196,14 @@ pub(super) fn sleeps(word: &'static str) -> impl FnMut(&ParsedRequest) -> Reply 
 /// Rows: SLO-018
 #[test]
 fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
-    let bench = Bench::new("openai", sleeps("987654")).in_processes();
+    let word = unique_word();
+    let bench = Bench::new("openai", sleeps(word)).in_processes();
     let keys = || bench.home.json(&["keys", "list"]);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
     link.say("please sleep", "one").expect("sent");
-    until_runs("987654");
+    until_runs(word);
     let task = keys()["tasks"][0].clone();
     assert_eq!(task["running"], true, "{task}");
     let key = task["key"].as_str().expect("an id").to_owned();
@@ -210,7 +211,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
     assert_eq!((&revoked["role"], revoked["stopped"].as_array().map(Vec::len)), (&json!("task"), Some(1)));
     let stopped = link.answer().expect("answered");
     assert_eq!(stopped.exit, Exit::Interrupted, "{stopped:?}");
-    assert!(!runs("987654"), "its program is gone");
+    assert!(!runs(word), "its program is gone");
     let entry = bench.events("keyed").into_iter().find(|row| row.to_string().contains("it misbehaves"));
     let entry = entry.expect("it is in the ledger").to_string();
     assert!(entry.contains("\"revoked\"") && entry.contains(&key), "{entry}");
@@ -241,7 +242,8 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
 /// Rows: SLO-016 (in part: closing; that its time ends it is shown at the door)
 #[test]
 fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
-    let bench = Bench::new("openai", sleeps("987655")).in_processes();
+    let word = unique_word();
+    let bench = Bench::new("openai", sleeps(word)).in_processes();
     let tasks = || bench.home.json(&["keys", "list"])["tasks"].as_array().expect("a list").clone();
     let of = |session: SessionId| tasks().into_iter().find(|task| task["session"] == json!(session));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -251,7 +253,7 @@ fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");
     link.say("please sleep", "two").expect("sent");
-    until_runs("987655");
+    until_runs(word);
     let task = of(session).expect("it is in force");
     assert_eq!(task["running"], true, "{task}");
     let key = task["key"].as_str().expect("an id").to_owned();
@@ -267,7 +269,7 @@ fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
     other.call("sessions.close", json!({ "session": session })).expect("closed");
     let stopped = link.answer().expect("answered");
     assert_eq!(stopped.exit, Exit::Interrupted, "{stopped:?}");
-    assert!(!runs("987655"), "its program is gone");
+    assert!(!runs(word), "its program is gone");
     assert_eq!(of(session), None);
     let gone = bench.home.run(&["keys", "revoke", &key]);
     assert_eq!(code(&gone), 2, "{}", text(&gone));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::frame::ServerFrame;
 
-use super::engine::{Engine, Link, runs};
+use super::engine::{Engine, Link, runs, unique_word};
 use super::turns::{Bench, calls};
 use super::{code, text};
 
@@ -217,7 +217,7 @@ fn ctrl_c_stops_the_model_and_ends_with_130() {
 
 #[test]
 fn needs_userns_ctrl_c_stops_a_program_and_ends_with_130() {
-    let word = "86411.25";
+    let word = unique_word();
     let bench = Bench::new("openai", calls(vec![("shell_exec", json!({"argv": ["sleep", word]}))], "Woken."));
     let started = |frame: &Value| frame["type"] == "tool" && frame["state"] == "started";
     let (code, said) = interrupted(&bench, started, || while !runs(word) {});
@@ -230,7 +230,7 @@ fn needs_userns_ctrl_c_stops_a_program_and_ends_with_130() {
 /// Rows: SIL-307
 #[test]
 fn needs_userns_sigterm_lets_a_turn_end_and_stops_what_does_not() {
-    let word = "86412.25";
+    let word = unique_word();
     let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {

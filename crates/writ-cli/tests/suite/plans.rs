@@ -220,12 +220,13 @@ fn an_older_plan_covers_what_a_newer_one_leaves_open() {
 /// Revoking the key of a plan ends the plan and kills what runs under it.
 #[test]
 fn needs_userns_what_runs_under_a_plan_is_killed_with_its_key() {
-    let slow = json!({ "argv": ["sleep", "987653"], "hosts": ["unlisted.example"] });
+    let word = super::engine::unique_word();
+    let slow = json!({ "argv": ["sleep", word], "hosts": ["unlisted.example"] });
     let (desk, _) = Desk::approved(bench(), &json!([{ "tool": "shell_exec", "arguments": slow }]));
     let key = desk.in_force()[0]["key"].as_str().expect("a key").to_owned();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| desk.more("shell_exec", &slow));
-        while !super::engine::runs("987653") {
+        while !super::engine::runs(word) {
             assert!(!running.is_finished(), "it runs for ever");
             std::thread::yield_now();
         }
@@ -233,7 +234,7 @@ fn needs_userns_what_runs_under_a_plan_is_killed_with_its_key() {
         assert_eq!(code(&revoked), 0, "{}", text(&revoked));
         running.join().expect("ends");
     });
-    assert!(!super::engine::runs("987653"));
+    assert!(!super::engine::runs(word));
     assert_eq!(desk.in_force(), [] as [Value; 0]);
     desk.verify();
 }

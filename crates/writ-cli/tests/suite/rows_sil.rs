@@ -121,9 +121,10 @@ fn needs_userns_shell_exec_gives_output_and_code_from_within_the_limits() {
     assert_eq!(roles("shell_exec"), [false, false, true, false]);
     let script =
         "echo out; echo err >&2; ulimit -n; grep -E 'NoNewPrivs|Seccomp:|CapEff' /proc/self/status; exit 3";
+    let word = super::engine::unique_word();
     let list = vec![
         ("shell_exec", json!({"argv": ["sh", "-c", script]})),
-        ("shell_exec", json!({"argv": ["sleep", "86417.25"], "timeout_secs": 1})),
+        ("shell_exec", json!({"argv": ["sleep", word], "timeout_secs": 1})),
         ("shell_exec", json!({"argv": ["sh", "-c", "yes flood | head -c 3000000"]})),
     ];
     let mut bench = Bench::new("openai", calls(list, "Ran."));
@@ -132,7 +133,7 @@ fn needs_userns_shell_exec_gives_output_and_code_from_within_the_limits() {
     assert!(code(&done) == 0 && text(&done).contains("Ran."), "{}", text(&done));
     let results = told(&bench);
     let [told, hung, flooded] = results.as_slice() else { panic!("{results:?}") };
-    assert!(hung.contains("longer than 1 seconds") && !super::engine::runs("86417.25"), "{hung}");
+    assert!(hung.contains("longer than 1 seconds") && !super::engine::runs(word), "{hung}");
     assert!(flooded.len() < 200_000 && flooded.contains("left out"), "{} {}", flooded.len(), &flooded[..200]);
     assert!(told.contains("exit code 3") && told.contains("standard error:\nerr"), "{told}");
     for line in ["out", "99", "NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {

@@ -361,6 +361,7 @@ fn goes_on(input: u64, output: u64) -> Reply {
 /// Rows: SCL-007 (fifty sessions at once, and counters that stay exact)
 #[test]
 fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
+    not_the_last_minute();
     const SESSIONS: u64 = 50;
     const PER_CALL: u64 = 40_000;
     const LIMIT: u64 = 2_000_000;
@@ -402,6 +403,7 @@ fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
 /// Rows: WIN-361 (by a person's message: nothing is scheduled yet)
 #[test]
 fn a_new_message_renews_the_session_and_goes_on_with_its_history() {
+    not_the_last_minute();
     let mut bench = Bench::new("anthropic", |request: &ParsedRequest| match request.last_user_text() {
         "and now?" => Reply::text("Now it is done.").with_usage(6, 4),
         _ => goes_on(90, 20),
@@ -423,7 +425,7 @@ fn a_new_message_renews_the_session_and_goes_on_with_its_history() {
 }
 
 /// Waits until the last minute of a UTC day is over, in which no minute is left for the next one to begin at.
-fn not_the_last_minute() {
+pub(super) fn not_the_last_minute() {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() % 86_400;
     if seconds >= 86_400 - 90 {
         let (_kept, never) = sync_channel::<()>(1);
@@ -471,6 +473,7 @@ fn a_day_that_is_used_up_stops_every_session_until_the_next_one() {
 /// Rows: WIN-364
 #[test]
 fn the_sessions_limit_ends_a_loop_and_the_days_limit_all_of_them() {
+    not_the_last_minute();
     // Half a million tokens each: one call of a loop, and the session is used up.
     let bench = Bench::new("openai", |_: &ParsedRequest| goes_on(400_000, 100_000));
     for n in 1..=11 {
@@ -492,6 +495,7 @@ fn the_sessions_limit_ends_a_loop_and_the_days_limit_all_of_them() {
 /// Rows: WIN-366 (every call that this version makes)
 #[test]
 fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
+    not_the_last_minute();
     let mut replies = [
         Reply::text("First of all.").with_usage(10, 5),
         Reply::status(500),

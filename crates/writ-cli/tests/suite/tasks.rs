@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::error::Exit;
 
-use super::engine::{Engine, Link, runs};
+use super::engine::{Engine, Link, runs, unique_word};
 use super::turns::Bench;
 use super::{code, text};
 
@@ -178,7 +178,8 @@ fn needs_userns_what_an_interrupted_turn_has_left_is_asked_about_all_the_same() 
 #[test]
 fn needs_userns_a_covered_command_that_a_crash_cuts_off_is_not_repeated() {
     // It ends the first time, and the second time it does not.
-    let script = "echo x >> ran; test -e once && exec sleep 987661; touch once";
+    let word = unique_word();
+    let script = format!("echo x >> ran; test -e once && exec sleep {word}; touch once");
     let run = move || json!({"argv": ["sh", "-c", script], "hosts": ["unlisted.example"]});
     let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let (said, results) = last(request);
@@ -192,10 +193,10 @@ fn needs_userns_a_covered_command_that_a_crash_cuts_off_is_not_repeated() {
     let before = bench.count("answered");
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| bench.more(&session, "cut"));
-        while !runs("987661") && !cut.is_finished() {
+        while !runs(word) && !cut.is_finished() {
             std::thread::yield_now();
         }
-        assert!(runs("987661"), "nobody is asked a second time");
+        assert!(runs(word), "nobody is asked a second time");
         engine.signal(Signal::SIGKILL);
         engine.wait();
         assert_ne!(cut.join().expect("ends"), 0, "its engine is gone");

@@ -35,6 +35,7 @@ fn verdicts(tried: &Value) -> Vec<(&str, &str)> {
 
 #[test]
 fn a_model_that_can_do_everything_is_said_to_and_each_request_is_on_record() {
+    super::rows_win::not_the_last_minute();
     for kind in ["anthropic", "openai", "openai_responses", "openrouter", "gemini", "ollama"] {
         let bench = Bench::new(kind, able);
         let done = bench.home.run(&["models", "test", "--json"]);

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::json;
 use writ_models::ModelRole;
 use writ_pilot::pilots::OwnerFiles;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::action::Action;
 use writ_types::api::pilot::{PilotStatus, PilotUnitDetails};
 use writ_types::api::work::WorkState;
+use writ_types::entry::Fact;
 use writ_types::unit::MicroUsd;
 
 use crate::autopilot::{DONE, Scene, git, moves, plan_of, repository};
@@ -239,7 +242,9 @@ fn needs_userns_needs_git_the_ceiling_of_a_day_holds_for_every_goal() {
 /// Rows: SF-121 (in part: a silent and a hanging worker) SF-480 (in part: stall and turn timeout) SF-483 (in part: stalled)
 #[test]
 fn needs_userns_needs_git_what_is_silent_or_hangs_is_ended_and_tried_again() {
-    let dir = project("stall_timeout = \"2s\"\nturn_timeout = \"4s\"", GATE, SHORT);
+    // Longer than an attempt of this test may take on a busy machine: the clock jumps once the model or the program is at it.
+    let times = "stall_timeout = \"60s\"\nturn_timeout = \"120s\"\nsupervisor_interval = \"100ms\"";
+    let dir = project(times, GATE, SHORT);
     let silence = ReplyGate::new();
     let gate = silence.clone();
     let script = coder(ONE_TASK, move |n, asked| match n {
@@ -249,8 +254,20 @@ fn needs_userns_needs_git_what_is_silent_or_hangs_is_ended_and_tried_again() {
         _ => writes("add", "a + b"),
     });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    let clock = &scene.engine.clock;
+    let jumps = async {
+        while scene.engine.server.connections_waiting() == 0 {
+            clock.wait_until_moved(clock.now()).await;
+        }
+        clock.go_on(Duration::from_secs(61));
+        let is_program = |fact: &Fact| matches!(fact, Fact::Intent { action: Action::Exec(exec), .. } if exec.argv == ["sleep", "600"]);
+        while !scene.engine.facts("intent").iter().any(is_program) {
+            clock.wait_until_moved(clock.now()).await;
+        }
+        clock.go_on(Duration::from_secs(121));
+    };
     scene.engine.runtime.block_on(async {
-        let status = first_run(&scene).await;
+        let (status, ()) = tokio::join!(Box::pin(first_run(&scene)), jumps);
         assert_eq!(status.state, "complete", "{status:#?}");
         let task = scene.unit(TASK).await;
         let expected = ["stalled:stalled", "turn_timeout:turn_timeout", "success:"];
@@ -259,8 +276,8 @@ fn needs_userns_needs_git_what_is_silent_or_hangs_is_ended_and_tried_again() {
             let (one, other) = (&task.runs[n], &task.runs[n + 1]);
             other.started_at.time_since(one.started_at)
         };
-        assert!(waits(0).as_secs() >= 3, "two seconds of silence and a pause of one: {:?}", waits(0));
-        assert!(waits(1).as_secs() >= 5, "{:?}", waits(1));
+        assert!(waits(0).as_secs() >= 61, "a minute of silence and a pause of one second: {:?}", waits(0));
+        assert!(waits(1).as_secs() >= 121, "{:?}", waits(1));
     });
     silence.open();
     scene.end();

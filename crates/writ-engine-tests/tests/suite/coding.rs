@@ -219,7 +219,8 @@ fn needs_userns_needs_git_needs_python_a_coding_agent_has_the_model_of_its_tier(
 #[test]
 fn needs_userns_needs_git_needs_python_a_coding_agent_may_work_long_and_end_in_its_own_way() {
     for (fault, runs, errors) in [("waits", 1..=1, ""), ("mute", 2..=3, ""), ("floods", 2..=2, "agent")] {
-        let times = "stall_timeout = \"3s\"\nturn_timeout = \"4s\"";
+        // Less than the agent's own command takes.
+        let times = "stall_timeout = \"6s\"\nturn_timeout = \"6s\"";
         let (dir, asked) = (project(times, GATE, SHORT), Arc::default());
         let engine = TestEngine::new("", |_| model_of_one_task(&asked));
         let scene = scene_of(dir.path(), engine, &format!("execute:add={fault}"));

@@ -60,11 +60,17 @@ fn agent(request: &ParsedRequest) -> Reply {
     }
 }
 
-/// The last messages of two turns: that of the agent, then that of the planner.
+/// Says something in a new conversation that is handed to the planner. Returns what [`say_in`] returns.
 async fn say(engine: &TestEngine) -> Vec<(Exit, String)> {
     let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
-    let text = "note the port".to_owned();
-    engine.engine.receive(OWNER, joined.session, "one".to_owned(), text, Taint::Owner).await.expect("stored");
+    say_in(engine, &mut joined, "one", "note the port").await
+}
+
+/// Says something that is handed to the planner. Returns the last messages of two turns: that of the agent, then that of the
+/// planner, which waits for an approval. They run side by side, so either may end first.
+async fn say_in(engine: &TestEngine, joined: &mut Joined, id: &str, text: &str) -> Vec<(Exit, String)> {
+    let (session, text) = (joined.session, text.to_owned());
+    engine.engine.receive(OWNER, session, id.to_owned(), text, Taint::Owner).await.expect("stored");
     let mut ended = Vec::new();
     while ended.len() < 2 {
         let frame = joined.live.recv().await.expect("a frame").frame.clone();
@@ -75,6 +81,7 @@ async fn say(engine: &TestEngine) -> Vec<(Exit, String)> {
             ended.push((exit, text));
         }
     }
+    ended.sort_by_key(|(exit, _)| exit.code());
     ended
 }
 
@@ -207,16 +214,9 @@ fn needs_userns_research_reads_without_an_approval_and_changes_nothing() {
     engine.runtime.block_on(async {
         let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
         engine.send_in(&mut joined, "one", "write").await;
-        engine.send_in(&mut joined, "two", "plan").await;
-        let planned = async {
-            loop {
-                let frame = joined.live.recv().await.expect("a frame").frame.clone();
-                if matches!(frame, ServerFrame::Message { exit: Exit::Waiting, last: true, .. }) {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, planned).await.expect("a card");
+        let planned = tokio::time::timeout(PATIENCE, say_in(&engine, &mut joined, "two", "plan")).await;
+        let planned = planned.expect("a card");
+        assert!(matches!(planned.as_slice(), [(Exit::Done, _), (Exit::Waiting, _)]), "{planned:?}");
         let asked = engine.facts("asked");
         let [Fact::Asked { action: Action::Plan(_), .. }] = asked.as_slice() else {
             panic!("the plan's card alone: {asked:?}")
@@ -722,17 +722,10 @@ fn needs_userns_an_approved_plan_runs_and_its_end_is_in_the_conversation() {
     });
     engine.runtime.block_on(async {
         let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
-        let (exit, text) = engine.send_in(&mut joined, "one", "note the port").await;
-        assert_eq!((exit, text.as_str()), (Exit::Done, "A plan is being made."));
-        let planned = async {
-            loop {
-                let frame = joined.live.recv().await.expect("a frame").frame.clone();
-                if let ServerFrame::Message { exit: Exit::Waiting, last: true, .. } = frame {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, planned).await.expect("a plan");
+        let said = say_in(&engine, &mut joined, "one", "note the port");
+        let said = tokio::time::timeout(PATIENCE, said).await.expect("a plan");
+        let [(Exit::Done, text), (Exit::Waiting, _)] = said.as_slice() else { panic!("two turns: {said:?}") };
+        assert_eq!(text, "A plan is being made.");
         assert_eq!(engine.facts("asked").len(), 1, "one card");
         let answered = engine.engine.answer(OWNER, newest_ask(&engine), approve()).await.expect("counts");
         assert_eq!(answered.exit, Exit::Done, "{answered:?}");

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
@@ -51,6 +53,8 @@ pub(crate) use kernel::probe;
 const MIB: u64 = 1024 * 1024;
 /// The second argument of this binary as a scenario; its name and a folder follow.
 const SCENARIO: &str = "writ-sandbox-scenario";
+/// The longest time that a program or an end is waited for, where no test is about that time.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// No process at all.
 const NOBODY_LEFT: [i32; 0] = [];
 /// An ordinary user.
@@ -136,14 +140,14 @@ async fn open(sandbox: &Sandbox, data: &Path, project: Option<&Path>) -> Result<
     sandbox.open(WorkspaceConfig { data_dir: data.to_owned(), project: project.map(Path::to_owned) }).await
 }
 
-/// A program in `/work` with ten seconds.
+/// A program in `/work`, with time enough on a machine that is busy with other tests.
 fn exec(argv: &[&str]) -> Exec {
     Exec {
         argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
         cwd: "/work".into(),
         env: Default::default(),
         stdin: None,
-        timeout_ms: 10_000,
+        timeout_ms: PATIENCE.as_millis().try_into().unwrap(),
         profile: ExecProfile::Task,
         hosts: Vec::new(),
     }
@@ -162,9 +166,19 @@ fn processes(marker: &str) -> Vec<i32> {
         .collect()
 }
 
-/// A text that no other test's processes have.
-fn marker(name: &str) -> String {
-    format!("86400.{}{}", std::process::id(), name.len() * 1000 + usize::from(name.as_bytes()[0]))
+/// Waits until something is so.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let latest = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < latest, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A text that no other test's processes have, and a number of seconds for `sleep`.
+fn marker() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("86400.{:010}{:04}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Runs a scenario, if this process was started as one.

@@ -3,7 +3,7 @@
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
 use super::*;
-use crate::engine::runs;
+use crate::engine::{runs, unique_word};
 use crate::interrupted::until_runs;
 use crate::turns::{Bench, calls};
 
@@ -93,11 +93,12 @@ fn needs_userns_a_turn_under_an_order_has_what_it_names_and_as_many_turns() {
 /// Threat 5, as far as orders: revoked while it runs, it is stopped, and nothing begins under it any more.
 #[test]
 fn needs_userns_a_revoked_order_ends_what_runs_and_what_comes() {
-    let bench = Bench::new("openai", |request: &ParsedRequest| {
+    let word = unique_word();
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let last = request.messages.last();
         let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
         if asked {
-            Reply::call("shell_exec", json!({ "argv": ["sleep", "987661"] }))
+            Reply::call("shell_exec", json!({ "argv": ["sleep", word] }))
         } else {
             Reply::text("Here.")
         }
@@ -113,12 +114,12 @@ fn needs_userns_a_revoked_order_ends_what_runs_and_what_comes() {
     let session = serde_json::from_value(session).expect("an id");
     link.join(Some(session), None).expect("joined");
     link.say("please sleep", "one").expect("sent");
-    until_runs("987661");
+    until_runs(word);
     let revoked = bench.home.json(&["keys", "order", "revoke", &order, "--reason", "enough"]);
     assert_eq!((&revoked["role"], revoked["stopped"].as_array().map(Vec::len)), (&json!("order"), Some(1)));
     let stopped = link.answer().expect("answered");
     assert_eq!(stopped.exit, writ_types::error::Exit::Interrupted, "{stopped:?}");
-    assert!(!runs("987661"), "its program is gone");
+    assert!(!runs(word), "its program is gone");
     assert!(refused(&chat(&bench, &order, "hello")).contains("revoked"));
     assert_eq!(code(&chat(&bench, &twin, "hello")), 0, "twin: another order");
     assert_eq!(engine.stop().code, Some(0));

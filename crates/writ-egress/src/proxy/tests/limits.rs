@@ -84,7 +84,7 @@ async fn silence_and_dripping_end() {
     assert_eq!(running.keeper.recorded(1).await[0].rule, "limit.idle");
 
     // A byte now and then keeps a connection open, and not for ever.
-    let config = ProxyConfig { idle_ms: 1_000, total_ms: 300, ..ProxyConfig::default() };
+    let config = ProxyConfig { idle_ms: 600_000, total_ms: 300, ..ProxyConfig::default() };
     let (_server, running, to) = echoing(config).await;
     let (_, mut stream) = running.tunnel(&to).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
@@ -157,8 +157,12 @@ async fn a_full_sink_holds_new_connections_back() {
     let config = ProxyConfig { records: 2, ..ProxyConfig::default() };
     let running = Running::with(config, EgressScope::default());
     running.keeper.open.forget_permits(usize::MAX);
+    // Two records wait, and one more is being written.
+    for _ in 0..3 {
+        running.get("http://a.test/").await;
+    }
     let answered = async {
-        for _ in 0..20 {
+        for _ in 3..20 {
             running.get("http://a.test/").await;
         }
     };

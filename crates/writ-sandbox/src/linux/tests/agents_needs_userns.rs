@@ -93,6 +93,19 @@ async fn watch(order: AgentOrder) -> Watched {
     Watched { running, stop, first, lines }
 }
 
+/// Waits for the process that sleeps for a time. The shell that becomes it has another command line, or for a moment none.
+fn wait_for_sleep(seconds: &str) -> i32 {
+    let line = format!("sleep\0{seconds}\0");
+    let sleeps =
+        |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == line.as_bytes());
+    let mut found = None;
+    wait_until("it sleeps", || {
+        found = processes(seconds).into_iter().find(sleeps);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
 /// The user of a process of the host.
 fn user_of(pid: i32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -305,7 +318,7 @@ async fn ten_gigabytes_fill_the_temporary_folder_and_no_more() {
 
 #[tokio::test]
 async fn a_fork_bomb_and_a_thousand_sockets_end_at_their_bounds() {
-    let marker = marker("bomb");
+    let marker = marker();
     let limits = AgentLimits { time: Duration::from_millis(1_500), processes: 40, ..order(&[]).limits };
     let bomb = format!("b() {{ sleep {marker} & b & b; }}; b 2>/dev/null");
     let (result, _) = run(AgentOrder { limits, ..shell(&bomb) }, "").await;
@@ -336,7 +349,7 @@ async fn memory_and_computing_time_are_bounded_for_all_processes_together() {
 
 #[tokio::test]
 async fn an_agent_is_asked_to_end_and_then_killed_with_all_that_it_started() {
-    let marker = marker("term");
+    let marker = marker();
     let quick = AgentLimits {
         time: Duration::from_millis(400),
         grace: Duration::from_millis(300),
@@ -363,24 +376,21 @@ async fn an_agent_is_asked_to_end_and_then_killed_with_all_that_it_started() {
 /// Rows: SLO-031 SLO-032 SLO-061
 #[tokio::test]
 async fn two_agents_at_once_have_different_users_and_know_nothing_of_each_other() {
-    let marker = marker("two");
-    let script = format!("echo mine > /tmp/secret; echo ready; sleep {marker} & wait");
+    let marker = marker();
+    let script = format!("echo mine > /tmp/secret; echo ready; exec sleep {marker}");
     let first = watch(shell(&script)).await;
-    let pids = processes(&marker);
-    let target = *pids.iter().max().unwrap();
-    let (own, name) = (user_of(target), format!("sleep {marker}"));
+    let target = wait_for_sleep(&marker);
+    let own = user_of(target);
     // The second one tries what the first has: its file, its process by its number outside, all numbers inside.
     let attempts = format!(
         "echo ready; cat /tmp/secret /proc/{target}/cmdline /proc/{target}/root/tmp/secret 2>/dev/null; \
-         kill -9 {target} 2>/dev/null && echo KILLED; i=3; while [ $i -lt 400 ]; do \
-         grep -aq '{marker}' /proc/$i/cmdline 2>/dev/null && [ $i != $$ ] && echo SEEN $i; i=$((i+1)); done; exec sleep 7{marker}"
+         kill -9 {target} 2>/dev/null && echo KILLED; \
+         grep -al '^sleep.{marker}' $(seq -f /proc/%g/cmdline 1 400) 2>/dev/null; exec sleep 7{marker}"
     );
-    let mut second =
-        watch(shell(&attempts.replace(&format!("grep -aq '{marker}'"), &format!("grep -aq '^{name}'"))))
-            .await;
+    let mut second = watch(shell(&attempts)).await;
     assert_eq!(second.first, "ready\n");
-    let others: Vec<i32> = processes(&format!("7{marker}"));
-    let user = others.iter().map(|pid| user_of(*pid)).max().unwrap();
+    // It sleeps once it has tried everything.
+    let user = user_of(wait_for_sleep(&format!("7{marker}")));
     if nix::unistd::geteuid().is_root() {
         assert!(USERS.contains(&own) && USERS.contains(&user) && own != user, "{own} {user}");
     }
@@ -418,7 +428,7 @@ fn nothing_is_left_of_an_agent_when_its_launcher_is_killed() {
     for user in users {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let marker = marker(&format!("launcher {user:?}"));
+        let marker = marker();
         fs::write(dir.path().join("marker"), &marker).unwrap();
         let mut launcher = start_scenario("agent", dir.path(), *user);
         let mut line = String::new();

@@ -100,7 +100,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
         let launch = super::super::run::Launch {
             spec: inner.spec(Walls::Full, SandboxJob::Probe("calls".into()), work),
             stdin: None,
-            time: std::time::Duration::from_secs(10),
+            time: PATIENCE,
             memory: 1024 * MIB,
             keep: MIB,
             kill_above: MIB,

@@ -129,7 +129,7 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
             .run_launch(super::super::run::Launch {
                 spec,
                 stdin: None,
-                time: Duration::from_secs(10),
+                time: PATIENCE,
                 memory: 1024 * MIB,
                 keep: MIB,
                 kill_above: MIB,

@@ -129,7 +129,7 @@ async fn programs_have_the_owners_time_zone() {
 #[tokio::test]
 async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     let fixture = Fixture::new().await;
-    let marker = marker("timeout");
+    let marker = marker();
     let mut slow = exec(&["sh", "-c", &format!("sleep {marker} & sleep {marker}")]);
     slow.timeout_ms = 1_000;
     let result = fixture.workspace.run_exec(slow, ExecOptions::default()).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
 #[tokio::test]
 async fn cancelling_or_dropping_kills_everything() {
     let fixture = Fixture::new().await;
-    let (marker, cancel) = (marker("cancel"), CancellationToken::new());
+    let (marker, cancel) = (marker(), CancellationToken::new());
     let (output, mut pieces) = tokio::sync::mpsc::channel(4);
     let options = ExecOptions { cancel: cancel.clone(), output: Some(output), ..ExecOptions::default() };
     let script = format!("echo ready; sleep {marker}");
@@ -246,7 +246,7 @@ async fn memory_is_limited_for_all_processes_together() {
 #[tokio::test]
 async fn a_fork_bomb_stays_in_its_bounds_and_leaves_nobody() {
     let fixture = Fixture::with(SandboxConfig { processes_max: 64, ..SandboxConfig::default() }).await;
-    let marker = marker("bomb");
+    let marker = marker();
     let bomb =
         "import os,sys,time\nwhile True:\n  try:\n    os.fork()\n  except OSError:\n    time.sleep(0.01)\n";
     let mut bomb = exec(&["python3", "-c", bomb, &marker]);
@@ -267,7 +267,7 @@ async fn a_fork_bomb_stays_in_its_bounds_and_leaves_nobody() {
 #[tokio::test]
 async fn a_daemon_does_not_outlive_its_command() {
     let fixture = Fixture::new().await;
-    let marker = marker("daemon");
+    let marker = marker();
     let result = fixture.exec(&["sh", "-c", &format!("(setsid sleep {marker} &) & wait; echo left")]).await;
     assert_eq!((result.ending, result.stdout.text.as_str()), (Ending::Exited { code: 0 }, "left\n"));
     assert_eq!(processes(&marker), NOBODY_LEFT);

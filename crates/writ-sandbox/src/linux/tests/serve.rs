@@ -26,7 +26,7 @@ async fn asked(served: &mut RunningServer, line: &str) -> String {
 #[tokio::test]
 async fn a_server_answers_while_it_runs_and_ends_with_everything_it_started() {
     let fixture = Fixture::new().await;
-    let (folder, marker) = (folder_of(&fixture).await, marker("server"));
+    let (folder, marker) = (folder_of(&fixture).await, marker());
     let script =
         format!("sleep {marker} & while read line; do echo \"$line $(ls /work | wc -l) $(pwd)\"; done");
     let mut served =
@@ -45,7 +45,7 @@ async fn a_server_answers_while_it_runs_and_ends_with_everything_it_started() {
 #[tokio::test]
 async fn dropping_a_server_kills_it() {
     let fixture = Fixture::new().await;
-    let (folder, marker) = (folder_of(&fixture).await, marker("dropped"));
+    let (folder, marker) = (folder_of(&fixture).await, marker());
     let script = format!("echo here; sleep {marker}");
     let mut served =
         folder.run_server(server(&["sh", "-c", &script]), ServeOptions::default()).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_server_is_not_run_as_a_command_nor_a_command_as_a_server() {
 #[tokio::test]
 async fn a_program_that_is_talked_to_works_on_the_project_and_ends_with_all_it_started() {
     let fixture = Fixture::new().await;
-    let marker = marker("talk");
+    let marker = marker();
     let script = format!("sleep {marker} & while read line; do echo \"$line\" > said; ls said; done");
     let mut talked = fixture.workspace.run_talk(exec(&["sh", "-c", &script]), None).await.unwrap();
     assert_eq!(asked(&mut talked, "one").await, "said");
