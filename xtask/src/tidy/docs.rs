@@ -14,6 +14,7 @@ const GAPS: &str = "docs/capability-gaps.md";
 const LESSONS: &str = "docs/autopilot-lessons.md";
 const LIMITATIONS: &str = "docs/known-limitations.md";
 const DECISIONS: &str = "docs/decisions.md";
+const VERIFICATION: &str = "docs/verification.md";
 /// The fewest words that can say why no test shows something.
 const MIN_REASON_WORDS: usize = 4;
 /// The beginning of the last cell of a gap without a complete test: the reason follows, and tests of the
@@ -46,6 +47,7 @@ pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result
     findings.extend(check_lessons(&read(LESSONS)?, &tests));
     findings.extend(check_limitations(&read(LIMITATIONS)?, &tests));
     findings.extend(check_decisions(&read(DECISIONS)?));
+    findings.extend(check_items(&read(VERIFICATION)?, &tests));
     for path in source::files(root)?.into_iter().filter(|path| path.ends_with(".md")) {
         let folder = root.join(&path);
         let folder = folder.parent().unwrap_or(root);
@@ -188,6 +190,20 @@ fn check_limitations(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Each acceptance item names tests that are there. `verify` runs them, and would find a renamed one only then.
+fn check_items(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        // Those that name the page's tests alone are checked where these are run.
+        let [rows, _what, shown_by, _result] = cells.as_slice() else { continue };
+        if shown_by.contains("::") {
+            findings.extend(tests.judge(shown_by).into_iter().map(|text| Finding::new("item", *rows, text)));
+        }
+    }
+    findings
+}
+
 /// Every decision has a status.
 fn check_decisions(text: &str) -> Vec<Finding> {
     let has_status = |body: &str| {
@@ -323,6 +339,20 @@ mod tests {
         let expected = ["Three", "Four", "Six", "Seven"]
             .map(|title| format!("{title}: names neither a test nor an issue, nor why no test shows it"));
         assert_eq!(texts(check_limitations(text, &tests)), expected);
+    }
+
+    #[test]
+    fn an_item_names_tests_that_are_there() {
+        let (crates, sources) = fixture();
+        let tests = Tests { crates: &crates, sources: &sources };
+        let text = "| rows | what | shown by | result |\n| --- | --- | --- | --- |\n\
+                    | SIL-1 | It works. | `writ-a::a::tests::shown` | pass |\n\
+                    | SIL-2 | So does this. | `web-tests/a.test.mjs: it does` | pass |\n\
+                    | SIL-3 | And this. | `writ-a::a::tests::renamed` | pass |\n";
+        assert_eq!(
+            texts(check_items(text, &tests)),
+            ["SIL-3: names `writ-a::a::tests::renamed`, which is no test"]
+        );
     }
 
     #[test]
