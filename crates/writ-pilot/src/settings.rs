@@ -196,10 +196,11 @@ mod tests {
     }
 
     /// Every look compares the contents: an edit is noticed that leaves size and time of the file as they were, and nothing is read
-    /// anew without one. Each mistake is one warning, also over many looks; the last good settings hold until the file is mended. What
+    /// anew without one. Each mistake is one warning to be logged, also over many looks; the last good settings hold until the file is mended. What
     /// needs a restart is one line with its name and both values, while everything else of the same file applies.
     ///
-    /// Rows: SF-321 SF-323
+    /// Rows: SF-321 (in part: one warning for each mistake, the earlier settings hold; not that the warning is in the log)
+    /// Rows: SF-323 (in part: one warning with name and both values; not that it is in the log)
     /// Rows: SF-319 (in part: the contents alone are compared)
     #[test]
     fn each_change_is_noticed_and_warned_about_once() {

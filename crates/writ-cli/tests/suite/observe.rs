@@ -14,6 +14,7 @@ use writ_tools::registry::{AllowList, Registry};
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
 
+use super::cases_needs_python::wait_for;
 use super::engine::{Engine, Link};
 use super::turns::{Bench, calls};
 use super::{code, text};
@@ -95,11 +96,8 @@ fn measured(bench: &Bench, series: &str) -> f64 {
 
 /// Waits until so many turns are counted: one is over a moment after its last word.
 fn until_turns(bench: &Bench, count: f64) {
-    let began = Instant::now();
-    while measured(bench, "writ_turns_total") != count {
-        assert!(began.elapsed() < PATIENCE, "{} turns", measured(bench, "writ_turns_total"));
-        std::thread::yield_now();
-    }
+    let turns = || measured(bench, "writ_turns_total");
+    wait_for(|| turns() == count, || format!("{} turns", turns()));
 }
 
 /// Rows: SIL-252 SCL-199

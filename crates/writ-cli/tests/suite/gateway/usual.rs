@@ -1,16 +1,16 @@
 //! The server as it is set up: where it listens without a setting and with each, and that it is the whole service.
 
 use std::process::Stdio;
-use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 
+use super::super::cases_needs_python::wait_for;
 use super::super::engine::{Engine, Link};
 use super::super::turns::{Bench, calls};
 use super::super::{Home, code, text};
-use super::{PATIENCE, Stream, Web};
+use super::{Stream, Web};
 
 /// Starts engines in a network of its own, in which every port is free and there is a second address, and tells what it has seen as JSON.
 const OWN_NETWORK: &str = r#"
@@ -236,11 +236,8 @@ fn one_process_is_the_whole_service() {
     socket.closed();
     assert!(Stream::connect(("127.0.0.1", web.port)).is_err(), "nor HTTP and WebSockets");
     // What it has started ends with it, each in its own moment.
-    let until = Instant::now() + PATIENCE;
-    while !processes(&web.bench.home, pid).is_empty() {
-        assert!(Instant::now() < until, "{:?}", processes(&web.bench.home, pid));
-        std::thread::yield_now();
-    }
+    let rest = || processes(&web.bench.home, pid);
+    wait_for(|| rest().is_empty(), || format!("{:?}", rest()));
 }
 
 /// Two connections with a session each: neither what is said on one nor what its session remembers for itself comes to the other.
