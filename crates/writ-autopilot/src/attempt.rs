@@ -183,6 +183,11 @@ impl TurnMarker {
     }
 }
 
+/// Returns true if a reply without a marker ends with a question, which no person answers while the autopilot works.
+pub fn asks_person(reply: &str) -> bool {
+    TurnMarker::find_in(reply).is_none() && reply.trim_end().ends_with(['?', '？', '؟'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +227,17 @@ mod tests {
             assert_eq!(RunEnd::of_stage(stage, false).is_some(), stage.is_end());
         }
         assert_eq!(RunEnd::of_stage(Is::TimedOut, true), Some(RunEnd::TurnTimeout));
+    }
+
+    #[test]
+    fn a_question_counts_at_the_end_of_a_reply_alone() {
+        for asks in ["Which one?", "Done.\nIs that right?  \n", "どれ？"] {
+            assert!(asks_person(asks), "{asks}");
+        }
+        let marked = format!("Is that right?\n{}", TurnMarker::Blocked.text());
+        for said in ["", "?!", "Why? It was wrong.", marked.as_str()] {
+            assert!(!asks_person(said), "{said}");
+        }
     }
 
     #[test]

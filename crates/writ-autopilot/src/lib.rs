@@ -36,6 +36,10 @@ pub mod claim;
 
 pub mod routing;
 
+pub mod circuit;
+
+pub mod hook;
+
 pub mod schedule;
 
 pub mod progress;

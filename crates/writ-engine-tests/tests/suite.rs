@@ -51,6 +51,9 @@ mod autopilot;
 #[path = "suite/autopilot_faults.rs"]
 mod autopilot_faults;
 
+#[path = "suite/autopilot_hooks.rs"]
+mod autopilot_hooks;
+
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 

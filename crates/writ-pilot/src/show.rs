@@ -12,7 +12,8 @@ use writ_types::api::pilot::{
 };
 use writ_types::unit::MicroUsd;
 
-use crate::config::{GateMoment, PilotGate, find_without_effect};
+use crate::circuits::show_circuits;
+use crate::config::{GateMoment, PilotGate};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -58,7 +59,9 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         warnings: warnings_of(&settings, &project.config().gates)
             .into_iter()
             .chain(project.ends().describe_failures())
+            .chain(project.session_failure())
             .collect(),
+        circuits: show_circuits(project).await?,
         settings: settings.lines,
     })
 }
@@ -71,7 +74,7 @@ fn warnings_of(settings: &SettingsView, gates: &[PilotGate]) -> Vec<String> {
     });
     let drift = settings.drift.iter().map(|line| format!("config drift detected, restart to apply: {line}"));
     let fault = settings.fault.iter().map(|fault| format!("the settings are not in force: {fault}"));
-    drift.chain(fault).chain(idle).chain(find_without_effect(&settings.lines)).collect()
+    drift.chain(fault).chain(idle).collect()
 }
 
 /// The place of a unit in a list: before its parts.

@@ -7,12 +7,15 @@
 //!
 //! Items go on by themselves, also after a restart: the shell looks at them, and needs no memory of its own.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+use writ_models::ModelRole;
+use writ_models::provider::Route;
 use writ_plan::machine::WorkEvent;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
@@ -37,7 +40,7 @@ mod question;
 
 use gate::GateSessions;
 
-pub use crate::session::AttemptTerms;
+pub use crate::session::{AttemptTerms, ToolEndTimes};
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
@@ -162,6 +165,10 @@ pub struct AttemptCalls {
     pub digest: Digest,
     /// Models that were asked, in their order, each with `true` if it has answered.
     pub models: Vec<(String, bool)>,
+    /// The errors of those calls that would fail again a little later, by their places in `models`.
+    pub lasting: BTreeMap<usize, String>,
+    /// Tokens that providers had cached.
+    pub cache_read: Tokens,
 }
 
 /// The end of an attempt.
@@ -254,6 +261,12 @@ impl PilotHands {
     /// Returns true if a model, named `provider/name`, is configured for any role or tier.
     pub fn offers_model(&self, name: &str) -> bool {
         self.services.outside.models.get().is_some_and(|models| models.routes().find_offered(name).is_ok())
+    }
+
+    /// Returns the models of the executor, as `provider/name`, in the order in which the engine asks them.
+    pub fn executor_models(&self) -> Vec<String> {
+        let Some(models) = self.services.outside.models.get() else { return Vec::new() };
+        models.routes().chain(ModelRole::Executor).all().map(Route::model_name).collect()
     }
 
     /// Ends an attempt: it is cancelled, its turn stops, and nothing of it comes into its work tree. One that is over stays as it is.

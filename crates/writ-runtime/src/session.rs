@@ -40,7 +40,7 @@ pub(crate) use parts::{
     WaitingGate,
 };
 
-pub use terms::AttemptTerms;
+pub use terms::{AttemptTerms, ToolEndTimes};
 pub(crate) use terms::{Ordered, QuestionTerms, SessionTerms, UnderPlan, WorkTerms};
 
 use grants::QUESTION_KINDS;

@@ -75,6 +75,14 @@ pub(crate) struct Asked<'a> {
     request: &'a ParsedRequest,
 }
 
+impl Asked<'_> {
+    /// Returns the text of the request's first message.
+    pub(crate) fn prompt(&self) -> String {
+        let first = self.request.messages.iter().find(|message| !message.text.is_empty());
+        first.map(|message| message.text.clone()).unwrap_or_default()
+    }
+}
+
 fn read(request: &ParsedRequest) -> Asked<'_> {
     let first = request.messages.iter().find(|message| !message.text.is_empty());
     let text = first.map(|message| message.text.as_str()).unwrap_or_default();

@@ -22,15 +22,21 @@ use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::choice::{choose_model, note_choice, note_self_rating};
+use super::question::judge_question;
 use super::supervise::{AttemptClock, find_end, next_look};
 use super::trail::{FailureTrail, read_trail};
 use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
+use crate::circuits::note_calls;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
 use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 use crate::workspace::{CommitResult, UnitWorkspace};
+
+mod reply;
+
+use reply::{json_object, plan_text};
 
 /// The place of an error's whole text, as prompts name it.
 const LAST_ERROR_PLACE: &str = "`writ pilot show`";
@@ -44,6 +50,8 @@ pub(super) struct WorkEnd {
     reason: String,
     /// Set if a person has to do something before another try.
     pause: Option<PauseCause>,
+    /// The code of the error, where the end alone does not say it.
+    code: Option<&'static str>,
     pub(super) used: (Tokens, Tokens, MicroUsd),
 }
 
@@ -67,7 +75,8 @@ pub(super) async fn work_in_phase(
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
     }
-    match phase {
+    let said = ended.said.clone();
+    let result = match phase {
         PilotPhase::Research => take_research(project, work, ended),
         PilotPhase::Plan => take_plan(project, work, ended),
         PilotPhase::Execute
@@ -78,7 +87,8 @@ pub(super) async fn work_in_phase(
         | PilotPhase::Complete
         | PilotPhase::Reassess
         | PilotPhase::Uat => take_code(project, work, &workspace, ended).await,
-    }
+    }?;
+    Ok(judge_question(project.config().input_required, &said, result))
 }
 
 /// The kind of prompt that an attempt begins with.
@@ -171,7 +181,10 @@ pub(super) async fn run_agent(
     let choice = choose_model(project, work).await?;
     let model = match &choice.model {
         Ok(model) => model.clone(),
-        Err(why) => return Ok(held(PauseCause::Supervisor, why.clone())),
+        Err(none) => {
+            let held = held(PauseCause::Supervisor, none.why.clone());
+            return Ok(WorkEnd { code: Some(none.code), ..held });
+        }
     };
     let max_cost = work.course.left();
     if max_cost == Some(MicroUsd::ZERO) {
@@ -199,12 +212,13 @@ pub(super) async fn run_agent(
         if ended.end == RunEnd::Failure && asked_to_the_end(calls.models.len(), config.max_turns) {
             let most = config.max_turns;
             // No ceiling of money, also where there is one: another attempt may be shorter.
-            (ended.pause, ended.reason) =
-                (None, format!("its model was asked {most} times: `max_turns_per_attempt`"));
+            (ended.pause, ended.code, ended.reason) =
+                (None, None, format!("its model was asked {most} times: `max_turns_per_attempt`"));
         }
         if let Some(model) = model {
             project.seen.note_model(&model, &calls.models);
         }
+        note_calls(project, choice.tier.name(), &calls).await?;
         work.course.add_calls(calls);
     }
     Ok(ended)
@@ -269,6 +283,7 @@ fn stopped(end: RunEnd) -> WorkEnd {
         said: String::new(),
         reason: String::new(),
         pause: None,
+        code: None,
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
     }
 }
@@ -302,7 +317,9 @@ fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
         None if is_misconfigured && !outcome.said.is_empty() => outcome.said.clone(),
         None => outcome.reason,
     };
-    WorkEnd { end, said: outcome.said, reason, pause, used }
+    // Nothing more could leave its context, or a budget of the engine is used up: the next one begins anew.
+    let code = (outcome.exit == Some(Exit::Budget) && pause.is_none()).then_some("budget_exhausted");
+    WorkEnd { end, said: outcome.said, reason, pause, code, used }
 }
 
 pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
@@ -312,7 +329,7 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
     } else {
         ended.reason
     };
-    let code = match ended.end {
+    let by_end = match ended.end {
         _ if ended.pause == Some(PauseCause::Ceiling) => "budget_exhausted",
         _ if ended.pause.is_some() => "model_unavailable",
         RunEnd::UnitTimeout => "unit_timeout",
@@ -322,6 +339,7 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
             "agent"
         }
     };
+    let code = ended.code.unwrap_or(by_end);
     PhaseResult {
         event: ended.pause.map_or(UnitEvent::End(report), UnitEvent::Pause),
         outcome: outcome_name(ended.end),
@@ -384,17 +402,6 @@ fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<
         }
         Err(error) => Ok(unusable(&ended, "pilot.unit_plan", error.to_string())),
     }
-}
-
-/// Returns the plan in a reply: from its front matter to the end of the block or of the reply, without a marker below it.
-fn plan_text(said: &str) -> &str {
-    let from = if said.starts_with("---\n") { Some(0) } else { said.find("\n---\n").map(|at| at + 1) };
-    let text = from.and_then(|from| said.get(from..)).unwrap_or(said);
-    let end = text.find("\n```").unwrap_or(text.len());
-    let text = text.get(..end).unwrap_or(text).trim_end();
-    TurnMarker::ALL
-        .iter()
-        .fold(text, |text, marker| text.strip_suffix(marker.text()).unwrap_or(text).trim_end())
 }
 
 async fn take_code(
@@ -482,29 +489,4 @@ pub(super) async fn reassess(
         last_error: None,
         used: ended.used,
     })
-}
-
-/// Returns the object of an answer with words around it.
-fn json_object(text: &str) -> &str {
-    let (from, to) = (text.find('{'), text.rfind('}'));
-    from.zip(to).and_then(|(from, to)| text.get(from..=to)).unwrap_or(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_is_found_in_a_reply_with_and_without_a_block() {
-        let plan = "---\nunit_id: task/m1/s1/t1\n---\n# Goal\nx";
-        for said in [
-            plan.to_owned(),
-            format!("Here it is:\n{plan}"),
-            format!("```markdown\n{plan}\n```\nDone."),
-            format!("{plan}\n\n{}", TurnMarker::Complete.text()),
-        ] {
-            assert_eq!(plan_text(&said), plan, "{said}");
-        }
-        assert_eq!(plan_text("no plan"), "no plan");
-    }
 }

@@ -16,7 +16,7 @@ use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransitio
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 
-use super::{UnitNews, commit_move, ends, milestone_of, plan_of, tell_hooks};
+use super::{UnitNews, commit_move, ends, hooks, milestone_of, plan_of, tell_hooks};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{UnitRecord, read_facts, status_name};
@@ -39,6 +39,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
             // Where slices share a workspace, one that never began has none, and another one may be at work there.
             if project.workspace_owner(id) == id || has_begun(project, id).await? {
                 let work = project.work_of(id).await?;
+                Box::pin(hooks::run_before_remove(project, &unit)).await;
                 // What is not proven to be in the target stays below `refs/writ/archive/`.
                 project.git.remove_workspace(&work, &project.target).await?;
                 project.seen.note_branch(work.branch.as_str(), None);

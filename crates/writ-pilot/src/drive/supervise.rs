@@ -44,7 +44,7 @@ pub(super) async fn run_watched(
     if let Some(why) = find_divergence(project, work, before.as_ref()).await? {
         return Ok(paused(&why));
     }
-    let result = match super::run_phase(project, work, stop).await {
+    let result = match super::hooks::run_attempt(project, work, stop).await {
         Ok(result) => result,
         Err(error) => {
             // What it has committed is the autopilot's own too; the first error is the one that counts.

@@ -1,6 +1,6 @@
 //! Signs of life of an attempt, and its calls, read from the ledger: what an agent says about itself is no sign.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
@@ -11,7 +11,7 @@ use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::id::{AttemptId, ItemId};
-use writ_types::unit::Timestamp;
+use writ_types::unit::{Timestamp, Tokens};
 
 use super::{AttemptCalls, AttemptSigns, AttemptWait, attempt};
 use crate::error::EngineError;
@@ -100,7 +100,14 @@ pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<Attemp
         LedgerQuery { session: Some(course.item.session), limit: MAX_READ_ROWS, ..LedgerQuery::default() };
     let mut rows = services.journal.store.ledger_search(&all).await?;
     rows.reverse();
-    let mut made = AttemptCalls { calls: 0, successes: 0, digest: Digest::of_bytes(b""), models: Vec::new() };
+    let mut made = AttemptCalls {
+        calls: 0,
+        successes: 0,
+        digest: Digest::of_bytes(b""),
+        models: Vec::new(),
+        lasting: BTreeMap::new(),
+        cache_read: Tokens::ZERO,
+    };
     let mut text = String::new();
     let mut tools: BTreeSet<AttemptId> = BTreeSet::new();
     for fact in rows.iter().filter_map(LedgerRow::entry).map(|entry| entry.fact) {
@@ -115,9 +122,13 @@ pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<Attemp
         {
             made.successes = made.successes.saturating_add(u32::from(*outcome == ToolOutcome::Done));
             text.push_str(&result.to_string());
-        } else if let Fact::ModelCalled { requested, stop, role, .. } = fact
+        } else if let Fact::ModelCalled { requested, stop, usage, error, is_lasting, role, .. } = fact
             && role.is_empty()
         {
+            made.cache_read = made.cache_read.saturating_add(usage.cache_read);
+            if is_lasting {
+                made.lasting.insert(made.models.len(), error);
+            }
             made.models.push((requested, stop.is_some()));
         }
     }

@@ -80,6 +80,20 @@ pub struct AttemptTerms {
     pub max_model_calls: Option<u32>,
     /// The share of the context above which old results leave it; none, or a higher one: the engine's.
     pub evict_above: Option<Share>,
+    /// The share of the context above which the turn ends, where nothing more can leave it; none, or a lower one: that above
+    /// which old results leave it.
+    pub end_above: Option<Share>,
+    /// The times of a program that is to end because the turn was ended; none: it is killed at once.
+    pub tool_end: Option<ToolEndTimes>,
+}
+
+/// The times of a program that is to end: first by itself, then at a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolEndTimes {
+    /// Milliseconds in which it may end by itself.
+    pub grace_ms: u64,
+    /// Milliseconds from the signal until it is killed.
+    pub kill_ms: u64,
 }
 
 impl AttemptTerms {
@@ -93,6 +107,7 @@ impl AttemptTerms {
         let context = &mut narrow.context;
         let engines = context.eviction_threshold_pct;
         context.eviction_threshold_pct = self.evict_above.map_or(engines, |share| share.min(engines));
+        context.hard_limit_pct = self.end_above;
         // The system texts stay: they are not the attempt's.
         if context.eviction_threshold() <= context.system_max {
             context.eviction_threshold_pct = engines;
