@@ -91,7 +91,7 @@ impl WorktreeMode {
     }
 }
 
-/// The reaction to a worker that asks a person during an unattended run.
+/// The reaction to a worker that asks a person, such as for an approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputRequired {
     /// It is answered that no person is there, and goes on.
@@ -99,6 +99,8 @@ pub enum InputRequired {
     Soft,
     /// The attempt ends.
     Hard,
+    /// A person is there: its question waits for them, as long as an attempt may take.
+    Ask,
 }
 
 /// A class of models.
@@ -279,13 +281,12 @@ impl PilotConfig {
         (tier.copied().unwrap_or(first), models.map_or(&[], Vec::as_slice))
     }
 
-    /// Returns the settings of the turn of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
+    /// Returns the settings of the turns of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
     pub fn attempt_terms(&self, phase: PilotPhase, tier: PilotTier) -> AttemptTerms {
-        let decides = matches!(phase, PilotPhase::Research | PilotPhase::Plan | PilotPhase::Reassess);
-        let reasons = decides || tier == PilotTier::Reasoning;
+        let reasons = phase.is_thinking() || tier == PilotTier::Reasoning;
         AttemptTerms {
             effort: reasons.then_some(REASONING),
-            max_model_calls: Some(self.max_turns),
+            max_turns: Some(self.max_turns),
             evict_above: Share::try_from(self.supervisor.compact_at).ok(),
         }
     }

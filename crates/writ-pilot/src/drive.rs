@@ -68,6 +68,8 @@ mod supervise;
 
 mod trail;
 
+mod turns;
+
 pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};

@@ -13,7 +13,7 @@ use writ_autopilot::schedule::{RunningUnit, workspace_of};
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
 use writ_runtime::clock::Ids;
-use writ_runtime::pilot::{AttemptLook, PilotHands};
+use writ_runtime::pilot::{AttemptLook, AttemptRest, PilotHands};
 use writ_sandbox::git::BranchName;
 use writ_store::batch::Op;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -31,6 +31,10 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::{UnitFile, UnitFiles};
+
+mod looping;
+
+use looping::RunningLoop;
 
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
@@ -94,15 +98,6 @@ pub(crate) struct OpenProject {
     looping: Mutex<Option<RunningLoop>>,
     /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
-}
-
-/// A scheduling loop that runs.
-#[derive(Debug)]
-struct RunningLoop {
-    /// Cancelled to stop the loop after the attempts that run.
-    stop: CancellationToken,
-    /// True if the loop was started again while it ran: at its end it runs another round.
-    is_wanted: bool,
 }
 
 /// Returns the canonical folder of a project, and the name of the project in the store's rows.
@@ -260,7 +255,8 @@ impl OpenProject {
                             end.cost = end.cost.saturating_add(used.cost);
                         }
                         // It has not ended after all. Only the sum of its tokens is known, and counts as input.
-                        AttemptLook::Running { tokens, cost, .. } => {
+                        AttemptLook::Running { tokens, cost, .. }
+                        | AttemptLook::Resting(AttemptRest { tokens, cost, .. }) => {
                             end.input = end.input.saturating_add(tokens);
                             end.cost = end.cost.saturating_add(cost);
                         }
@@ -426,40 +422,6 @@ impl OpenProject {
 
     pub(crate) fn running(&self) -> Vec<RunningUnit> {
         self.live().iter().map(|(id, live)| RunningUnit { id: *id, phase: live.phase }).collect()
-    }
-
-    /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
-    /// ending.
-    pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = true;
-            self.wake.notify_one();
-            return None;
-        }
-        let stop = self.hands.draining().child_token();
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
-    pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = looping.take().filter(|running| running.is_wanted)?;
-        let stop =
-            if running.stop.is_cancelled() { self.hands.draining().child_token() } else { running.stop };
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Stops the loop; attempts that run are finished first.
-    pub(crate) fn end_loop(&self) {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = false;
-            running.stop.cancel();
-        }
-        self.wake.notify_one();
     }
 
     /// Changes the status of the session.

@@ -46,14 +46,14 @@ fn outcomes(runs: &[RunRow]) -> Vec<String> {
     runs.iter().filter_map(|run| run.end.as_ref()).map(|end| end.outcome.clone()).collect()
 }
 
-/// A marker counts where it stands within the last characters, and as it is written; without one an attempt is a success that goes on
-/// after a second, and is no failure. A failed attempt is one, and the next reads its error; the unit's files stay until its end. Each
+/// A marker counts where it stands within the last characters, and as it is written; without one an attempt of one turn is a success that
+/// goes on after a second, and is no failure. A failed attempt is one, and the next reads its error; the unit's files stay until its end. Each
 /// attempt has one run, however often its model was called.
 ///
-/// Rows: SF-076 SF-137 SF-140 SF-144 SF-160 SF-262
+/// Rows: SF-137 SF-140 SF-262
 #[test]
 fn needs_userns_needs_git_an_attempt_without_a_last_word_goes_on_and_is_no_failure() {
-    let dir = project("max_idle_ends = 9", GATE, SHORT);
+    let dir = project("max_idle_ends = 9\nmax_turns_per_attempt = 1", GATE, SHORT);
     let folder = dir.path().join(".writ/active/task_m1_s1_t1");
     let store: Arc<OnceLock<(Store, UnitKey)>> = Arc::new(OnceLock::new());
     let prompts: Notes<(String, u64, bool)> = Notes::default();

@@ -34,9 +34,8 @@ pub fn list_settings(config: &PilotConfig, files: &[(&str, &str)]) -> Vec<PilotS
 }
 
 /// Settings that are read and change nothing, each with the reason: a person who has set one has to know.
-const WITHOUT_EFFECT: [(&str, &str); 5] = [
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("doc_sync", "documents change where a task of the plan says so"),
-    ("turn_input_required", "an attempt that needs an answer ends with its question"),
     ("tool_abort_grace", "the sandbox ends programs at once"),
     ("tool_abort_kill", "the sandbox ends programs at once"),
     ("context_hard_limit", "the engine's own settings say how long a conversation may become"),
@@ -88,7 +87,11 @@ fn collect(
 fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let (limits, times, supervisor) = (&config.limits, &config.times, &config.supervisor);
-    let input = if config.input_required == InputRequired::Soft { "soft" } else { "hard" };
+    let input = match config.input_required {
+        InputRequired::Soft => "soft",
+        InputRequired::Hard => "hard",
+        InputRequired::Ask => "ask",
+    };
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
     let scores = &config.scores;
     let parts = |weight: f64| format!("{:.0}", weight * 100.0);
