@@ -5,7 +5,8 @@
 //! (its approval is revoked, its time or its budget is used up, a person cancels it) ends all of its attempts, and no attempt can
 //! do more than the plan's card says.
 //!
-//! Items go on by themselves; an attempt with several turns waits for the shell's word after each of them.
+//! Items go on by themselves; an attempt with several turns waits for the shell's word after each of them. A restart ends the attempts
+//! that were open.
 
 use std::future::Future;
 use std::path::PathBuf;

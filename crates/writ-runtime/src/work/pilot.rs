@@ -37,6 +37,28 @@ pub(super) async fn look_after(services: &Arc<Services>, course: &ItemCourse) ->
     Ok(false)
 }
 
+/// Ends the attempts that an earlier engine has left open, before any turn begins: a turn that was cut in half is not resumed, no tool
+/// call of it is repeated, and the autopilot begins another attempt. One that cannot be ended now is in the log; the opening of its
+/// project tries again.
+pub(crate) async fn end_left_attempts(services: &Services) {
+    for id in super::open_items(services).await {
+        let ended = async {
+            match ItemCourse::read(services, id).await? {
+                Some(course) if course.is_attempt() && !course.item.state.is_over() => {
+                    move_on(services, &course, WorkEvent::Cancel, "the engine that ran it has ended")
+                        .await
+                        .map(drop)
+                }
+                Some(_) | None => Ok(()),
+            }
+        };
+        if let Err(error) = ended.await {
+            let report = services.journal.report(&error);
+            tracing::error!(item = %id, inside = report.inside, "an attempt of an earlier engine is not ended");
+        }
+    }
+}
+
 /// Returns the event of an attempt: one that cannot go on has failed, since the autopilot begins another and asks people itself.
 pub(super) fn event_of(course: &ItemCourse, event: WorkEvent) -> WorkEvent {
     if !course.is_attempt() || event != WorkEvent::Stick {
