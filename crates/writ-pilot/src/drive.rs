@@ -14,7 +14,7 @@ use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
-use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -55,6 +55,8 @@ mod gates;
 mod hidden;
 
 mod merging;
+
+mod milestone;
 
 mod money;
 
@@ -359,6 +361,9 @@ async fn run_phase(
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
     match work.unit.stand.phase {
+        PilotPhase::Verify if work.unit.id.unit_type() == UnitType::Milestone => {
+            milestone::run_gates(project, work, stop).await
+        }
         PilotPhase::Verify => gates::run_gates(project, work, stop).await,
         PilotPhase::Merge => merging::merge_unit(project, work, stop).await,
         PilotPhase::Review => reviewing::review(project, work, stop).await,

@@ -9,11 +9,12 @@ use writ_store::reads::AskReads as _;
 use writ_store::units::UnitOp;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::pilot::PilotUnitDetails;
+use writ_types::api::work::WorkState;
 use writ_types::chat::Role;
 use writ_types::id::AskId;
 
 use crate::autopilot::{Scene, git};
-use crate::autopilot_limits::{GATE, SHORT, TASK, done, first_run, project, scene, writes};
+use crate::autopilot_limits::{GATE, SHORT, TASK, coder, done, first_run, project, scene, writes};
 use crate::autopilot_phases::{Notes, escalates, key, note, noted};
 use crate::harness::TestEngine;
 
@@ -372,4 +373,49 @@ fn needs_userns_needs_git_a_question_to_a_person_waits_as_long_as_an_attempt_may
         );
         scene.end();
     }
+}
+
+/// The gates of a milestone run once all of its slices are merged, on the target; those of slices run on slices alone. What does not
+/// pass waits for a person, with the gate's words, and is run again with their order.
+///
+/// Rows: SF-240 (in part: that the lists are apart; scripts are checked by the settings' tests)
+#[test]
+fn needs_userns_needs_git_gates_of_a_milestone_judge_the_target_at_its_end() {
+    let release = "\n[[gate]]\nname = \"release\"\nrun = [\"sh\", \"-c\", \"grep -q 'a + b' add.mjs && test -f NOTES.md\"]\nat = \"milestone\"\n";
+    let dir = project("", &format!("{GATE}{release}"), SHORT);
+    let script = coder(OUTLINE, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    let gates = |unit: &PilotUnitDetails| -> Vec<(String, bool)> {
+        unit.gates.iter().map(|one| (one.gate.clone(), one.passed)).collect()
+    };
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        assert!(status.warnings.is_empty(), "{:?}", status.warnings);
+        git(dir.path(), &["cat-file", "-e", "main:add.mjs"]);
+        let blocker = status.blockers.first().expect("one");
+        assert_eq!((blocker.unit.as_str(), blocker.event.as_str()), ("milestone/m1", "Paused"));
+        assert!(blocker.detail.contains("release: "), "{blocker:?}");
+        assert_eq!(status.plans[0].state, WorkState::Running, "nothing is done yet");
+        let milestone = scene.unit("milestone/m1").await;
+        assert_eq!(gates(&milestone), [("release".to_owned(), false)], "{milestone:#?}");
+        for part in ["slice/m1/s1", TASK] {
+            let part = scene.unit(part).await;
+            assert!(part.gates.iter().all(|one| one.gate == "sum"), "{part:#?}");
+        }
+        std::fs::write(dir.path().join("NOTES.md"), "It adds.\n").expect("written");
+        git(dir.path(), &["add", "NOTES.md"]);
+        git(dir.path(), &["commit", "-qm", "Write notes"]);
+        scene.order("milestone/m1", "resume", "").await;
+        let status = scene.end_of_loop().await;
+        assert_eq!(
+            (status.state.as_str(), status.plans[0].state),
+            ("complete", WorkState::Done),
+            "{status:#?}"
+        );
+        let milestone = scene.unit("milestone/m1").await;
+        assert_eq!(gates(&milestone), [("release".to_owned(), false), ("release".to_owned(), true)]);
+        assert!(milestone.unit.is_over, "{milestone:#?}");
+    });
+    scene.end();
 }
