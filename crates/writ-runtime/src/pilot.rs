@@ -39,6 +39,7 @@ mod question;
 use gate::GateSessions;
 
 pub use crate::session::AttemptTerms;
+pub use crate::work::pilot::needs_approval;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};

@@ -404,7 +404,7 @@ async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Resul
     let (event, why) = match ask.state {
         AskState::Open | AskState::Approved => return Ok(false),
         AskState::Denied => (WorkEvent::Deny, "a person has refused its plan"),
-        AskState::Expired => (WorkEvent::Cancel, "its plan was not answered in time"),
+        AskState::Expired => (WorkEvent::Cancel, pilot::NOT_ANSWERED),
         // It begins the item now; its end calls.
         AskState::Used if services.life.approved.is_performing(&ask.card.ask_id) => return Ok(false),
         // A crash has cut off what it was to begin, and an approval counts once.

@@ -419,3 +419,41 @@ fn needs_userns_needs_git_gates_of_a_milestone_judge_the_target_at_its_end() {
     });
     scene.end();
 }
+
+/// A plan whose approval was taken back is not done: the loop ends as one that needs a person, and goes on after another approval.
+#[test]
+fn needs_userns_needs_git_a_plan_without_an_approval_in_force_is_not_complete() {
+    let dir = project("", GATE, SHORT);
+    let script = coder(OUTLINE, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        let revoked = json!({ "ask": planned.ask });
+        scene.engine.call("approvals.revoke", revoked).await.unwrap_or_else(|error| panic!("{error:?}"));
+        let status = scene.run().await;
+        assert_eq!(
+            (status.state.as_str(), status.plans[0].state),
+            ("paused", WorkState::Stuck),
+            "{status:#?}"
+        );
+        assert!(status.units.iter().all(|unit| unit.attempt == 0), "{status:#?}");
+        let again = json!({ "item": planned.item });
+        scene.engine.call("work.retry", again).await.unwrap_or_else(|error| panic!("{error:?}"));
+        let ask = loop {
+            if let Some(ask) = open_questions(&scene).await.pop() {
+                break ask;
+            }
+            scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+        };
+        scene.approve(&ask).await;
+        let status = scene.run().await;
+        assert_eq!(
+            (status.state.as_str(), status.plans[0].state),
+            ("complete", WorkState::Done),
+            "{status:#?}"
+        );
+    });
+    git(dir.path(), &["cat-file", "-e", "main:add.mjs"]);
+    scene.end();
+}
