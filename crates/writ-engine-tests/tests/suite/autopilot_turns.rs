@@ -431,6 +431,10 @@ fn needs_userns_needs_git_a_plan_without_an_approval_in_force_is_not_complete() 
         scene.approve(&planned.ask).await;
         let revoked = json!({ "ask": planned.ask });
         scene.engine.call("approvals.revoke", revoked).await.unwrap_or_else(|error| panic!("{error:?}"));
+        // The engine has seen it.
+        while scene.status().await.plans[0].state != WorkState::Stuck {
+            scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+        }
         let status = scene.run().await;
         assert_eq!(
             (status.state.as_str(), status.plans[0].state),

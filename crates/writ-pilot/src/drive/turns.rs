@@ -157,7 +157,6 @@ impl AgentTurns<'_> {
                     return Ok(WorkEnd { is_stopped, ..ended });
                 }
                 TurnEvent::Rests(rest) => {
-                    self.is_cut = rest.is_cut;
                     is_stopped = self.project.is_stopping();
                     if let Some(ended) = self.follow(&rest, &mut is_stopped).await? {
                         return Ok(ended);
@@ -245,10 +244,11 @@ impl AgentTurns<'_> {
         is_stopped: &mut bool,
     ) -> Result<Option<WorkEnd>, AutopilotError> {
         let (project, work) = (self.project, self.work);
+        self.is_cut = rest.is_cut;
         let marker = TurnMarker::find_in(&rest.said);
-        let has_result = self.task.is_result.is_none_or(|is_result| is_result(&rest.said));
+        let has_result = self.task.is_result.is_none_or(|is_result| !rest.is_cut && is_result(&rest.said));
         let (number, max_turns) = (self.number, project.config().max_turns);
-        let end = TurnEnd { number, marker, has_result: has_result && !rest.is_cut };
+        let end = TurnEnd { number, marker, has_result };
         let ended = match marker {
             Some(marker) => format!("turn {number} has ended with {}", marker.name()),
             None if rest.is_cut => format!("turn {number} was cut at its limit of model calls"),
@@ -283,7 +283,7 @@ impl AgentTurns<'_> {
         let input = ContinuePrompt { unit_id, phase, session_id: &session, turn: next, max_turns };
         let text = project.prompts.render_continuation(&input).map_err(|error| error.report())?;
         project.hands.continue_attempt(self.item, (next, text), &ended).await?;
-        self.number = next;
+        (self.number, self.is_cut) = (next, false);
         Ok(None)
     }
 
