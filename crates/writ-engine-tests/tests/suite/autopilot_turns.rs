@@ -209,7 +209,7 @@ fn needs_userns_needs_git_a_unit_that_was_cancelled_in_the_store_gets_no_further
         let batch = Batch::synced(vec![Op::Units(cancel)]);
         scene.engine.store.commit(batch).await.expect("is cancelled");
         held.open();
-        // The reason with which its attempt ends: nothing else has told its worker.
+        // The reason with which its attempt ends: nothing else reaches its worker.
         let has_ended = || {
             let worked = scene.engine.facts("worked");
             worked.iter().any(|fact| format!("{fact:?}").contains("the unit is canceled now"))

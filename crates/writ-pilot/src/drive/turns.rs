@@ -101,8 +101,8 @@ pub(super) async fn run_agent(
         Ok(ended) => ended,
         Err(error) => {
             // No one would say what follows its turns.
-            if let Err(also) = project.hands.end_attempt(item, "the autopilot has lost it").await {
-                tracing::warn!(unit = %unit.id, error = also.inside, "an attempt that was lost is not ended");
+            if let Err(also) = project.hands.end_attempt(item, "the autopilot does not follow it any more").await {
+                tracing::warn!(unit = %unit.id, error = also.inside, "an attempt after a fault of the autopilot is not ended");
             }
             return Err(error);
         }
