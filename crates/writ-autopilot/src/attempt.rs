@@ -163,6 +163,15 @@ impl TurnMarker {
     /// Every marker.
     pub const ALL: [Self; 3] = [Self::Complete, Self::Blocked, Self::GivingUp];
 
+    /// Returns its name: the word within its text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Blocked => "blocked",
+            Self::GivingUp => "giving_up",
+        }
+    }
+
     /// Returns its text in a reply.
     pub const fn text(self) -> &'static str {
         match self {
@@ -258,6 +267,7 @@ mod tests {
     fn a_marker_counts_only_at_the_end_of_a_reply_and_only_as_it_is_written() {
         for marker in TurnMarker::ALL {
             assert_eq!(TurnMarker::find_in(&format!("done\n{}", marker.text())), Some(marker));
+            assert_eq!(marker.text(), format!("<turn_status>{}</turn_status>", marker.name()));
             // As far from the end as it may be, in characters of several bytes; and one farther.
             let room = MARKER_CHARS - marker.text().chars().count();
             let reply = |after: usize| format!("{}{}{}", "é".repeat(300), marker.text(), "語".repeat(after));

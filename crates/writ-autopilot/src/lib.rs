@@ -12,6 +12,8 @@ pub mod blocker;
 
 pub mod stand;
 
+pub mod turns;
+
 pub mod workflow;
 
 pub mod reassess;

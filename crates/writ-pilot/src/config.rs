@@ -94,14 +94,16 @@ impl WorktreeMode {
     }
 }
 
-/// The reaction to a worker that asks a person during an unattended run.
+/// The reaction to a worker that asks a person: for an approval, or at the end of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputRequired {
-    /// The next attempt reads that no person is there, and goes on.
+    /// The next turn reads that no person is there, and goes on.
     #[default]
     Soft,
     /// The attempt has failed.
     Hard,
+    /// A person is there: an approval waits for them, as long as an attempt may take.
+    Ask,
 }
 
 /// A class of models.
@@ -282,13 +284,12 @@ impl PilotConfig {
         (tier.copied().unwrap_or(first), models.map_or(&[], Vec::as_slice))
     }
 
-    /// Returns the settings of the turn of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
+    /// Returns the settings of the turns of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
     pub fn attempt_terms(&self, phase: PilotPhase, tier: PilotTier) -> AttemptTerms {
-        let decides = matches!(phase, PilotPhase::Research | PilotPhase::Plan | PilotPhase::Reassess);
-        let reasons = decides || tier == PilotTier::Reasoning;
+        let reasons = phase.is_thinking() || tier == PilotTier::Reasoning;
         AttemptTerms {
             effort: reasons.then_some(REASONING),
-            max_model_calls: Some(self.max_turns),
+            max_turns: Some(self.max_turns),
             evict_above: Share::try_from(self.supervisor.compact_at).ok(),
             end_above: Share::try_from(self.context_hard_limit).ok(),
             tool_end: Some(ToolEndTimes {

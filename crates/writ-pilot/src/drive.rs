@@ -15,7 +15,8 @@ use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
-use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_runtime::pilot::needs_approval;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -28,7 +29,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
+use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name, read_facts};
 use crate::unit_files::UnitFile;
 
 mod agent;
@@ -59,6 +60,8 @@ mod hooks;
 
 mod merging;
 
+mod milestone;
+
 mod money;
 
 mod news;
@@ -72,6 +75,8 @@ mod reviewing;
 mod supervise;
 
 mod trail;
+
+mod turns;
 
 pub(crate) use baseline::Baselines;
 use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
@@ -231,7 +236,20 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     if plans.values().any(is_awaited) {
         return Ok(Tick::Wait(TICK));
     }
-    Ok(Tick::Ended("complete"))
+    // What such a plan has begun is not done, and only a person's approval can let it go on.
+    Ok(Tick::Ended(if has_lapsed_plan(project, &milestones).await? { "paused" } else { "complete" }))
+}
+
+/// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or nobody has answered in time.
+async fn has_lapsed_plan(project: &OpenProject, milestones: &[UnitRow]) -> Result<bool, AutopilotError> {
+    for row in milestones.iter().filter(|row| !row.is_over) {
+        let Some(plan) = read_facts(row)?.plan else { continue };
+        let item = project.hands.store().work_item(plan).await?;
+        if item.is_some_and(|item| needs_approval(item.state, &item.reason)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {
@@ -382,6 +400,9 @@ async fn run_phase(
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
     match work.unit.stand.phase {
+        PilotPhase::Verify if work.unit.id.unit_type() == UnitType::Milestone => {
+            milestone::run_gates(project, work, stop).await
+        }
         PilotPhase::Verify => gates::run_gates(project, work, stop).await,
         PilotPhase::Merge => merging::merge_unit(project, work, stop).await,
         PilotPhase::Review => reviewing::review(project, work, stop).await,

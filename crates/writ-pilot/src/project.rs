@@ -12,7 +12,7 @@ use writ_autopilot::schedule::workspace_of;
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
 use writ_runtime::clock::Ids;
-use writ_runtime::pilot::{AttemptLook, PilotHands};
+use writ_runtime::pilot::{AttemptLook, AttemptRest, PilotHands};
 use writ_sandbox::git::BranchName;
 use writ_store::batch::Op;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -33,8 +33,11 @@ use crate::unit_files::{UnitFile, UnitFiles};
 
 mod at_work;
 
+mod looping;
+
 use at_work::UnitsAtWork;
 pub(crate) use at_work::{DispatchHold, LiveUnit};
+use looping::RunningLoop;
 
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
@@ -77,15 +80,6 @@ pub(crate) struct OpenProject {
     looping: Mutex<Option<RunningLoop>>,
     /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
-}
-
-/// A scheduling loop that runs.
-#[derive(Debug)]
-struct RunningLoop {
-    /// Cancelled to stop the loop after the attempts that run.
-    stop: CancellationToken,
-    /// True if the loop was started again while it ran: at its end it runs another round.
-    is_wanted: bool,
 }
 
 /// Returns the canonical folder of a project, and the name of the project in the store's rows.
@@ -243,7 +237,8 @@ impl OpenProject {
                             end.cost = end.cost.saturating_add(used.cost);
                         }
                         // It has not ended after all. Only the sum of its tokens is known, and counts as input.
-                        AttemptLook::Running { tokens, cost, .. } => {
+                        AttemptLook::Running { tokens, cost, .. }
+                        | AttemptLook::Resting(AttemptRest { tokens, cost, .. }) => {
                             end.input = end.input.saturating_add(tokens);
                             end.cost = end.cost.saturating_add(cost);
                         }
@@ -390,48 +385,6 @@ impl OpenProject {
             at: self.hands.now(),
         };
         Ok(Some(UnitOp::Revise(Box::new(texts))))
-    }
-
-    /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
-    /// ending.
-    pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = true;
-            self.wake.notify_one();
-            return None;
-        }
-        self.forget_failure();
-        let stop = self.hands.draining().child_token();
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
-    pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = looping.take().filter(|running| running.is_wanted)?;
-        self.forget_failure();
-        let stop =
-            if running.stop.is_cancelled() { self.hands.draining().child_token() } else { running.stop };
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Returns true if the loop does not run, or ends after the attempts that run.
-    pub(crate) fn is_loop_ending(&self) -> bool {
-        let looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        looping.as_ref().is_none_or(|running| running.stop.is_cancelled())
-    }
-
-    /// Stops the loop; attempts that run are finished first.
-    pub(crate) fn end_loop(&self) {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = false;
-            running.stop.cancel();
-        }
-        self.wake.notify_one();
     }
 
     /// Changes the status of the session.

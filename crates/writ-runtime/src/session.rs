@@ -402,6 +402,11 @@ impl Session {
         Some(work.under.map_or(work.item, |under| under.item).to_string())
     }
 
+    /// Returns true for an attempt of the autopilot that may have several turns.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.terms.work.is_some_and(|work| work.attempt.max_turns.is_some())
+    }
+
     /// The plan of the autopilot that it works under.
     pub(crate) fn plan_above(&self) -> Option<UnderPlan> {
         self.terms.work?.under

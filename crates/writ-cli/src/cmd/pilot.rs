@@ -9,6 +9,7 @@ use writ_pilot::config::CONFIG_FILE;
 use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
+use writ_runtime::pilot::needs_approval;
 use writ_types::api::pilot::{
     PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotPlanLine, PilotProject, PilotScope,
     PilotSettingLine, PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
@@ -212,6 +213,11 @@ fn stands_still(plan: &PilotPlanLine) -> bool {
     matches!(plan.state, WorkState::Paused | WorkState::Consulting)
 }
 
+/// Returns true for a plan of which the approval or the budget has ended, or that nobody has answered.
+fn has_lapsed(plan: &PilotPlanLine) -> bool {
+    needs_approval(plan.state, &plan.reason)
+}
+
 /// Says in one line how a run has ended.
 fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     let over = status.units.iter().filter(|unit| unit.is_over).count();
@@ -231,7 +237,15 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
                     "a hook has ended it: `writ pilot status` says which; `writ pilot auto` goes on"
                         .to_owned()
                 }
-                None => "it was paused: `writ pilot auto` goes on".to_owned(),
+                None => match status.plans.iter().find(|plan| has_lapsed(plan)) {
+                    Some(plan) => format!(
+                        "the plan of {} needs another approval ({}): `writ work retry {}` asks for it",
+                        plan.milestone,
+                        cut(&plan.reason),
+                        plan.item
+                    ),
+                    None => "it was paused: `writ pilot auto` goes on".to_owned(),
+                },
             },
         }
     } else {
@@ -446,6 +460,8 @@ mod tests {
             ("paused", WorkState::Running, Some("MergeConflict"), Exit::Blocked, "MergeConflict"),
             ("paused", WorkState::Running, None, Exit::Blocked, "it was paused"),
             ("failed", WorkState::Running, None, Exit::Blocked, "a hook has ended it"),
+            ("paused", WorkState::Stuck, None, Exit::Blocked, "needs another approval"),
+            ("paused", WorkState::OverBudget, None, Exit::Blocked, "needs another approval"),
             ("complete", WorkState::Proposed, None, Exit::Waiting, "waits for your approval"),
             ("complete", WorkState::Failed, Some("GateBlocked"), Exit::Verification, "not delivered"),
             ("complete", WorkState::Cancelled, None, Exit::Verification, "not delivered"),

@@ -69,7 +69,11 @@ fn collect(
 fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let (limits, times, supervisor) = (&config.limits, &config.times, &config.supervisor);
-    let input = if config.input_required == InputRequired::Soft { "soft" } else { "hard" };
+    let input = match config.input_required {
+        InputRequired::Soft => "soft",
+        InputRequired::Hard => "hard",
+        InputRequired::Ask => "ask",
+    };
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
     let scores = &config.scores;
     let parts = |weight: f64| format!("{:.0}", weight * 100.0);

@@ -105,7 +105,7 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
     let modes =
         [WorktreeMode::BranchPerSlice, WorktreeMode::MilestonePerWorktree].map(|mode| (mode.name(), mode));
     config.worktree_mode = pilot.read_choice("worktree_mode", &modes)?.unwrap_or_default();
-    let answers = [("soft", InputRequired::Soft), ("hard", InputRequired::Hard)];
+    let answers = [("soft", InputRequired::Soft), ("hard", InputRequired::Hard), ("ask", InputRequired::Ask)];
     config.input_required = pilot.read_choice("turn_input_required", &answers)?.unwrap_or_default();
     let conflicts = [("pause", false), ("reassess", true)];
     config.limits.reassess_conflicts = pilot.read_choice("merge_conflict", &conflicts)?.unwrap_or(false);

@@ -129,7 +129,9 @@ fn switches_have_few_values() {
     ] {
         assert_eq!(read(&format!("[pilot]\nworktree_mode = \"{text}\"")).unwrap().worktree_mode, mode);
     }
-    for (text, answer) in [("soft", InputRequired::Soft), ("hard", InputRequired::Hard)] {
+    for (text, answer) in
+        [("soft", InputRequired::Soft), ("hard", InputRequired::Hard), ("ask", InputRequired::Ask)]
+    {
         assert_eq!(
             read(&format!("[pilot]\nturn_input_required = \"{text}\"")).unwrap().input_required,
             answer
@@ -147,7 +149,10 @@ fn switches_have_few_values() {
     assert!(read("[pilot]\nmerge_conflict = \"reassess\"").unwrap().limits.reassess_conflicts);
     let (line, key, text) = mistake("[pilot]\nturn_input_required = \"maybe\"");
     assert_eq!((line, key.as_str()), (2, "pilot.turn_input_required"));
-    assert!(text.contains("`pilot.turn_input_required` has no value 'maybe'; one of soft, hard"), "{text}");
+    assert!(
+        text.contains("`pilot.turn_input_required` has no value 'maybe'; one of soft, hard, ask"),
+        "{text}"
+    );
     assert!(
         mistake("[pilot]\nworktree_mode = \"branch_per_slice\"")
             .2

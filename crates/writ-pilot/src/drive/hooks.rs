@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::hook::{HookExit, HookJudgement, HookKind, judge_hook};
 use writ_autopilot::machine::UnitMove;
 use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_runtime::pilot::GateProgram;
 use writ_sandbox::git::files::{find_file, read_files};
 use writ_sandbox::git::refs::read_ref;
@@ -107,8 +107,8 @@ pub(super) async fn run_attempt(
     work: &WorkClaim,
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
-    // A merge has no workspace of its unit: it is made of commits, in a tree of its own.
-    if work.unit.stand.phase == PilotPhase::Merge {
+    // A merge has no workspace of its unit: it is made of commits, in a tree of its own. The gates of a milestone have none either.
+    if work.unit.stand.phase == PilotPhase::Merge || work.unit.id.unit_type() == UnitType::Milestone {
         return run_phase(project, work, stop).await;
     }
     let own = project.work_of(work.unit.id).await?;

@@ -2,15 +2,13 @@
 
 use writ_autopilot::attempt::asks_person;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
+use writ_autopilot::turns::NO_OPERATOR;
 
 use super::{PhaseResult, fault};
 use crate::config::InputRequired;
 
-/// The words that a worker reads in place of an answer (SF 7.4).
-pub(super) const UNATTENDED: &str = "This is a non-interactive session. Operator input is unavailable.";
-
-/// Decides about an attempt that ends its reply with a question, by the settings: it goes on with the next attempt, which reads that no
-/// one answers, or it has failed.
+/// Decides about an attempt whose last reply ends with a question, by the settings: the next attempt reads that no one answers, or it
+/// has failed.
 pub(super) fn judge_question(mode: InputRequired, said: &str, result: PhaseResult) -> PhaseResult {
     // A phase that has brought what it was to bring may ask what it wants.
     let is_open = matches!(&result.event, UnitEvent::End(AttemptReport { is_met: false, .. }));
@@ -18,15 +16,17 @@ pub(super) fn judge_question(mode: InputRequired, said: &str, result: PhaseResul
         return result;
     }
     match mode {
+        // A person reads the reply, and may say more in the texts of the unit.
+        InputRequired::Ask => result,
         InputRequired::Soft => {
             let last_error = result.last_error.as_deref().unwrap_or_default();
             PhaseResult {
-                last_error: Some(format!("{UNATTENDED}\n{last_error}").trim_end().to_owned()),
+                last_error: Some(format!("{NO_OPERATOR}\n{last_error}").trim_end().to_owned()),
                 ..result
             }
         }
         InputRequired::Hard => {
-            let why = format!("the reply ends with a question. {UNATTENDED}");
+            let why = format!("the reply ends with a question. {NO_OPERATOR}");
             PhaseResult { used: result.used, ..fault("turn_input_required", why) }
         }
     }
@@ -59,12 +59,13 @@ mod tests {
             (judged.outcome, judged.code, judged.last_error.unwrap_or_default())
         };
         let asks = "Done so far.\nWhich sum is meant?\n";
-        let soft = ("success", String::new(), format!("{UNATTENDED}\ngo on"));
+        let soft = ("success", String::new(), format!("{NO_OPERATOR}\ngo on"));
         assert_eq!(judge(InputRequired::Soft, asks, false), soft);
         let hard = judge(InputRequired::Hard, asks, false);
         assert_eq!((hard.0, hard.1.as_str()), ("failure", "turn_input_required"));
         let as_it_was = ("success", String::new(), "go on".to_owned());
-        for mode in [InputRequired::Soft, InputRequired::Hard] {
+        assert_eq!(judge(InputRequired::Ask, asks, false), as_it_was);
+        for mode in [InputRequired::Soft, InputRequired::Hard, InputRequired::Ask] {
             assert_eq!(judge(mode, "Why? It was wrong.", false), as_it_was);
             assert_eq!(judge(mode, asks, true), as_it_was, "there is nothing to wait for");
         }
