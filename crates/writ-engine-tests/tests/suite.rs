@@ -51,6 +51,9 @@ mod autopilot;
 #[path = "suite/autopilot_faults.rs"]
 mod autopilot_faults;
 
+#[path = "suite/autopilot_hooks.rs"]
+mod autopilot_hooks;
+
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 
@@ -65,6 +68,9 @@ mod autopilot_phases;
 
 #[path = "suite/autopilot_rows.rs"]
 mod autopilot_rows;
+
+#[path = "suite/autopilot_turns.rs"]
+mod autopilot_turns;
 
 #[path = "suite/pilot.rs"]
 mod pilot;

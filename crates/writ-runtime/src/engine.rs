@@ -86,6 +86,7 @@ impl Engine {
         settle::settle_abandoned(&services).await?;
         tell::expire_asks(&services).await?;
         way_back::end_undos(&services, None).await?;
+        work::pilot::end_left_attempts(&services).await;
         let engine = Self { services };
         let table = chores::engine_chores(&engine.services);
         engine.services.life.jobs.schedule_chores(&table).await?;

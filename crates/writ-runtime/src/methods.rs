@@ -32,10 +32,10 @@ use writ_types::api::memory::{
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
+    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
+    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -461,6 +461,8 @@ methods! {
     PilotTry = "pilot.try", PilotProject => PilotTrials, Terminal;
     /// Rates a run of the autopilot, for later choices of a model.
     PilotRateRun = "pilot.rate", PilotRate => PilotRated, Terminal;
+    /// Closes the circuits of models that have failed in a row: they are asked again.
+    PilotResetCircuits = "pilot.reset_circuits", PilotProject => PilotCircuitsReset, Terminal;
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;

@@ -213,8 +213,8 @@ pub(crate) async fn seed(
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let pinned = recalls.then(|| (secrets(services), PROFILE_LIMIT));
     let store = (&services.journal.store, &services.sessions.histories);
-    // A step knows what its message says, and nothing of the steps before it.
-    let mut history = if profile.is_step {
+    // A step knows what its message says, and nothing of the steps before it. The session of an attempt with several turns has no other.
+    let mut history = if profile.is_step && !session.has_turns() {
         TurnHistory::default()
     } else {
         read_history(store, session.id, pinned).await?

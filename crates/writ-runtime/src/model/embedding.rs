@@ -109,7 +109,19 @@ async fn record_call(
     let cost = cost_of(&usage);
     let requested = planned.requested_model();
     let (stop, role, sealed_reply) = (None, String::new(), None);
-    let fact = Fact::ModelCalled { attempt, requested, actual, stop, usage, cost, error, role, sealed_reply };
+    let is_lasting = answer.as_ref().is_err_and(|error| error.failure.is_lasting());
+    let fact = Fact::ModelCalled {
+        attempt,
+        requested,
+        actual,
+        stop,
+        usage,
+        cost,
+        error,
+        is_lasting,
+        role,
+        sealed_reply,
+    };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
     let delta = UsageDelta {
