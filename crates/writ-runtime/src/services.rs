@@ -42,6 +42,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
 use crate::pilot_desk::PilotDesk;
+use crate::plan_results::PlanResults;
 use crate::profile::{AgentProfile, Profiles};
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
@@ -194,6 +195,8 @@ pub(crate) struct Life {
     pub(crate) metrics: Arc<Metrics>,
     /// The work items that are to be looked at.
     pub(crate) work: WorkCalls,
+    /// The plans on their way to a person.
+    pub(crate) results: PlanResults,
     /// What was approved and is being performed.
     pub(crate) approved: Approved,
     pub(crate) desks: Desks,
@@ -229,6 +232,7 @@ impl Life {
             experience: ModelExperience::default(),
             metrics,
             work: WorkCalls::default(),
+            results: PlanResults::default(),
             approved: Approved::new(Arc::clone(journal)),
             desks: Desks::default(),
         }
