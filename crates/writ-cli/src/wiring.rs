@@ -268,6 +268,7 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         access: Access::new(&config.access, &config.gate_set()?)?,
         gates: config.gate_folders(),
         server_idle: server_idle(context),
+        max_parallel: config.general.max_parallel,
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         continue_after_answer: config.general.continue_after_answer,
         budget: config.budget.clone(),

@@ -78,6 +78,8 @@ mod models;
 
 mod orders;
 
+mod plan_run;
+
 mod replay;
 
 mod sessions;
@@ -178,6 +180,7 @@ async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>,
         Call::UndoList(NoParams {}) => answer!(UndoList, approvals::list_undos(services)),
         Call::UndoLast(which) => answer!(UndoLast, approvals::latest_undo(services, session, &which)),
         Call::Undo(name) => answer!(Undo, approvals::undo_attempt(services, who, name)),
+        Call::PlanRun(plan) => answer!(PlanRun, plan_run::run_plan(services, plan)),
         Call::SandboxExec(command) => answer!(SandboxExec, sandbox_exec(services, command)),
         Call::ApprovalsList(filter) => answer!(ApprovalsList, approvals::list_asks(services, filter)),
         Call::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),

@@ -21,7 +21,7 @@ use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most turns that run at once; more wait in the queue.
+/// The most turns that can be set to run at once, and the default; more wait in the queue.
 pub const MAX_RUNNING_TURNS: usize = 64;
 /// The time that running turns get to end when the engine is asked to stop.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
@@ -106,6 +106,8 @@ pub struct RuntimeConfig {
     pub server_idle: Duration,
     /// The folder that stores files that agents send to their person.
     pub sent: PathBuf,
+    /// The most turns that run at once, over all sessions: from 1 to [`MAX_RUNNING_TURNS`].
+    pub max_parallel: usize,
     /// The time after which an open ask expires.
     pub approval_ttl: Duration,
     /// Opens a new turn if a question is answered after its turn has ended.

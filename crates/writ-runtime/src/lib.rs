@@ -91,6 +91,7 @@ mod opening;
 mod oracle;
 mod perform;
 mod place;
+mod plan_results;
 mod planner;
 mod plans;
 mod project;

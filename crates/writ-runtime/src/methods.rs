@@ -37,6 +37,7 @@ use writ_types::api::pilot::{
     PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
     PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
+use writ_types::api::plan::{PlanRun as PlanOfCalls, PlanRunResults};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -243,6 +244,8 @@ methods! {
     /// Undoes what an attempt did, or asks a person first.
     Undo = "undo", AttemptName => UndoOutcome, Change("the door judges it as in a turn"),
         Post ["/api/v1/undo/{attempt}"], of Attempt, or [404, 409, 422];
+    /// Runs a plan of tool calls in a session of its own, step by step, without a model.
+    PlanRun = "plan.run", PlanOfCalls => PlanRunResults, Terminal;
     /// Runs a command of the owner in the sandbox of a session.
     SandboxExec = "sandbox.exec", SandboxRun => SandboxOutcome, Change("the door judges it as in a turn");
 

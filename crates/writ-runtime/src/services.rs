@@ -42,6 +42,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
 use crate::pilot_desk::PilotDesk;
+use crate::plan_results::PlanResults;
 use crate::profile::{AgentProfile, Profiles};
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
@@ -155,8 +156,10 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    fn new() -> Self {
-        Self { room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)), dispatcher: Mutex::default() }
+    fn new(max_parallel: usize) -> Self {
+        // Without a place no turn would ever begin.
+        let places = max_parallel.clamp(1, MAX_RUNNING_TURNS);
+        Self { room: Arc::new(Semaphore::new(places)), dispatcher: Mutex::default() }
     }
 }
 
@@ -192,6 +195,8 @@ pub(crate) struct Life {
     pub(crate) metrics: Arc<Metrics>,
     /// The work items that are to be looked at.
     pub(crate) work: WorkCalls,
+    /// The plans on their way to a person.
+    pub(crate) results: PlanResults,
     /// What was approved and is being performed.
     pub(crate) approved: Approved,
     pub(crate) desks: Desks,
@@ -211,7 +216,7 @@ pub(crate) struct Desks {
 impl Life {
     fn new(
         journal: &Arc<Journal>,
-        now: Timestamp,
+        (now, max_parallel): (Timestamp, usize),
         (stop_now, metrics): (CancellationToken, Arc<Metrics>),
     ) -> Self {
         Self {
@@ -221,12 +226,13 @@ impl Life {
             stop_now,
             turns: TaskTracker::new(),
             turns_finished: AtomicU64::new(0),
-            intake: Intake::new(),
+            intake: Intake::new(max_parallel),
             jobs: Arc::new(Jobs::new(Arc::clone(journal))),
             guests: watch::Sender::new(0),
             experience: ModelExperience::default(),
             metrics,
             work: WorkCalls::default(),
+            results: PlanResults::default(),
             approved: Approved::new(Arc::clone(journal)),
             desks: Desks::default(),
         }
@@ -287,7 +293,7 @@ impl Services {
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
-        let started_at = clock.now();
+        let (started_at, max_parallel) = (clock.now(), config.max_parallel);
         let journal = Journal::new(store, clock, redactor, config.budget.clone()).await?;
         let journal = Arc::new(journal.with_outbox(Outbox::new(channels)?));
         let keys = Arc::new(Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch));
@@ -329,7 +335,7 @@ impl Services {
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
-            life: Life::new(&journal, started_at, (stop_now, metrics)),
+            life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles: Profiles::new(
                 AgentProfile::executor(&config),
                 agents_of(&config, agents),

@@ -40,6 +40,8 @@ pub mod work;
 
 pub mod pilot;
 
+pub mod plan;
+
 /// Parameters of a method that takes none. Any JSON is read as such: older clients send `null`, `{}` or fields that a
 /// method had before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

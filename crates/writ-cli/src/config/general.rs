@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use writ_runtime::config::Execution;
+use writ_runtime::config::{Execution, MAX_RUNNING_TURNS};
 use writ_types::zone::TimeZone;
 
 use super::{Config, Finding};
@@ -22,6 +22,8 @@ pub(crate) struct General {
     pub(crate) verify_dir: PathBuf,
     /// The folder of customers' context; relative to the home. Default `data/customers`.
     pub(crate) customer_context_dir: PathBuf,
+    /// The most turns that run at once, over all sessions. Default 64.
+    pub(crate) max_parallel: usize,
     /// The lifetime of an ask, in seconds. Default one day.
     pub(crate) approval_ttl_secs: u64,
     /// Goes on with a turn once what it has asked is answered. Default `true`.
@@ -64,6 +66,7 @@ impl Default for General {
             data_dir: "data".into(),
             verify_dir: "data/verify".into(),
             customer_context_dir: "data/customers".into(),
+            max_parallel: MAX_RUNNING_TURNS,
             approval_ttl_secs: 24 * 60 * 60,
             continue_after_answer: true,
             time_zone: None,

@@ -59,6 +59,9 @@ const MAX_RETENTION_DAYS: u64 = 36_500;
 /// The longest that an approval may be good for: 30 days.
 const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
 
+/// The most turns that may be set to run at once.
+const MAX_PARALLEL: u64 = writ_runtime::config::MAX_RUNNING_TURNS as u64;
+
 const fn owner_key(path: &'static str, kind: ValueKind) -> SettingKey {
     SettingKey { path, kind, in_project: InProject::Never }
 }
@@ -78,6 +81,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("data_dir", ValueKind::Folder),
     owner_key("verify_dir", ValueKind::Folder),
     owner_key("customer_context_dir", ValueKind::Folder),
+    owner_key("max_parallel", ValueKind::Whole(1, MAX_PARALLEL)),
     owner_key("approval_ttl_secs", ValueKind::Whole(60, MAX_APPROVAL_SECS)),
     owner_key("continue_after_answer", ValueKind::Flag),
     owner_key("time_zone", ValueKind::Text),

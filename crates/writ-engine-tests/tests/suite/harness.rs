@@ -19,7 +19,7 @@ use writ_models::{ModelRole, Models};
 use writ_policy::principal::Evidence;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_runtime::clock::{Clock, ClockWait};
-use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
+use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, MAX_RUNNING_TURNS, RuntimeConfig};
 use writ_runtime::engine::{Engine, Join, Joined};
 use writ_runtime::keys::EngineKeys;
 use writ_runtime::rules::RuleFiles;
@@ -160,6 +160,7 @@ pub(crate) fn parts(
         sent: dir.join("sent"),
         memory: writ_runtime::config::MemorySettings::default(),
         credentials: Vec::new(),
+        max_parallel: MAX_RUNNING_TURNS,
         approval_ttl: APPROVAL_TTL,
         continue_after_answer: false,
         budget: Default::default(),
