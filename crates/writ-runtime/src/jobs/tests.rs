@@ -120,7 +120,7 @@ impl Bench {
                 }
             })
         };
-        Chore { name: name.to_owned(), interval, calls: None, run: Box::new(run) }
+        Chore { name: name.to_owned(), pace: Pace::Every(interval), calls: None, run: Box::new(run) }
     }
 
     /// Starts the runner with these chores, each with its interval.
@@ -192,7 +192,12 @@ async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_t
     let mut bench = Bench::new().await;
     let mut chores = vec![bench.chore("hangs", MINUTE), bench.chore("works", MINUTE)];
     let panics = || -> JobRun { Box::pin(async { panic!("a bug") }) };
-    chores.push(Chore { name: "panics".to_owned(), interval: MINUTE, calls: None, run: Box::new(panics) });
+    chores.push(Chore {
+        name: "panics".to_owned(),
+        pace: Pace::Every(MINUTE),
+        calls: None,
+        run: Box::new(panics),
+    });
     bench.jobs.schedule_chores(&chores).await.expect("scheduled");
     bench.jobs.start(chores, (bench.draining.clone(), bench.stop_now.clone()));
     bench.clock.advance(MINUTE);
