@@ -547,7 +547,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 46] = [
+    const READS: [&str; 48] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",

@@ -346,7 +346,7 @@ async fn a_job_that_is_brought_forward_or_removed_is_noticed() {
 async fn of_many_jobs_that_are_due_together_a_few_run_at_once_and_all_get_their_turn() {
     const NAMES: [&str; MAX_RUNNING_JOBS + 2] = [
         "00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "15", "16",
-        "17", "18", "19", "20", "21", "22", "23", "24", "25",
+        "17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29",
     ];
     let mut bench = Bench::new().await;
     bench.start(&NAMES.map(|name| (name, MINUTE))).await;
