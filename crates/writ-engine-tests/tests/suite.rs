@@ -15,6 +15,9 @@ mod calls;
 #[path = "suite/context.rs"]
 mod context;
 
+#[path = "suite/digest.rs"]
+mod digest;
+
 #[path = "suite/erasure.rs"]
 mod erasure;
 
@@ -95,6 +98,9 @@ mod set_back;
 
 #[path = "suite/start.rs"]
 mod start;
+
+#[path = "suite/tool_review.rs"]
+mod tool_review;
 
 #[path = "suite/storm.rs"]
 mod storm;

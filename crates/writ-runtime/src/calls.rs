@@ -25,6 +25,7 @@ use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 
 use crate::answers::in_force;
+use crate::digest::{clear_profile, digest_memories};
 use crate::door::{Passage, RequestContext};
 use crate::engine::Surface;
 use crate::error::EngineError;
@@ -34,6 +35,7 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
+use crate::tool_review::review_now;
 use crate::work::people;
 use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
@@ -234,7 +236,11 @@ async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>,
         Call::MemoryUndo(undo) => answer!(MemoryUndo, memory::undo_memories(services, undo)),
         Call::MemoryExport(page) => answer!(MemoryExport, memory::export_memories(services, page)),
         Call::MemoryImport(import) => answer!(MemoryImport, memory::import_memories(services, import)),
+        Call::MemoryProfile(NoParams {}) => answer!(MemoryProfile, memory::show_profile(services)),
+        Call::MemoryDigest(NoParams {}) => answer!(MemoryDigest, digest_memories(services)),
+        Call::MemoryClearProfile(NoParams {}) => answer!(MemoryClearProfile, clear_profile(services)),
         Call::MemoryStats(NoParams {}) => answer!(MemoryStats, memory::memory_figures(services)),
+        Call::ToolsReview(NoParams {}) => answer!(ToolsReview, review_now(services)),
         Call::JobsList(NoParams {}) => answer!(JobsList, jobs::list_jobs(services)),
         Call::WorkList(NoParams {}) => answer!(WorkList, people::list_work(services)),
         Call::WorkShow(name) => answer!(WorkShow, people::show_work(services, &name)),

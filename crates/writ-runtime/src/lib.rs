@@ -11,7 +11,8 @@
 //! - `coding` has the owner's [`coding_agent`] take turns of the autopilot;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
 //! - `memories` holds the index of vectors, `recall` searches with it, `remembering` decides about new memories, `upkeep` embeds and
-//!   consolidates them;
+//!   consolidates them, `digest` has them distilled into the owner's profile;
+//! - `tool_review` reviews the tools of other programs;
 //! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - `proposals` asks about the plan of a work item, `work` runs its steps and has them checked;
@@ -23,6 +24,7 @@ pub mod coding_agent;
 pub mod config;
 pub mod error;
 pub mod fleet;
+pub mod home_files;
 
 pub mod methods;
 pub mod metrics;
@@ -102,6 +104,7 @@ mod remembering;
 mod secrets;
 mod subscriptions;
 mod titles;
+mod tool_review;
 mod undo;
 mod upkeep;
 mod way_back;
@@ -110,6 +113,7 @@ mod work_calls;
 mod calls;
 mod chores;
 mod deliveries;
+mod digest;
 mod dispatch;
 mod drive;
 pub mod engine;

@@ -28,7 +28,7 @@ use writ_types::api::ledger::{
 use writ_types::api::memory::{
     AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits,
     MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery,
-    MemoryUndoing, NewFact, PendingMemories, ShownMemory,
+    MemoryUndoing, NewFact, PendingMemories, ProfileView, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::pilot::{
@@ -48,6 +48,7 @@ use writ_types::api::session::{
     SessionSummary, SessionTitle, TurnUsageList,
 };
 use writ_types::api::status::EngineStatus;
+use writ_types::api::tool::ToolReview;
 use writ_types::api::work::{self, ItemName, PlanProposal, WorkDetails, WorkSummary};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
@@ -352,6 +353,12 @@ methods! {
     MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
     /// Stores memories of a bundle.
     MemoryImport = "memory.import", MemoryLines => MemoryImported, Terminal;
+    /// Shows the curated profile of the owner, and the last digest.
+    MemoryProfile = "memory.profile", NoParams => ProfileView, Read, Get ["/api/v1/memory/profile"];
+    /// Distils the memories into the profile now.
+    MemoryDigest = "memory.digest", NoParams => ProfileView, Terminal;
+    /// Forgets the profile; the memories stay.
+    MemoryClearProfile = "memory.clear_profile", NoParams => ProfileView, Terminal;
     /// Counts memories, vectors and questions.
     MemoryStats = "memory.stats", NoParams => MemoryFigures, Read;
 
@@ -479,6 +486,8 @@ methods! {
     ModelsSetup = "models.setup", ModelChoice => ModelSetup,
         Change("it is refused once there is a model, so it leads no conversation to another server; its key is a secret of its own name"),
         Post ["/api/v1/models/setup"];
+    /// Reviews the tools of other programs: unused, failing, slow, alike.
+    ToolsReview = "tools.review", NoParams => ToolReview, Read, Get ["/api/v1/tools/review"];
     /// Starts an MCP server, lists its tools and ends it.
     McpProbe = "mcp.probe", ProbeRequest => ProbedServer, Terminal;
     /// Reads the files about MCP servers again.
@@ -540,7 +549,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 46] = [
+    const READS: [&str; 48] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -564,6 +573,7 @@ mod tests {
         "ledger.rests_on",
         "memory.list",
         "memory.pending",
+        "memory.profile",
         "memory.search",
         "memory.show",
         "memory.stats",
@@ -583,6 +593,7 @@ mod tests {
         "sessions.show",
         "sessions.usage",
         "status",
+        "tools.review",
         "undo.last",
         "undo.list",
         "work.list",

@@ -53,7 +53,7 @@ pub(crate) use self::ask::MAX_SEALED_REPLY;
 pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
-pub(crate) use self::embedding::embed_texts;
+pub(crate) use self::embedding::{embed_texts, end_session, engine_place};
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 use self::refusal::refused;
 use self::shown::{HeardAnswer, show, show_reasoning, shown_text};

@@ -87,7 +87,12 @@ async fn by_kind(
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
             start::start_approved(&place.services, place, permit, exec, cancel).await?
         }
-        Action::CallTool(call) => tool::call(place, permit, call, cancel).await?,
+        Action::CallTool(call) => {
+            let began = place.services.journal.clock.now();
+            let outcome = tool::call(place, permit, call, cancel).await?;
+            ops.push(tool::count_run(&prepared.tool, (began, place.services.journal.clock.now()), &outcome));
+            outcome
+        }
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.services.workspace(&place.session).await?;

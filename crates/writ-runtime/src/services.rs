@@ -34,6 +34,7 @@ use crate::estimates::Estimates;
 use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
+use crate::home_files::HomeFiles;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
@@ -63,8 +64,8 @@ use crate::work_calls::WorkCalls;
 /// fn without_keys(parts: EngineParts) -> EngineParts {
 ///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
-///     let (seal, secrets, redactor) = (parts.seal, parts.secrets, parts.redactor);
-///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, seal, secrets, redactor }
+///     let (seal, home_files, secrets, redactor) = (parts.seal, parts.home_files, parts.secrets, parts.redactor);
+///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, seal, home_files, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -103,6 +104,8 @@ pub struct EngineParts {
     pub keys: EngineKeys,
     /// Seals what programs outside say to models, and what they are answered.
     pub seal: ContentKey,
+    /// The files that the engine writes into the home.
+    pub home_files: Arc<dyn HomeFiles>,
     /// The source of the secrets that must not appear in any text.
     pub secrets: Arc<dyn SecretSource>,
     /// The mask for secrets; its clones, such as the log's, learn every secret that it learns.
@@ -142,6 +145,8 @@ pub(crate) struct Outside {
     pub(crate) search: Option<SearchClient>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) secrets: Arc<dyn SecretSource>,
+    /// The files that the engine writes into the home.
+    pub(crate) home_files: Arc<dyn HomeFiles>,
     /// Seals what programs outside say to models, and what they are answered.
     pub(crate) seal: ContentKey,
 }
@@ -289,6 +294,7 @@ impl Services {
             parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
+        let home_files = parts.home_files;
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
@@ -334,7 +340,17 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
+            outside: Outside {
+                directory: Directory,
+                models,
+                egress,
+                proxy,
+                search,
+                sandbox,
+                secrets,
+                home_files,
+                seal,
+            },
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles: Profiles::new(
                 AgentProfile::executor(&config),

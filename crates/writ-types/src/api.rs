@@ -34,6 +34,8 @@ pub mod file;
 
 pub mod job;
 
+pub mod tool;
+
 pub mod fleet;
 
 pub mod work;
