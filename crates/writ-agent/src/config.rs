@@ -29,6 +29,10 @@ pub struct ContextConfig {
     pub system_max: Tokens,
     /// Above this share of `total_tokens` items are evicted. Default 0.80.
     pub eviction_threshold_pct: Share,
+    /// Above this share of `total_tokens` a request is not made, where nothing more can be evicted; none: above the share of
+    /// eviction.
+    #[serde(skip)]
+    pub hard_limit_pct: Option<Share>,
     /// The age in turns up to which tool results stay when room is scarce. Default 5 (SIL-075).
     pub observation_mask_after_turns: u32,
     /// Above this share of `total_tokens` the older part of the conversation is summarised before the next turn. Default
@@ -169,9 +173,11 @@ impl AgentConfig {
         let mut narrow = self.clone();
         // A smaller room would leave no space for a message beside the system text.
         let room = room.max(MIN_ROOM);
-        let ContextConfig { total_tokens, system_max, eviction_threshold_pct, .. } = &mut narrow.context;
+        let ContextConfig { total_tokens, system_max, eviction_threshold_pct, hard_limit_pct, .. } =
+            &mut narrow.context;
         *total_tokens = room.min(*total_tokens);
         *eviction_threshold_pct = NARROWED_THRESHOLD.min(*eviction_threshold_pct);
+        *hard_limit_pct = None;
         let threshold = eviction_threshold_pct.share_of(*total_tokens);
         *system_max = NARROWED_SYSTEM.share_of(threshold).min(*system_max).max(Tokens::new(1));
         // The answer gets what the eviction threshold leaves, so that both together fit.
@@ -218,6 +224,7 @@ impl Default for ContextConfig {
             total_tokens: Tokens::new(180_000),
             system_max: Tokens::new(8_000),
             eviction_threshold_pct: Share::of_percent(80),
+            hard_limit_pct: None,
             observation_mask_after_turns: 5,
             compact_at_pct: Share::of_percent(60),
             summaries: Summaries::default(),
@@ -274,6 +281,12 @@ impl ContextConfig {
     /// The number of tokens above which items are evicted.
     pub fn eviction_threshold(&self) -> Tokens {
         self.eviction_threshold_pct.share_of(self.total_tokens)
+    }
+
+    /// The number of tokens above which a request is not made.
+    pub fn hard_limit(&self) -> Tokens {
+        let evicted = self.eviction_threshold();
+        self.hard_limit_pct.map_or(evicted, |share| share.share_of(self.total_tokens).max(evicted))
     }
 
     fn find_profile(&self, name: &str) -> Option<Profile> {

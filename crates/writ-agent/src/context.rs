@@ -196,9 +196,13 @@ pub fn assemble_showing(
             return Ok(zones.finish_request(seed, system, evicted, max_output_tokens));
         }
         if most_chars <= MIN_TEXT_CHARS {
+            let most = config.hard_limit().saturating_sub(system_tokens);
+            if zones.count_tokens() <= most.get() {
+                return Ok(zones.finish_request(seed, system, evicted, max_output_tokens));
+            }
             let largest = zones.largest_pinned().map(|(name, tokens)| describe_large(&name, tokens));
             let (tokens, largest) = (Tokens::new(zones.count_tokens()), largest.unwrap_or_default());
-            return Err(ContextError::DoesNotFit { tokens, most: room, largest });
+            return Err(ContextError::DoesNotFit { tokens, most, largest });
         }
         most_chars = (most_chars / 2).max(MIN_TEXT_CHARS);
     }

@@ -201,6 +201,9 @@ pub struct ContextSeed {
     pub system: Vec<SystemText>,
     /// The tools that may be used in this turn.
     pub tools: ToolSpecs,
+    /// The curated profile of the owner; pinned, before all memories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curated: Option<CarriedItem>,
     /// Facts about the owner; pinned.
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.
@@ -267,6 +270,8 @@ pub enum SystemSource {
     Notes,
     /// Facts of the configuration: folder, sandbox, limits.
     Facts,
+    /// The introduction of a home that knows nothing of its owner yet.
+    FirstRun,
 }
 
 /// Something remembered.
@@ -285,7 +290,7 @@ pub struct MemoryItem {
     pub why: String,
 }
 
-/// Something of the conversation before the history.
+/// A text that stands for more than it holds: for the conversation before the history, or for what is known of the owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedItem {
     /// Its name: `summary of …`, `pinned message 17`, `open questions`.

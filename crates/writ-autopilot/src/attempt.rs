@@ -163,6 +163,15 @@ impl TurnMarker {
     /// Every marker.
     pub const ALL: [Self; 3] = [Self::Complete, Self::Blocked, Self::GivingUp];
 
+    /// Returns its name: the word within its text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Blocked => "blocked",
+            Self::GivingUp => "giving_up",
+        }
+    }
+
     /// Returns its text in a reply.
     pub const fn text(self) -> &'static str {
         match self {
@@ -181,6 +190,11 @@ impl TurnMarker {
         let placed = Self::ALL.into_iter().filter_map(|marker| Some((tail.rfind(marker.text())?, marker)));
         placed.max_by_key(|(at, _)| *at).map(|(_, marker)| marker)
     }
+}
+
+/// Returns true if a reply without a marker ends with a question, which no person answers while the autopilot works.
+pub fn asks_person(reply: &str) -> bool {
+    TurnMarker::find_in(reply).is_none() && reply.trim_end().ends_with(['?', '？', '؟'])
 }
 
 #[cfg(test)]
@@ -225,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn a_question_counts_at_the_end_of_a_reply_alone() {
+        for asks in ["Which one?", "Done.\nIs that right?  \n", "どれ？"] {
+            assert!(asks_person(asks), "{asks}");
+        }
+        let marked = format!("Is that right?\n{}", TurnMarker::Blocked.text());
+        for said in ["", "?!", "Why? It was wrong.", marked.as_str()] {
+            assert!(!asks_person(said), "{said}");
+        }
+    }
+
+    #[test]
     fn only_ends_that_another_try_can_mend_count_as_failures() {
         let counted: Vec<RunEnd> = RunEnd::ALL.into_iter().filter(|end| end.is_failure()).collect();
         assert_eq!(counted, [RunEnd::Failure, RunEnd::UnitTimeout, RunEnd::TurnTimeout, RunEnd::Stalled]);
@@ -242,6 +267,7 @@ mod tests {
     fn a_marker_counts_only_at_the_end_of_a_reply_and_only_as_it_is_written() {
         for marker in TurnMarker::ALL {
             assert_eq!(TurnMarker::find_in(&format!("done\n{}", marker.text())), Some(marker));
+            assert_eq!(marker.text(), format!("<turn_status>{}</turn_status>", marker.name()));
             // As far from the end as it may be, in characters of several bytes; and one farther.
             let room = MARKER_CHARS - marker.text().chars().count();
             let reply = |after: usize| format!("{}{}{}", "é".repeat(300), marker.text(), "語".repeat(after));

@@ -46,6 +46,8 @@ pub enum PauseCause {
     DispatchCap,
     /// The target branch moved at each try of a merge.
     BaseMoves,
+    /// A gate of a milestone has not passed: what it judges is merged already, so no agent can mend it.
+    MilestoneGates,
     /// Money, tokens or time of a ceiling are used up. A person can lift it.
     Ceiling,
     /// Attempts have failed where no other decision is possible.

@@ -12,6 +12,8 @@ pub mod blocker;
 
 pub mod stand;
 
+pub mod turns;
+
 pub mod workflow;
 
 pub mod reassess;
@@ -35,6 +37,10 @@ pub mod usage;
 pub mod claim;
 
 pub mod routing;
+
+pub mod circuit;
+
+pub mod hook;
 
 pub mod schedule;
 

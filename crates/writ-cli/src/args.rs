@@ -36,6 +36,7 @@ mod operations;
 
 mod paths;
 
+mod plan;
 mod policy;
 
 mod pilot;
@@ -67,6 +68,7 @@ pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use pilot::{PilotCommand, PilotPlace, PilotReasonArgs, PilotUnitArgs, RatingArg};
+pub(crate) use plan::{ExecutionMode, PlanCommand, PlanRunArgs};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
@@ -173,6 +175,9 @@ pub(crate) enum Command {
     /// Show, approve and steer items of work: plans that are run step by step and checked
     #[command(subcommand)]
     Work(WorkCommand),
+    /// Run a plan of tool calls through the door, without a model, and record its results
+    #[command(subcommand)]
+    Plan(PlanCommand),
     /// Let agents work on a project's goals: planned, checked, reviewed and merged
     #[command(subcommand)]
     Pilot(PilotCommand),

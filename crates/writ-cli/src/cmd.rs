@@ -64,6 +64,8 @@ mod operations;
 
 mod pilot;
 
+mod plan;
+
 mod sandbox;
 
 mod run;
@@ -108,6 +110,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Context(command) => or_done(&stops, move || context::run_context(&context, command)),
         Command::Budget(args) => or_done(&stops, move || budget::run_budget(&context, &args)),
         Command::Work(command) => or_done(&stops, move || work::run_work(&context, &command)),
+        Command::Plan(command) => or_done(&stops, move || plan::run_plan(&context, &command)),
         Command::Sessions(command) => or_done(&stops, move || sessions::run_sessions(&context, &command)),
         Command::Replay(args) => or_done(&stops, move || sessions::run_replay(&context, &args)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),

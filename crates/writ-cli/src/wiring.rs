@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::Egress;
 use writ_egress::authority::CertificateAuthority;
 use writ_egress::deliver::Endpoint;
@@ -44,14 +43,12 @@ use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
 use writ_types::error::Exit;
 use writ_types::id::RunId;
-use writ_types::taint::{Label, Taint};
 use writ_types::zone::TimeZone;
 
 use crate::config::servers::OwnServers;
 use crate::config::{Config, named, network, policies};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::home;
 use crate::keyring;
 use crate::ledger::{self, Locks};
 use crate::page;
@@ -60,17 +57,16 @@ pub(crate) mod credentials;
 
 mod fleet;
 
+mod generated;
+
 mod setup;
+
+mod texts;
 
 mod vault;
 
 pub(crate) use credentials::CredentialSources;
 use credentials::{KnownSecrets, variable_names};
-
-/// The description of the agent and its work for the model.
-const CONSTITUTION: &str = include_str!("constitution.md");
-/// The largest `RULES.md` or `AGENTS.md` that is read, in bytes.
-const MAX_NOTES_BYTES: u64 = 256 * 1024;
 
 /// A running engine with its socket and the home's lock.
 #[derive(Debug)]
@@ -219,6 +215,7 @@ pub(crate) async fn build_engine(
         servers,
         sandbox,
         keys,
+        home_files: Arc::new(generated::GeneratedFiles::of_home(&context.home)),
         seal: secrets.content_key()?,
     };
     // Bound before the engine starts, opened after: clients wait instead of failing.
@@ -268,18 +265,21 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         access: Access::new(&config.access, &config.gate_set()?)?,
         gates: config.gate_folders(),
         server_idle: server_idle(context),
+        max_parallel: config.general.max_parallel,
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         continue_after_answer: config.general.continue_after_answer,
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
         time_zone: config.time_zone.clone().unwrap_or(TimeZone::UTC),
-        system: system_texts(context),
+        system: texts::system_texts(context),
+        first_run: texts::first_run_text(config.general.first_run),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
         egress: config.egress.egress_scope(&config.models),
         proxy: config.egress.proxy.clone(),
         credentials: config.egress.credentials.clone(),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
+        tool_review: config.general.tool_review,
         quarantine: config.quarantine.clone(),
         strict: config.general.strict,
         execution: config.general.execution,
@@ -417,62 +417,6 @@ fn remove_old_folders(runtime: &Path) {
     }
 }
 
-/// The pinned texts: what the agent is, the owner's rules, the agent's own notes. Files that say what `init` has written say
-/// nothing.
-fn system_texts(context: &Context) -> Vec<SystemText> {
-    let owner = Label::new(Taint::Owner);
-    let mut texts = vec![SystemText {
-        source: SystemSource::Constitution,
-        text: CONSTITUTION.trim().to_owned(),
-        label: owner.clone(),
-    }];
-    // The texts that `init` wrote say nothing yet, so they take no room in the prompt.
-    let said = |path: &Path, at_first: &str| load_notes(path).filter(|text| text != at_first.trim());
-    if let Some(rules) = said(&context.home.rules_file(), home::RULES) {
-        texts.push(SystemText { source: SystemSource::Rules, text: rules, label: owner.clone() });
-    }
-    // The agent may write its notes itself, so they are not its owner's word; they are not foreign either.
-    if let Some(own) = said(&context.home.agent().join("AGENTS.md"), home::NOTES) {
-        texts.push(SystemText { source: SystemSource::Notes, text: own, label: Label::new(Taint::Auth) });
-    }
-    texts
-}
-
-/// The reason that a text is not among the pinned ones.
-#[derive(Debug, thiserror::Error)]
-enum NotesError {
-    #[error("it cannot be read: {0}")]
-    Unreadable(#[from] std::io::Error),
-    #[error("it is not a file")]
-    NotAFile,
-}
-
-/// The text of a file, if there is one. What cannot be read is left out, and the log says so.
-fn load_notes(path: &Path) -> Option<String> {
-    match read_notes(path) {
-        Ok(text) => (!text.trim().is_empty()).then(|| text.trim().to_owned()),
-        Err(NotesError::Unreadable(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => {
-            // The engine starts without the text: a missing rule in the prompt weakens no enforced one.
-            tracing::warn!(path = %path.display(), %error, "this text is left out of every prompt");
-            None
-        }
-    }
-}
-
-fn read_notes(path: &Path) -> Result<String, NotesError> {
-    use std::io::Read as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    // Without waiting for a pipe's other end.
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(NotesError::NotAFile);
-    }
-    let mut text = String::new();
-    file.take(MAX_NOTES_BYTES).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// The variables that a detached engine is started with: what it needs, never everything.
 pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap<String, String> {
     let mut names: Vec<String> = [
@@ -496,28 +440,4 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
         .into_iter()
         .filter_map(|name| Some((name.clone(), context.env.text_of(&name)?.to_owned())))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// How long reading may take before it counts as hanging.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
-
-    #[test]
-    fn a_pipe_in_place_of_a_text_is_left_out_and_nobody_waits_for_it() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let (pipe, file) = (dir.path().join("RULES.md"), dir.path().join("AGENTS.md"));
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
-        std::fs::write(&file, " Be brief.\n").expect("written");
-        let (sent, read) = std::sync::mpsc::sync_channel(1);
-        let path = pipe.clone();
-        std::thread::spawn(move || sent.send(load_notes(&path)));
-        assert_eq!(read.recv_timeout(PATIENCE), Ok(None), "reading it ends");
-        assert!(matches!(read_notes(&pipe), Err(NotesError::NotAFile)));
-        assert!(matches!(read_notes(dir.path()), Err(NotesError::NotAFile)));
-        assert_eq!(load_notes(&file).as_deref(), Some("Be brief."));
-        assert_eq!(load_notes(&dir.path().join("none")), None);
-    }
 }

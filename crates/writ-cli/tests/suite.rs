@@ -161,6 +161,9 @@ mod tiny;
 #[path = "suite/memory.rs"]
 mod memory;
 
+#[path = "suite/profile.rs"]
+mod profile;
+
 #[path = "suite/vault.rs"]
 mod vault;
 
@@ -223,6 +226,8 @@ impl Home {
         env.push(("WRIT_SERVER__PORT".to_owned(), "0".to_owned()));
         // Nor a model server that runs on this machine.
         env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
+        // Most tests are about a conversation that has begun.
+        env.push(("WRIT_FIRST_RUN".to_owned(), "false".to_owned()));
         // A test says itself when an answer begins a turn: its model follows a script of requests.
         env.push(("WRIT_CONTINUE_AFTER_ANSWER".to_owned(), "false".to_owned()));
         Self { dir, env, within: Some(Arc::default()) }
@@ -952,8 +957,10 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
             "ledger.copy_heads",
             "ledger.erase",
             "memory.consolidate",
+            "memory.digest",
             "outbox.prune",
             "sessions.erase",
+            "tools.review",
             "undo.end"
         ]
     );
@@ -966,7 +973,7 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
     let checks = report["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == "jobs").expect("a check of jobs");
-    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("7 of the engine")));
+    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("9 of the engine")));
 }
 
 #[test]

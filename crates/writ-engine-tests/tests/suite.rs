@@ -15,6 +15,9 @@ mod calls;
 #[path = "suite/context.rs"]
 mod context;
 
+#[path = "suite/digest.rs"]
+mod digest;
+
 #[path = "suite/erasure.rs"]
 mod erasure;
 
@@ -51,6 +54,9 @@ mod autopilot;
 #[path = "suite/autopilot_faults.rs"]
 mod autopilot_faults;
 
+#[path = "suite/autopilot_hooks.rs"]
+mod autopilot_hooks;
+
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 
@@ -65,6 +71,9 @@ mod autopilot_phases;
 
 #[path = "suite/autopilot_rows.rs"]
 mod autopilot_rows;
+
+#[path = "suite/autopilot_turns.rs"]
+mod autopilot_turns;
 
 #[path = "suite/pilot.rs"]
 mod pilot;
@@ -89,6 +98,9 @@ mod set_back;
 
 #[path = "suite/start.rs"]
 mod start;
+
+#[path = "suite/tool_review.rs"]
+mod tool_review;
 
 #[path = "suite/storm.rs"]
 mod storm;

@@ -243,6 +243,11 @@ impl GateSet {
         self.gates.iter().find(|gate| gate.config.name == name)?.after.as_ref()
     }
 
+    /// Returns true if a block by one of the gates has a task proposed.
+    pub fn spawns_tasks(&self) -> bool {
+        self.gates.iter().any(|gate| gate.after == Some(Escalation::SpawnTask))
+    }
+
     /// Returns true if an answer may be shown only when all of it was judged: a script or a model may stop
     /// it, or it may be reworded.
     pub fn holds_output(&self) -> bool {

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use jiff::civil::Weekday;
 use serde::{Deserialize, Serialize};
+use writ_types::calendar::{DayTime, Recurrence};
 
 /// The source of the vectors of memories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +18,12 @@ pub enum EmbedderKind {
     /// A model that is read from a folder of this machine.
     Local,
 }
+
+/// The time of the digest, unless another is set: the early morning of Sunday.
+const DIGEST_TIME: Recurrence = match DayTime::new(4, 0) {
+    Some(four) => Recurrence::Weekly(Weekday::Sunday, four),
+    None => Recurrence::Off,
+};
 
 /// Settings of the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +42,8 @@ pub struct MemoryConfig {
     pub stale_days: u32,
     /// The number of uses from which the owner is asked to verify a memory. Default: 5.
     pub promote_uses: u32,
+    /// The time at which the memories are distilled into the owner's profile. Default: Sunday at four (WIN-328).
+    pub digest: Recurrence,
 }
 
 impl Default for MemoryConfig {
@@ -45,6 +55,7 @@ impl Default for MemoryConfig {
             consolidate_minutes: 30,
             stale_days: 60,
             promote_uses: 5,
+            digest: DIGEST_TIME,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Read in this order: [`config`] chooses the embedder; [`embedder`] is its port, and [`local`] one that reads a model
 //! from a folder. [`codes`] is the quantised index, [`window`] reads the time that a text names, [`fusion`] joins
 //! the rankings, and [`search`] does all of it. [`words`] compares texts; [`contradiction`],
-//! [`consolidation`], [`links`] and [`preferences`] rest on that. [`bundle`] is the format of export and import.
+//! [`consolidation`], [`links`] and [`preferences`] rest on that. [`digest`] is what a model distils into the owner's profile. [`bundle`] is the format of export and import.
 
 pub mod config;
 
@@ -31,5 +31,7 @@ pub mod consolidation;
 pub mod links;
 
 pub mod preferences;
+
+pub mod digest;
 
 pub mod bundle;

@@ -270,6 +270,12 @@ impl Failure {
         matches!(self, Self::ContextLength { .. } | Self::Unsupported { .. } | Self::Filtered { .. })
     }
 
+    /// Returns true if another request would fail alike, now and a little later: the failure is one of the route, not of this
+    /// request, and does not pass by itself.
+    pub const fn is_lasting(&self) -> bool {
+        self.is_of_the_route() && !self.is_of_the_request() && !self.is_transient()
+    }
+
     /// Returns true if the provider took exception to the content that was sent, so that it may take other content.
     pub fn is_about_content(&self) -> bool {
         matches!(self, Self::Filtered { .. } | Self::ContextLength { .. })

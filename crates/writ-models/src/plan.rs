@@ -279,7 +279,6 @@ mod tests {
 
     use super::*;
 
-    /// Rows: SCL-016 (in part: a text-only model refuses an image)
     #[test]
     fn a_known_model_that_sees_nothing_takes_no_file() {
         let info = |vision, known| ModelInfo {

@@ -15,11 +15,13 @@ use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::routing::ScoreWeights;
 use writ_autopilot::schedule::AgentCaps;
 use writ_autopilot::supervise::SupervisorLimits;
-use writ_runtime::pilot::{AttemptTerms, Share};
+use writ_runtime::pilot::{AttemptTerms, Share, ToolEndTimes};
 use writ_types::chat::Effort;
 use writ_types::error::{Exit, Report, ToReport};
 
 mod gates;
+
+mod hooks;
 
 mod listing;
 
@@ -27,8 +29,9 @@ mod read;
 
 mod section;
 
+pub use hooks::PilotHooks;
+
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
-pub(crate) use listing::find_without_effect;
 pub use listing::list_settings;
 pub use read::read_config;
 
@@ -91,14 +94,16 @@ impl WorktreeMode {
     }
 }
 
-/// The reaction to a worker that asks a person during an unattended run.
+/// The reaction to a worker that asks a person: for an approval, or at the end of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputRequired {
-    /// It is answered that no person is there, and goes on.
+    /// The next turn reads that no person is there, and goes on.
     #[default]
     Soft,
-    /// The attempt ends.
+    /// The attempt has failed.
     Hard,
+    /// A person is there: an approval waits for them, as long as an attempt may take.
+    Ask,
 }
 
 /// A class of models.
@@ -201,11 +206,9 @@ pub struct PilotConfig {
     pub worktree_mode: WorktreeMode,
     /// The reaction to a question of a worker.
     pub input_required: InputRequired,
-    /// Set if documents are brought up to date after a merge.
-    pub doc_sync: bool,
     /// The most turns of one attempt.
     pub max_turns: u32,
-    /// The part of the context at which an attempt ends.
+    /// The part of the context above which an attempt ends, where nothing more can leave it.
     pub context_hard_limit: f64,
     /// The most workers at a time.
     pub agents: AgentCaps,
@@ -229,6 +232,8 @@ pub struct PilotConfig {
     pub escalate_after: u32,
     /// The gates, in the order of the file.
     pub gates: Vec<PilotGate>,
+    /// The hooks around attempts.
+    pub hooks: PilotHooks,
     /// Paths that agents leave as they are, besides those that are protected always.
     pub protected_paths: Vec<String>,
 }
@@ -248,7 +253,6 @@ impl Default for PilotConfig {
             workspace_root: ".writ/workspaces".to_owned(),
             worktree_mode: WorktreeMode::default(),
             input_required: InputRequired::default(),
-            doc_sync: true,
             max_turns: 50,
             context_hard_limit: 0.95,
             agents: AgentCaps::default(),
@@ -262,6 +266,7 @@ impl Default for PilotConfig {
             scores: ScoreWeights::default(),
             escalate_after: 2,
             gates: Vec::new(),
+            hooks: PilotHooks::default(),
             protected_paths: Vec::new(),
         }
     }
@@ -279,14 +284,18 @@ impl PilotConfig {
         (tier.copied().unwrap_or(first), models.map_or(&[], Vec::as_slice))
     }
 
-    /// Returns the settings of the turn of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
+    /// Returns the settings of the turns of an attempt. A tier for decisions reasons, as phases that decide do (SF 15.2, 4.7).
     pub fn attempt_terms(&self, phase: PilotPhase, tier: PilotTier) -> AttemptTerms {
-        let decides = matches!(phase, PilotPhase::Research | PilotPhase::Plan | PilotPhase::Reassess);
-        let reasons = decides || tier == PilotTier::Reasoning;
+        let reasons = phase.is_thinking() || tier == PilotTier::Reasoning;
         AttemptTerms {
             effort: reasons.then_some(REASONING),
-            max_model_calls: Some(self.max_turns),
+            max_turns: Some(self.max_turns),
             evict_above: Share::try_from(self.supervisor.compact_at).ok(),
+            end_above: Share::try_from(self.context_hard_limit).ok(),
+            tool_end: Some(ToolEndTimes {
+                grace_ms: millis(self.times.abort.grace),
+                kill_ms: millis(self.times.abort.kill),
+            }),
         }
     }
 
@@ -319,6 +328,10 @@ impl PilotConfig {
         ];
         all.into_iter().filter(|(_, old, new)| old != new).collect()
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads the settings of a project, with the owner's own file below them. Files that are not there say nothing.
@@ -360,6 +373,7 @@ pub(crate) fn parse_texts(texts: &SettingsTexts, project: &Path) -> Result<Pilot
     let files: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let config = read_config(&files)?;
     gates::check_scripts(&config.gates, project)?;
+    hooks::check_hooks(&config.hooks, project)?;
     Ok(config)
 }
 

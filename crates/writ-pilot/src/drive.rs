@@ -10,11 +10,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::claim::CLAIM_TIME;
+use writ_autopilot::hook::HookKind;
 use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_event};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
-use writ_autopilot::unit_id::UnitId;
+use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -54,11 +55,17 @@ mod gates;
 
 mod hidden;
 
+mod hooks;
+
 mod merging;
+
+mod milestone;
 
 mod money;
 
 mod news;
+
+mod question;
 
 mod report_file;
 
@@ -68,8 +75,10 @@ mod supervise;
 
 mod trail;
 
+mod turns;
+
 pub(crate) use baseline::Baselines;
-use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
+use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
@@ -174,7 +183,8 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     let ready = store.ready_units(&project.name, now).await?;
     let blockers = store.open_blockers(project.session).await?;
     let plans = states_of_plans(project).await?;
-    let is_paused = is_stopping || blockers.iter().any(holds_loop);
+    let failure = project.session_failure();
+    let is_paused = is_stopping || failure.is_some() || blockers.iter().any(holds_loop);
     let mut candidates: Vec<Candidate> =
         ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();
     if project.config().worktree_mode == WorktreeMode::MilestonePerWorktree {
@@ -189,19 +199,15 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     let config = project.config();
     let choice = choose_units(&candidates, &running, &config.agents, is_paused, now);
     for id in &choice.dispatch {
-        match dispatch(project, *id).await {
-            Ok(()) => {}
-            // Another has it, or it was changed since it was read: the next tick reads it anew.
-            Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
-                tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
-            }
-            Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
-        }
+        hand_out(project, *id).await;
     }
     // An attempt that runs is waited for also while the loop is stopped: its result is paid for. A folder that is being removed is a part
     // of the work, too. And the pause after a failure may end meanwhile, which wakes no one.
     if !project.running().is_empty() || project.ends().is_busy() {
         return Ok(Tick::Wait(config.times.poll_interval));
+    }
+    if failure.is_some() {
+        return Ok(Tick::Ended("failed"));
     }
     if is_paused {
         return Ok(Tick::Ended("paused"));
@@ -229,7 +235,8 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     if plans.values().any(is_awaited) {
         return Ok(Tick::Wait(TICK));
     }
-    Ok(Tick::Ended("complete"))
+    // What such a plan has begun is not done, and only a person's approval can let it go on.
+    Ok(Tick::Ended(if has_lapsed_plan(project, &milestones).await? { "paused" } else { "complete" }))
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {
@@ -254,10 +261,30 @@ const fn milestone_of(id: UnitId) -> u32 {
     }
 }
 
+/// Hands a unit out, after the hooks before that; these run beside the loop.
+async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
+    let done = if project.config().hooks.has(HookKind::PreDispatch) {
+        hooks::dispatch_after_hooks(project, id).await
+    } else {
+        dispatch(project, id).await
+    };
+    match done {
+        Ok(()) => {}
+        // Another has it, or it was changed since it was read: the next tick reads it anew.
+        Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
+            tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
+        }
+        Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
+    }
+}
+
 /// Claims a unit and starts its worker.
 async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
     // Until the claim: its worker works by the words and under the plan that are read here.
     let _plans = project.hold_plans().await;
+    if project.is_dispatch_held() {
+        return Ok(());
+    }
     let unit = project.read_unit(id).await?;
     let plan = project.hands.store().work_item(plan_of(project, id).await?).await?;
     // Edited and asked about anew since the tick has begun.
@@ -334,9 +361,12 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
         Ok(result) => result,
         Err(error) => fault_result(&error),
     };
+    let hold = hooks::hold_for_hooks(project).await;
+    let reason = result.reason.clone();
     if let Err(error) = settle(project, work, result).await {
         tracing::error!(unit = %work.unit.id, %error, "the result of an attempt cannot be written");
     }
+    hooks::run_after_run(project, work, &reason, hold).await;
 }
 
 /// Makes the claim hold longer. Returns false if it is another's.
@@ -357,6 +387,9 @@ async fn run_phase(
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
     match work.unit.stand.phase {
+        PilotPhase::Verify if work.unit.id.unit_type() == UnitType::Milestone => {
+            milestone::run_gates(project, work, stop).await
+        }
         PilotPhase::Verify => gates::run_gates(project, work, stop).await,
         PilotPhase::Merge => merging::merge_unit(project, work, stop).await,
         PilotPhase::Review => reviewing::review(project, work, stop).await,
@@ -435,6 +468,8 @@ pub(crate) async fn commit_move(
     let context = ChangeContext { session: project.session, now, not_before: next, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
     news::tell_of_move(project, unit, made, reason).await;
+    // Boxed: it is a part of many calls, which would become too deep.
+    Box::pin(hooks::run_of_move(project, unit, made)).await;
     if made.next != NextTry::None {
         project.wake.notify_one();
     }

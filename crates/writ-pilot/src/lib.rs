@@ -51,6 +51,8 @@ mod orders;
 
 mod rating;
 
+mod circuits;
+
 mod regret;
 
 mod reload;

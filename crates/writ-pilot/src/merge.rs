@@ -394,6 +394,23 @@ impl PilotGit {
         self.check_change((base, commit), commit, units, check).await
     }
 
+    /// Checks the commit that a target is at. No merge goes on meanwhile. Returns the commit.
+    ///
+    /// # Errors
+    ///
+    /// If the target has no commit, or git or the disk fails.
+    pub(crate) async fn check_target(
+        &self,
+        target: &BranchName,
+        check: &impl TreeCheck,
+    ) -> Result<(CommitId, TreeVerdict), PilotGitError> {
+        let _one_at_a_time = self.merging.lock().await;
+        let no_commit = || GitFault::NoCommit { branch: target.to_string() };
+        let commit = read_ref(&self.project, &target.to_ref()).await?.ok_or_else(no_commit)?;
+        let verdict = self.check_commit((&commit, &commit), &[], check).await?;
+        Ok((commit, verdict))
+    }
+
     /// Checks a commit with a change in it in a work tree of its own.
     async fn check_change(
         &self,

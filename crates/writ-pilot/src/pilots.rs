@@ -12,10 +12,10 @@ use writ_runtime::pilot_desk::PilotDesk;
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder, ResolveState,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
+    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
+    PilotUnitDetails, PilotUnitName, PilotUnitOrder, ResolveState,
 };
 use writ_types::error::ToReport as _;
 
@@ -23,7 +23,7 @@ use crate::error::{AutopilotError, PilotGitError};
 use crate::orders::carry_out;
 pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
-use crate::{account, checkup, drive, goal, rating, regret, reload, show, trace, trial};
+use crate::{account, checkup, circuits, drive, goal, rating, regret, reload, show, trace, trial};
 
 /// The longest wait at a start for the lock of a repository: a git that outlives its engine writes files to its end.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -208,6 +208,11 @@ impl Pilots {
         rating::rate_run(&project, unit, &order).await
     }
 
+    async fn reset_circuits(&self, asked: PilotProject) -> Result<PilotCircuitsReset, AutopilotError> {
+        let project = self.open_known(&asked.project).await?;
+        circuits::reset_circuits(&project).await
+    }
+
     async fn read_plan(&self, order: PilotReload) -> Result<PilotReloaded, AutopilotError> {
         let project = self.open_known(&order.project).await?;
         let reloaded = reload::reload(&project, &order).await?;
@@ -351,6 +356,10 @@ impl PilotDesk for Pilots {
 
     fn rate_run(&self, order: PilotRate) -> DeskAnswer<'_, PilotRated> {
         self.answer(|own| async move { own.rate(order).await })
+    }
+
+    fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset> {
+        self.answer(|own| async move { own.reset_circuits(project).await })
     }
 
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {

@@ -2,18 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::schedule::{RunningUnit, workspace_of};
+use writ_autopilot::schedule::workspace_of;
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
 use writ_runtime::clock::Ids;
-use writ_runtime::pilot::{AttemptLook, PilotHands};
+use writ_runtime::pilot::{AttemptLook, AttemptRest, PilotHands};
 use writ_sandbox::git::BranchName;
 use writ_store::batch::Op;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -23,7 +21,7 @@ use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
-use crate::drive::{Baselines, OpenEnds, SeenState, WorkCourse};
+use crate::drive::{Baselines, SeenState};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
 use crate::prompts::PromptSet;
@@ -31,6 +29,14 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::{UnitFile, UnitFiles};
+
+mod at_work;
+
+mod looping;
+
+use at_work::UnitsAtWork;
+pub(crate) use at_work::{DispatchHold, LiveUnit};
+use looping::RunningLoop;
 
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
@@ -45,27 +51,6 @@ pub struct OwnerFiles {
     pub settings: Option<PathBuf>,
     /// The folder of hidden tests, which no project and no agent can read.
     pub hidden_tests: Option<PathBuf>,
-}
-
-/// A unit that a worker of this process is working on.
-#[derive(Clone, Debug)]
-pub(crate) struct LiveUnit {
-    pub(crate) phase: PilotPhase,
-    /// The fence of its claim.
-    pub(crate) fence: u64,
-    /// Cancelled to end the attempt.
-    pub(crate) stop: CancellationToken,
-    /// The progress of its worker.
-    pub(crate) course: Arc<WorkCourse>,
-}
-
-/// The units that workers of this process are working on, and the ended units that are not cleaned up yet.
-#[derive(Debug, Default)]
-struct UnitsAtWork {
-    live: Mutex<BTreeMap<UnitId, LiveUnit>>,
-    ends: OpenEnds,
-    /// Held while plans are changed, and while a unit is handed out: no one is given words that are being changed.
-    planning: tokio::sync::Mutex<()>,
 }
 
 /// A project that is open in this process.
@@ -94,15 +79,6 @@ pub(crate) struct OpenProject {
     looping: Mutex<Option<RunningLoop>>,
     /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
-}
-
-/// A scheduling loop that runs.
-#[derive(Debug)]
-struct RunningLoop {
-    /// Cancelled to stop the loop after the attempts that run.
-    stop: CancellationToken,
-    /// True if the loop was started again while it ran: at its end it runs another round.
-    is_wanted: bool,
 }
 
 /// Returns the canonical folder of a project, and the name of the project in the store's rows.
@@ -260,7 +236,8 @@ impl OpenProject {
                             end.cost = end.cost.saturating_add(used.cost);
                         }
                         // It has not ended after all. Only the sum of its tokens is known, and counts as input.
-                        AttemptLook::Running { tokens, cost, .. } => {
+                        AttemptLook::Running { tokens, cost, .. }
+                        | AttemptLook::Resting(AttemptRest { tokens, cost, .. }) => {
                             end.input = end.input.saturating_add(tokens);
                             end.cost = end.cost.saturating_add(cost);
                         }
@@ -407,59 +384,6 @@ impl OpenProject {
             at: self.hands.now(),
         };
         Ok(Some(UnitOp::Revise(Box::new(texts))))
-    }
-
-    pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<UnitId, LiveUnit>> {
-        // The lock may be poisoned, but no panic can leave the map half-written.
-        self.work.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the units that are over and still have a workspace.
-    pub(crate) const fn ends(&self) -> &OpenEnds {
-        &self.work.ends
-    }
-
-    /// Waits until no other changes the plans of the project, or hands out a unit of them.
-    pub(crate) async fn hold_plans(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.work.planning.lock().await
-    }
-
-    pub(crate) fn running(&self) -> Vec<RunningUnit> {
-        self.live().iter().map(|(id, live)| RunningUnit { id: *id, phase: live.phase }).collect()
-    }
-
-    /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
-    /// ending.
-    pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = true;
-            self.wake.notify_one();
-            return None;
-        }
-        let stop = self.hands.draining().child_token();
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
-    pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = looping.take().filter(|running| running.is_wanted)?;
-        let stop =
-            if running.stop.is_cancelled() { self.hands.draining().child_token() } else { running.stop };
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Stops the loop; attempts that run are finished first.
-    pub(crate) fn end_loop(&self) {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = false;
-            running.stop.cancel();
-        }
-        self.wake.notify_one();
     }
 
     /// Changes the status of the session.

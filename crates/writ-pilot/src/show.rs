@@ -12,7 +12,7 @@ use writ_types::api::pilot::{
 };
 use writ_types::unit::MicroUsd;
 
-use crate::config::{GateMoment, PilotGate, find_without_effect};
+use crate::circuits::show_circuits;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -55,23 +55,20 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         cost: roots.fold(MicroUsd::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)),
         units: ordered.into_iter().map(|(id, line)| show_line(line, costs.get(&id))).collect(),
         blockers: blockers.iter().map(show_blocker).collect(),
-        warnings: warnings_of(&settings, &project.config().gates)
+        warnings: warnings_of(&settings)
             .into_iter()
             .chain(project.ends().describe_failures())
+            .chain(project.session_failure())
             .collect(),
+        circuits: show_circuits(project).await?,
         settings: settings.lines,
     })
 }
 
-fn warnings_of(settings: &SettingsView, gates: &[PilotGate]) -> Vec<String> {
-    // A person who has named one believes that it holds something up.
-    let idle = gates.iter().filter(|gate| gate.at == GateMoment::Milestone).map(|gate| {
-        let (file, line) = &gate.origin;
-        format!("{file}:{line}: the gate `{}` is never run: nothing runs gates of milestones", gate.name)
-    });
+fn warnings_of(settings: &SettingsView) -> Vec<String> {
     let drift = settings.drift.iter().map(|line| format!("config drift detected, restart to apply: {line}"));
     let fault = settings.fault.iter().map(|fault| format!("the settings are not in force: {fault}"));
-    drift.chain(fault).chain(idle).chain(find_without_effect(&settings.lines)).collect()
+    drift.chain(fault).collect()
 }
 
 /// The place of a unit in a list: before its parts.

@@ -198,9 +198,13 @@ pub fn blocker_words(row: &PilotBlocker) -> String {
 
 /// Returns the phases of a unit of a type: those of its workflow that concern the type.
 ///
-/// A slice with tasks is one branch for all of them, so its tasks have no review, acceptance and merge of their own.
+/// A slice with tasks is one branch for all of them, so its tasks have no review, acceptance and merge of their own. A milestone has no
+/// work of its own, only gates.
 pub fn flow_of(flow: &PhaseFlow, id: UnitId) -> PhaseFlow {
-    use PilotPhase::{Merge, Review, Uat};
+    use PilotPhase::{Complete, Merge, Review, Uat, Verify};
+    if id.unit_type() == UnitType::Milestone {
+        return PhaseFlow { phases: vec![Verify, Complete], ..flow.clone() };
+    }
     let is_part = matches!(id, UnitId::Task(milestone, slice, _) if milestone != 0 || slice != 0);
     let of_slice = |phase: &PilotPhase| matches!(phase, Review | Uat | Merge);
     let phases = flow.phases.iter().copied().filter(|phase| !is_part || !of_slice(phase)).collect();
@@ -353,4 +357,24 @@ fn blocker_ops(unit: &UnitRecord, made: &UnitMove, context: &ChangeContext<'_>) 
 /// Returns the key of a unit's row.
 pub fn key_of(project: &str, id: UnitId) -> UnitKey {
     UnitKey { project: project.to_owned(), id: id.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_autopilot::workflow::parse_workflow;
+
+    use super::*;
+
+    /// A milestone has gates and an end alone, whatever its workflow; it begins at its end, where its parts have led it.
+    #[test]
+    fn a_milestone_has_no_work_of_its_own() {
+        use PilotPhase::{Complete, Execute, Merge, Verify};
+        let text = "phases = [\"execute\", \"merge\", \"complete\"]\n";
+        let flow = parse_workflow("own", text).expect("reads");
+        let milestone = UnitId::Milestone(1);
+        assert_eq!(flow_of(&flow, milestone).phases, [Verify, Complete]);
+        assert_eq!(first_phase(&flow, milestone, true), Complete);
+        assert_eq!(flow_of(&flow, UnitId::Slice(1, 1)).phases, [Execute, Merge, Complete]);
+        assert_eq!(flow_of(&flow, UnitId::Task(1, 1, 1)).phases, [Execute, Complete]);
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use writ_autopilot::unit_id::UnitId;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{LedgerReads as _, UnitReads as _, WorkReads as _};
-use writ_store::units::RunRow;
+use writ_store::units::{HookRunRow, RunRow};
 use writ_types::action::{Action, ReadMode};
 use writ_types::api::pilot::{PilotLog, PilotLogLine, PilotLogQuery};
 use writ_types::entry::{Entry, Fact};
@@ -54,6 +54,7 @@ pub(crate) async fn read_log(
         let text = format!("{}, try {}: {verdict}: {}", gate.gate, gate.attempt, first_line(&gate.output));
         lines.push(PilotLogLine { took_ms: Some(gate.duration_ms), ..line(&runs, gate.at, "gate", &text) });
     }
+    lines.extend(store.unit_hook_runs(project.key_of(id)).await?.into_iter().map(line_of_hook));
     let most = if query.last == 0 { MAX_LOG_LINES } else { query.last.min(MAX_LOG_LINES) };
     let skip = query.skip.min(MAX_SKIPPED);
     let wanted = most.saturating_add(skip);
@@ -128,6 +129,19 @@ fn attempt_at(runs: &[RunRow], at: Timestamp) -> u32 {
     // The newest first: where one ends as another begins, it is that one.
     let is_in = |run: &&RunRow| run.started_at <= at && run.end.as_ref().is_none_or(|end| at <= end.at);
     runs.iter().rev().find(is_in).map_or(0, |run| run.attempt)
+}
+
+/// Returns the line of a hook's run: a part of its attempt, with its own time.
+fn line_of_hook(run: HookRunRow) -> PilotLogLine {
+    let reason = if run.reason.is_empty() { String::new() } else { format!(": {}", run.reason) };
+    PilotLogLine {
+        at: run.began_at,
+        attempt: run.attempt,
+        kind: "hook".to_owned(),
+        text: cut(&format!("{} {}: {}{reason}", run.hook, run.script, run.outcome)),
+        took_ms: Some(millis_between(run.began_at, run.ended_at)),
+        ..PilotLogLine::default()
+    }
 }
 
 fn lines_of_run(run: &RunRow) -> Vec<PilotLogLine> {

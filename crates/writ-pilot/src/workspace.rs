@@ -128,6 +128,17 @@ impl PilotGit {
         Ok(CommitResult::Committed { commit, paths })
     }
 
+    /// Removes the folder of a unit's workspace that was just made: its branch stays, and has all of it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be removed.
+    pub(crate) async fn drop_folder(&self, work: &UnitWork) -> Result<(), PilotGitError> {
+        let folder = self.root.resolve_name(&workspace_name(&work.unit)?)?;
+        self.root.remove_folder(&folder)?;
+        Ok(forget_tree(&self.project, &folder).await?)
+    }
+
     /// Removes a unit's workspace and branch. What of them is not proven to be in the target stays below `refs/writ/archive/`, with a
     /// commit of what was not committed. Ignored files are removed.
     ///

@@ -25,6 +25,7 @@ use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 
 use crate::answers::in_force;
+use crate::digest::{clear_profile, digest_memories};
 use crate::door::{Passage, RequestContext};
 use crate::engine::Surface;
 use crate::error::EngineError;
@@ -34,6 +35,7 @@ use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
+use crate::tool_review::review_now;
 use crate::work::people;
 use crate::{closing, opening, passage, place, secrets};
 use agents::{bless_agent, deploy_agent, retire_agent};
@@ -77,6 +79,8 @@ mod memory_list;
 mod models;
 
 mod orders;
+
+mod plan_run;
 
 mod replay;
 
@@ -178,6 +182,7 @@ async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>,
         Call::UndoList(NoParams {}) => answer!(UndoList, approvals::list_undos(services)),
         Call::UndoLast(which) => answer!(UndoLast, approvals::latest_undo(services, session, &which)),
         Call::Undo(name) => answer!(Undo, approvals::undo_attempt(services, who, name)),
+        Call::PlanRun(plan) => answer!(PlanRun, plan_run::run_plan(services, plan)),
         Call::SandboxExec(command) => answer!(SandboxExec, sandbox_exec(services, command)),
         Call::ApprovalsList(filter) => answer!(ApprovalsList, approvals::list_asks(services, filter)),
         Call::ApprovalsShow(name) => answer!(ApprovalsShow, approvals::show_ask(services, name)),
@@ -231,7 +236,11 @@ async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>,
         Call::MemoryUndo(undo) => answer!(MemoryUndo, memory::undo_memories(services, undo)),
         Call::MemoryExport(page) => answer!(MemoryExport, memory::export_memories(services, page)),
         Call::MemoryImport(import) => answer!(MemoryImport, memory::import_memories(services, import)),
+        Call::MemoryProfile(NoParams {}) => answer!(MemoryProfile, memory::show_profile(services)),
+        Call::MemoryDigest(NoParams {}) => answer!(MemoryDigest, digest_memories(services)),
+        Call::MemoryClearProfile(NoParams {}) => answer!(MemoryClearProfile, clear_profile(services)),
         Call::MemoryStats(NoParams {}) => answer!(MemoryStats, memory::memory_figures(services)),
+        Call::ToolsReview(NoParams {}) => answer!(ToolsReview, review_now(services)),
         Call::JobsList(NoParams {}) => answer!(JobsList, jobs::list_jobs(services)),
         Call::WorkList(NoParams {}) => answer!(WorkList, people::list_work(services)),
         Call::WorkShow(name) => answer!(WorkShow, people::show_work(services, &name)),
@@ -261,7 +270,7 @@ async fn dispatch_call(services: &Arc<Services>, (who, session): CallOrigin<'_>,
         Call::PilotReloadPlan(order) => answer!(PilotReloadPlan, pilot::reload(services, order)),
         Call::PilotDoctor(order) => answer!(PilotDoctor, pilot::check_up(services, order)),
         Call::PilotRateRun(order) => answer!(PilotRateRun, pilot::rate_run(services, order)),
-        Call::PilotTry(project) => answer!(PilotTry, pilot::try_gates(services, project)),
+        call @ (Call::PilotTry(_) | Call::PilotResetCircuits(_)) => pilot::answer_order(services, call).await,
         Call::FleetClose(end) => answer!(FleetClose, fleet::close_case(services, who, end)),
         Call::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
         Call::FilesAdd(file) => answer!(FilesAdd, files::add_file(services, file)),

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use writ_store::batch::{Batch, Op};
 use writ_store::outbox::OutboxOp;
+use writ_types::calendar::Recurrence;
 
 use crate::asks::tell;
 use crate::config::EXPIRY_EVERY;
 use crate::deliveries::deliver_messages;
 use crate::error::EngineError;
-use crate::jobs::{Chore, Progress};
+use crate::jobs::{Chore, JobRun, Pace, Progress};
 use crate::outbox::{DELIVER_EVERY, delivery_job};
 use crate::recall::configured_embedder;
 use crate::services::Services;
-use crate::{erase, noticing, upkeep, way_back};
+use crate::{digest, erase, noticing, tool_review, upkeep, way_back};
 
 /// The job that erases old payloads of the ledger.
 pub(crate) const ERASE: &str = "ledger.erase";
@@ -24,6 +25,12 @@ pub(crate) const CONSOLIDATE: &str = "memory.consolidate";
 
 /// The job that gives vectors to memories.
 pub(crate) const EMBED: &str = "memory.embed";
+
+/// The job that distils the memories into the owner's profile.
+pub(crate) const DIGEST: &str = "memory.digest";
+
+/// The job that reviews the tools of other programs.
+pub(crate) const TOOL_REVIEW: &str = "tools.review";
 
 /// The interval at which old messages of the outbox are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -83,6 +90,15 @@ fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
             Ok(Progress::Complete)
         }),
     ];
+    // Also where it is off: its row then names no next run.
+    let digest = services.memories.settings.config.digest;
+    chores.push(calendar_chore(services, DIGEST, digest, |services| async move {
+        digest::run_digest(&services).await
+    }));
+    let review = services.config.tool_review;
+    chores.push(calendar_chore(services, TOOL_REVIEW, review, |services| async move {
+        tool_review::run_review(&services).await
+    }));
     // Without an embedder there is nothing to do.
     if configured_embedder(services).is_some() {
         let embed = chore(services, EMBED, upkeep::EMBED_EVERY, |services| async move {
@@ -91,6 +107,20 @@ fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
         chores.push(Chore { calls: Some(Arc::clone(&services.memories.added)), ..embed });
     }
     chores
+}
+
+/// Makes a row of the table that runs at times of the owner's calendar.
+fn calendar_chore<F>(
+    services: &Arc<Services>,
+    name: &str,
+    recurrence: Recurrence,
+    run: impl Fn(Arc<Services>) -> F + Send + Sync + 'static,
+) -> Chore
+where
+    F: Future<Output = Result<Progress, EngineError>> + Send + 'static,
+{
+    let pace = Pace::Calendar(recurrence, services.config.time_zone.clone());
+    Chore { pace, ..chore(services, name, Duration::ZERO, run) }
 }
 
 /// Makes a row of the table from an async function over the services.
@@ -105,5 +135,6 @@ where
 {
     let services = Arc::clone(services);
     let name = name.to_owned();
-    Chore { name, interval, calls: None, run: Box::new(move || Box::pin(run(Arc::clone(&services)))) }
+    let run = Box::new(move || -> JobRun { Box::pin(run(Arc::clone(&services))) });
+    Chore { name, pace: Pace::Every(interval), calls: None, run }
 }

@@ -298,6 +298,7 @@ fn settle(
         usage: Usage::default(),
         cost: None,
         error: end.as_ref().err().map(|report| report.inside.clone()).unwrap_or_default(),
+        is_lasting: false,
         role: CODING_AGENT.to_owned(),
         sealed_reply: model::seal_reply(&place.services, &reply),
     };

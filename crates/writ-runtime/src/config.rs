@@ -13,6 +13,7 @@ use writ_memory::config::MemoryConfig;
 use writ_memory::embedder::SharedEmbedder;
 use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
+use writ_types::calendar::Recurrence;
 use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
@@ -21,7 +22,7 @@ use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most turns that run at once; more wait in the queue.
+/// The most turns that can be set to run at once, and the default; more wait in the queue.
 pub const MAX_RUNNING_TURNS: usize = 64;
 /// The time that running turns get to end when the engine is asked to stop.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
@@ -106,6 +107,8 @@ pub struct RuntimeConfig {
     pub server_idle: Duration,
     /// The folder that stores files that agents send to their person.
     pub sent: PathBuf,
+    /// The most turns that run at once, over all sessions: from 1 to [`MAX_RUNNING_TURNS`].
+    pub max_parallel: usize,
     /// The time after which an open ask expires.
     pub approval_ttl: Duration,
     /// Opens a new turn if a question is answered after its turn has ended.
@@ -118,6 +121,8 @@ pub struct RuntimeConfig {
     pub time_zone: TimeZone,
     /// The pinned texts of the system zone.
     pub system: Vec<SystemText>,
+    /// The introduction that a conversation has while there are neither memories nor tools of the owner's own; empty: none.
+    pub first_run: String,
     /// The most history entries that a session begins with after a restart.
     pub max_chronicle_entries: usize,
     /// The hosts that every session may reach before anything is granted to it.
@@ -130,6 +135,8 @@ pub struct RuntimeConfig {
     pub timeouts: writ_tools::config::ToolTimeouts,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
+    /// The time at which the tools of other programs are reviewed.
+    pub tool_review: Recurrence,
     /// Quarantine of results of our own tools, by the tool's name: these results are held back from models.
     pub quarantine: BTreeMap<String, Quarantine>,
     /// Makes every action that would leave the sandbox ask once external content was read, regardless of its

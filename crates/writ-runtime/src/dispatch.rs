@@ -134,6 +134,9 @@ pub(crate) fn start(services: &Arc<Services>, lease: Leased, place: OwnedSemapho
         drop(place);
         services.life.turns_finished.fetch_add(1, Ordering::Relaxed);
         services.life.wake.notify_one();
+        if services.gates.set.spawns_tasks() {
+            services.life.results.wake.notify_one();
+        }
     });
 }
 
@@ -168,7 +171,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
     };
     match step::refuse_over(services, &lease).await {
         Ok(None) => {}
-        Ok(Some(over)) => return closing::end_leased(services, &session, &lease, &over.into()).await,
+        Ok(Some(over)) => return closing::end_leased(services, &session, &lease, &over).await,
         Err(error) => return give_back(services, Some(&session), &lease, &error).await,
     }
     let mut is_first = false;

@@ -24,6 +24,7 @@ use crate::error::{DirectoryError, EngineError, WorkError};
 use crate::metrics::MetricsFormat;
 use crate::model::experience;
 pub use crate::perform::send::SentFile;
+use crate::planner::results;
 use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
@@ -86,12 +87,14 @@ impl Engine {
         settle::settle_abandoned(&services).await?;
         tell::expire_asks(&services).await?;
         way_back::end_undos(&services, None).await?;
+        work::pilot::end_left_attempts(&services).await;
         let engine = Self { services };
         let table = chores::engine_chores(&engine.services);
         engine.services.life.jobs.schedule_chores(&table).await?;
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.services)));
         *engine.services.life.dispatcher() = Some(dispatcher);
         drop(tokio::spawn(work::run(Arc::clone(&engine.services))));
+        drop(tokio::spawn(results::run(Arc::clone(&engine.services))));
         let Life { jobs, draining, stop_now, .. } = &engine.services.life;
         jobs.start(table, (draining.clone(), stop_now.clone()));
         // It may take long: turns and jobs go on meanwhile.
@@ -297,6 +300,11 @@ impl Engine {
         (consumer, arrival): (&str, Arrival),
     ) -> Result<EntrySeq, EngineError> {
         let consumer = self.receiving_consumer(consumer)?;
+        // The harness reads the kind of its own messages from their ids (SIL-219).
+        if results::is_reserved(&inbound.client_id) {
+            let why = "client_id begins with a kind of message that only the harness sends".to_owned();
+            return Err(EngineError::Params { method: "message".to_owned(), why });
+        }
         let directory = Directory { home_uid: self.services.config.home_uid };
         let now = self.services.journal.clock.now();
         // The text of an image or a PDF file was not written by its sender.
@@ -371,8 +379,8 @@ impl Engine {
     /// Returns the consumer of an agent that people may write to now.
     fn receiving_consumer(&self, consumer: &str) -> Result<&str, EngineError> {
         let profile = self.services.profiles.find_consumer(consumer)?;
-        // Only the harness sends to the planner: agents and items ask it for plans (SIL-214).
-        if profile.is_planner() {
+        // Only the harness sends to the planner and to the lanes of work items: agents and items ask for plans (SIL-214).
+        if profile.is_planner() || profile.is_step {
             return Err(DirectoryError::NoAgent(consumer.to_owned()).into());
         }
         if self.services.life.draining.is_cancelled() {

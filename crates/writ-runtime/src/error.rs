@@ -42,6 +42,12 @@ pub enum EngineError {
     /// The embedder does not give vectors, so memories are found by their words.
     #[error("{0}")]
     Embedder(String),
+    /// No model has given a profile; the old one stays.
+    #[error("the memories were not distilled, and the profile stays as it is: {0}")]
+    Digest(String),
+    /// A generated file of the home cannot be written.
+    #[error("{}", .0.inside)]
+    HomeFile(Box<Report>),
     /// A bundle of memories cannot be imported.
     #[error("the bundle cannot be imported: {0}")]
     Bundle(String),
@@ -219,6 +225,12 @@ impl ToReport for EngineError {
             Self::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
             Self::Machine(_) => told(Exit::Bug, "turn.illegal", Exit::Bug.advice()),
             Self::Embedder(why) => no_vectors(why),
+            Self::Digest(_) => told(
+                Exit::Model,
+                "memory.digest",
+                "try again with `writ memory digest`, or name another model",
+            ),
+            Self::HomeFile(report) => report.as_ref().clone(),
             Self::Bundle(_) => told(Exit::Usage, "memory.bundle", "nothing of this part was imported"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
                 .with_hint("`writ audit verify` shows whether the store was changed"),

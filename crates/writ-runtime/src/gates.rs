@@ -21,11 +21,12 @@ use writ_policy::keys::Authority;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult};
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::{Batch, NewMessageRow, Op};
+use writ_store::queue::PROXY;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
-use writ_types::entry::{Fact, GatePoint, GateVerdict};
+use writ_types::entry::{Fact, GatePoint, GateVerdict, InboundRecord};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{SessionId, TurnId};
 use writ_types::recipient::Recipient;
@@ -37,6 +38,7 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::metrics::{Metrics, point_name};
 use crate::pending::Pending;
+use crate::plan_results::task_id;
 use crate::session::Session;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
@@ -271,17 +273,42 @@ impl Gates {
         let reason = format!("gate '{gate}' at {} has blocked: {reason}", point_name(point));
         let text = match after {
             Escalation::TransferToQueue { queue } => format!("{reason}. The case is in the queue '{queue}'."),
-            Escalation::SpawnTask => format!("{reason}. A task is noted; nothing begins it without you."),
+            Escalation::SpawnTask => format!("{reason}. A task is proposed; nothing begins it without you."),
             Escalation::Report
             | Escalation::Respond { .. }
             | Escalation::EscalateHuman
             | Escalation::SuppressAndRephrase { .. }
             | Escalation::Retry { .. } => format!("{reason}."),
         };
+        let task = session.filter(|_| *after == Escalation::SpawnTask);
+        let task = task.map(|session| self.task_op(session, at, &reason));
         let mut ops = Pending::from([self.journal.noted(session, at, Fact::Escalated { to, reason })]);
+        // Behind the entry that it rests on, in the same commit.
+        ops.extend(task);
         let frame = Box::new(ServerFrame::Status { text });
         ops.extend(session.map(|session| Op::Frame { session, frame }));
         ops
+    }
+
+    /// The message that has a task proposed, for the loop that asks people. It names the block and quotes nothing of what was
+    /// blocked: that may be anyone's words.
+    fn task_op(&self, session: SessionId, at: Option<(TurnId, u64)>, reason: &str) -> Op {
+        let now = self.journal.clock.now();
+        let turn_number = at.map_or(0, |(_, number)| number);
+        let text = format!("Follow up on turn {turn_number} of conversation {session}: {reason}.");
+        let record = InboundRecord {
+            message: self.journal.ids.message(now),
+            session,
+            turn_number,
+            principal: "harness:gates".to_owned(),
+            // A script or a model may have worded the reason.
+            taint: Taint::External,
+            text: Digest::of_bytes(text.as_bytes()),
+            at: now,
+        };
+        let client_id = task_id(record.message);
+        let message = Box::new(NewMessageRow { record, client_id, text });
+        Op::EnqueueFor { consumer: PROXY.to_owned(), message }
     }
 
     /// Runs the script of a gate. Boxed, since it passes the door that it judges for.

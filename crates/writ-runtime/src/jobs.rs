@@ -2,8 +2,8 @@
 //!
 //! One task ([`Jobs::start`]) sleeps until the next job is due and starts each as a task of its own, at most
 //! [`MAX_RUNNING_JOBS`] at once and each job once at a time. The result of a run and the time of the next are
-//! written in one commit. The next run is counted from the end of the last: a run that was missed, while the machine
-//! slept, the engine was down or the clock was moved, is made up for once.
+//! written in one commit. The next run is counted from the end of the last, or is the next of the owner's calendar: a run
+//! that was missed, while the machine slept, the engine was down or the clock was moved, is made up for once.
 //!
 //! Of a job with a short interval a result is written when it is another one, and when the engine ends: one without work
 //! writes nothing. Between two writes `RecentRuns` has what its row would say; a crash loses that, and the job is due at the
@@ -23,10 +23,12 @@ use writ_store::batch::{Batch, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_store::jobs::{Job, JobOp, MAX_JOBS};
 use writ_store::reads::JobReads as _;
+use writ_types::calendar::Recurrence;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::Timestamp;
+use writ_types::zone::TimeZone;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, format_schedule};
 use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::outbox::MAX_CHANNELS;
@@ -41,7 +43,7 @@ mod tests;
 
 /// The most jobs that run at once: more than the engine has chores, so that one that hangs holds up no other, and few
 /// enough that those which are due together after a long sleep do not crowd out the turns.
-const MAX_RUNNING_JOBS: usize = 8 + MAX_CHANNELS;
+const MAX_RUNNING_JOBS: usize = 12 + MAX_CHANNELS;
 /// The longest time that one run may take.
 const MAX_RUN_TIME: Duration = Duration::from_secs(10 * 60);
 /// The longest wait before the table is looked at again, in case the clock is set while the engine sleeps.
@@ -61,12 +63,47 @@ pub(crate) enum Progress {
 /// The future of one run.
 pub(crate) type JobRun = Pin<Box<dyn Future<Output = Result<Progress, EngineError>> + Send>>;
 
-/// A job that the engine brings along: its name, its interval, and the function that does it.
+/// The times at which a job runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Pace {
+    /// So long after the end of the run before.
+    Every(Duration),
+    /// At times of the owner's calendar.
+    Calendar(Recurrence, TimeZone),
+}
+
+impl Pace {
+    /// Returns the longest time between two runs.
+    fn interval(&self) -> Duration {
+        match self {
+            Self::Every(interval) => *interval,
+            Self::Calendar(recurrence, _) => recurrence.longest_gap(),
+        }
+    }
+
+    /// Returns the time of the run after one that ends now; `None`: there is none.
+    fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Every(interval) => Some(now.plus_duration(*interval)),
+            Self::Calendar(recurrence, zone) => recurrence.next_after(now, zone),
+        }
+    }
+
+    /// Describes it as the row of a job does.
+    fn describe(&self) -> String {
+        match self {
+            Self::Every(interval) => format_schedule(*interval),
+            Self::Calendar(recurrence, zone) => format!("{recurrence} ({zone})"),
+        }
+    }
+}
+
+/// A job that the engine brings along: its name, its times, and the function that does it.
 pub(crate) struct Chore {
     /// The name of its row.
     pub(crate) name: String,
-    /// The time between the end of a run and the next.
-    pub(crate) interval: Duration,
+    /// The times at which it runs.
+    pub(crate) pace: Pace,
     /// Counts the calls for a run at once, such as one for each new message; `None`: it runs by its schedule alone.
     pub(crate) calls: Option<Arc<AtomicU64>>,
     /// Begins a run.
@@ -188,7 +225,7 @@ impl Jobs {
 #[derive(Clone, Debug)]
 struct RunningJob {
     name: String,
-    interval: Duration,
+    pace: Pace,
     /// The next run that its row names, as far as it is known here.
     row_next: Option<Timestamp>,
     /// The row was seen to name another one: somebody has scheduled the job while it ran, and the row stands.
@@ -277,8 +314,8 @@ impl<'a> Runner<'a> {
             self.answered.insert(chore.name.clone(), chore.call_count());
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
-            let (name, interval) = (chore.name.clone(), chore.interval);
-            let run = RunningJob { name, interval, row_next: row.next_run, scheduled: false };
+            let (name, pace) = (chore.name.clone(), chore.pace.clone());
+            let run = RunningJob { name, pace, row_next: row.next_run, scheduled: false };
             self.running.insert(task.id(), run);
         }
         look.wait
@@ -302,9 +339,8 @@ impl<'a> Runner<'a> {
             }
             Err(error) => (error.id(), Err(JobError::Panicked)),
         };
-        let Some(RunningJob { name, interval, row_next, .. }) = self.running.remove(&id) else { return };
-        let wait =
-            if matches!(result, Ok(Progress::Partial)) { CONTINUE_AFTER.min(interval) } else { interval };
+        let Some(RunningJob { name, pace, row_next, .. }) = self.running.remove(&id) else { return };
+        let goes_on = matches!(result, Ok(Progress::Partial));
         let result = match result {
             Ok(Progress::Complete) => "ok".to_owned(),
             Ok(Progress::Partial) => "ok; there is more to do".to_owned(),
@@ -315,11 +351,13 @@ impl<'a> Runner<'a> {
             }
         };
         let at = self.journal.clock.now();
-        let next_run = Some(at.plus_duration(wait));
+        let next_run = pace
+            .next_after(at)
+            .map(|next| if goes_on { next.min(at.plus_duration(CONTINUE_AFTER)) } else { next });
         let run = RecentRun { row_next, at, result: result.clone(), next_run };
         // A result that waits for its commit is replaced in any case: written later, it would be taken for the last one.
         let is_waiting = self.unwritten.iter().any(|op| job_of(op) == name);
-        if self.recent.note_run(&name, interval, run) || is_waiting {
+        if self.recent.note_run(&name, pace.interval(), run) || is_waiting {
             self.unwritten.retain(|op| job_of(op) != name);
             self.unwritten.push(JobOp::Finish { name, at, result, next_run });
         }

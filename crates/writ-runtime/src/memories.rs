@@ -1,13 +1,16 @@
 //! The memory of the engine: the index of vectors that searches use, and the state of the embedder.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use writ_memory::codes::{CodeIndex, SharedIndex};
 use writ_memory::embedder::MAX_BATCH;
+use writ_store::batch::{Batch, Op};
 use writ_store::memory::VectorSpace;
-use writ_store::reads::MemoryReads as _;
+use writ_store::reads::{MemoryReads as _, SettingReads as _};
+use writ_types::api::memory::{CuratedProfile, ProfileView};
 use writ_types::unit::Timestamp;
 
 use crate::config::MemorySettings;
@@ -37,8 +40,31 @@ pub(crate) struct Memories {
     dimension: Mutex<Option<(String, u32)>>,
     /// The texts of one request that the embedder takes, as far as is known.
     batch_limit: AtomicUsize,
-    /// The session under which vectors are requested.
+    /// The session under which the engine asks models for itself.
     session: Mutex<Option<Arc<Session>>>,
+    /// The curated profile of the owner, once it was read.
+    curated: Mutex<Option<Arc<Option<CuratedProfile>>>>,
+    /// True once there was a memory: most homes have some.
+    has_any: AtomicBool,
+    /// Held by a digest: there is one at a time.
+    pub(crate) digesting: tokio::sync::Mutex<()>,
+}
+
+/// The setting with the curated profile and the last digest.
+const DIGEST: &str = "memory.digest";
+
+/// The state of the digest, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DigestState {
+    /// What the owner sees of it.
+    #[serde(default)]
+    pub(crate) view: ProfileView,
+    /// The last row of the memories that it has looked at.
+    #[serde(default)]
+    pub(crate) upto: i64,
+    /// The name of the memories that it has read.
+    #[serde(default)]
+    pub(crate) fingerprint: String,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,7 +84,64 @@ impl Memories {
             dimension: Mutex::default(),
             batch_limit: AtomicUsize::new(MAX_BATCH),
             session: Mutex::default(),
+            curated: Mutex::default(),
+            has_any: AtomicBool::new(false),
+            digesting: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Returns the state of the digest; one that cannot be read counts as none.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn digest_state(&self) -> Result<DigestState, EngineError> {
+        let stored = self.journal.store.setting(DIGEST).await?;
+        Ok(stored.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default())
+    }
+
+    /// Stores the state of the digest together with other operations; contexts have its profile from then on.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn store_digest(
+        &self,
+        state: &DigestState,
+        mut ops: Vec<Op>,
+    ) -> Result<(), EngineError> {
+        let value = serde_json::to_value(state).map_err(|error| EngineError::Machine(error.to_string()))?;
+        ops.push(Op::Set { key: DIGEST.to_owned(), value });
+        self.journal.store.commit(Batch::synced(ops)).await?;
+        *lock(&self.curated) = Some(Arc::new(state.view.profile.clone()));
+        Ok(())
+    }
+
+    /// Returns true if there is any memory, or was since the start.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn has_any(&self) -> Result<bool, EngineError> {
+        if !self.has_any.load(Ordering::Relaxed) && !self.journal.store.memories_after(0, 1).await?.is_empty()
+        {
+            self.has_any.store(true, Ordering::Relaxed);
+        }
+        Ok(self.has_any.load(Ordering::Relaxed))
+    }
+
+    /// Returns the curated profile, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn curated(&self) -> Result<Arc<Option<CuratedProfile>>, EngineError> {
+        if let Some(curated) = lock(&self.curated).clone() {
+            return Ok(curated);
+        }
+        let read = Arc::new(self.digest_state().await?.view.profile);
+        // A digest that has ended meanwhile has a newer one.
+        Ok(Arc::clone(lock(&self.curated).get_or_insert(read)))
     }
 
     /// Returns the space that searches use and its index; `None`: there are no vectors. The first call reads the codes.

@@ -28,15 +28,16 @@ use writ_types::api::ledger::{
 use writ_types::api::memory::{
     AnsweredMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryFigures, MemoryFilter, MemoryHits,
     MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryPage, MemoryPageQuery, MemoryQuery,
-    MemoryUndoing, NewFact, PendingMemories, ShownMemory,
+    MemoryUndoing, NewFact, PendingMemories, ProfileView, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
+    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
+    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
+use writ_types::api::plan::{PlanRun as PlanOfCalls, PlanRunResults};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
     UndoOffers, UndoOutcome,
@@ -47,6 +48,7 @@ use writ_types::api::session::{
     SessionSummary, SessionTitle, TurnUsageList,
 };
 use writ_types::api::status::EngineStatus;
+use writ_types::api::tool::ToolReview;
 use writ_types::api::work::{self, ItemName, PlanProposal, WorkDetails, WorkSummary};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
@@ -243,6 +245,8 @@ methods! {
     /// Undoes what an attempt did, or asks a person first.
     Undo = "undo", AttemptName => UndoOutcome, Change("the door judges it as in a turn"),
         Post ["/api/v1/undo/{attempt}"], of Attempt, or [404, 409, 422];
+    /// Runs a plan of tool calls in a session of its own, step by step, without a model.
+    PlanRun = "plan.run", PlanOfCalls => PlanRunResults, Terminal;
     /// Runs a command of the owner in the sandbox of a session.
     SandboxExec = "sandbox.exec", SandboxRun => SandboxOutcome, Change("the door judges it as in a turn");
 
@@ -349,6 +353,12 @@ methods! {
     MemoryExport = "memory.export", MemoryPageQuery => MemoryPage, Terminal;
     /// Stores memories of a bundle.
     MemoryImport = "memory.import", MemoryLines => MemoryImported, Terminal;
+    /// Shows the curated profile of the owner, and the last digest.
+    MemoryProfile = "memory.profile", NoParams => ProfileView, Read, Get ["/api/v1/memory/profile"];
+    /// Distils the memories into the profile now.
+    MemoryDigest = "memory.digest", NoParams => ProfileView, Terminal;
+    /// Forgets the profile; the memories stay.
+    MemoryClearProfile = "memory.clear_profile", NoParams => ProfileView, Terminal;
     /// Counts memories, vectors and questions.
     MemoryStats = "memory.stats", NoParams => MemoryFigures, Read;
 
@@ -461,6 +471,8 @@ methods! {
     PilotTry = "pilot.try", PilotProject => PilotTrials, Terminal;
     /// Rates a run of the autopilot, for later choices of a model.
     PilotRateRun = "pilot.rate", PilotRate => PilotRated, Terminal;
+    /// Closes the circuits of models that have failed in a row: they are asked again.
+    PilotResetCircuits = "pilot.reset_circuits", PilotProject => PilotCircuitsReset, Terminal;
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
@@ -474,6 +486,8 @@ methods! {
     ModelsSetup = "models.setup", ModelChoice => ModelSetup,
         Change("it is refused once there is a model, so it leads no conversation to another server; its key is a secret of its own name"),
         Post ["/api/v1/models/setup"];
+    /// Reviews the tools of other programs: unused, failing, slow, alike.
+    ToolsReview = "tools.review", NoParams => ToolReview, Read, Get ["/api/v1/tools/review"];
     /// Starts an MCP server, lists its tools and ends it.
     McpProbe = "mcp.probe", ProbeRequest => ProbedServer, Terminal;
     /// Reads the files about MCP servers again.
@@ -535,7 +549,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 46] = [
+    const READS: [&str; 48] = [
         "agents.named",
         "approvals.cadence",
         "approvals.hosts",
@@ -559,6 +573,7 @@ mod tests {
         "ledger.rests_on",
         "memory.list",
         "memory.pending",
+        "memory.profile",
         "memory.search",
         "memory.show",
         "memory.stats",
@@ -578,6 +593,7 @@ mod tests {
         "sessions.show",
         "sessions.usage",
         "status",
+        "tools.review",
         "undo.last",
         "undo.list",
         "work.list",

@@ -53,7 +53,7 @@ pub(crate) use self::ask::MAX_SEALED_REPLY;
 pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
-pub(crate) use self::embedding::embed_texts;
+pub(crate) use self::embedding::{embed_texts, end_session, engine_place};
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 use self::refusal::refused;
 use self::shown::{HeardAnswer, show, show_reasoning, shown_text};
@@ -347,7 +347,7 @@ async fn attempt(
             trace::model_ended(&span, &planned.requested_model(), took, Err((&usage, &report)));
             account.usage = usage;
             let text = recorded_error(&place.services, &error);
-            let failed = Err((&usage, text.as_str()));
+            let failed = Err((&usage, text.as_str(), error.failure.is_lasting()));
             record(place, models, (planned, role), (number, &used), failed, account);
             Ok(Tried::Failed(Box::new(error)))
         }
@@ -430,13 +430,13 @@ fn record(
     models: &Models,
     (planned, role): (&PlannedCall, ModelRole),
     (attempt, used): (AttemptId, &Spent),
-    answer: Result<&ModelReply, (&Usage, &str)>,
+    answer: Result<&ModelReply, (&Usage, &str, bool)>,
     account: &mut Account,
 ) {
     let now = place.services.journal.clock.now();
     let usage = match answer {
         Ok(reply) => reply.usage,
-        Err((usage, _)) => *usage,
+        Err((usage, ..)) => *usage,
     };
     let cost = models.call_cost(planned, &usage, now);
     // The answers to an agent are in its turn; those to the harness and to programs would be nowhere.
@@ -450,7 +450,8 @@ fn record(
         stop: answer.ok().map(|reply| reply.stop.clone()),
         usage,
         cost,
-        error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
+        error: answer.err().map(|(_, error, _)| error.to_owned()).unwrap_or_default(),
+        is_lasting: answer.is_err_and(|(.., is_lasting)| is_lasting),
         role: if is_beside { role.as_str().to_owned() } else { String::new() },
         sealed_reply: answer
             .ok()

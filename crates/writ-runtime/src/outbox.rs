@@ -116,6 +116,15 @@ pub enum OwnerMessage {
         /// The name of the file.
         name: String,
     },
+    /// A job of the engine reports.
+    Report {
+        /// The subject.
+        title: String,
+        /// The report, cut to [`MAX_MESSAGE_CHARS`].
+        text: String,
+        /// The trust in the text.
+        taint: Taint,
+    },
 }
 
 impl OwnerMessage {
@@ -126,6 +135,7 @@ impl OwnerMessage {
             Self::Said { .. } => "said",
             Self::TurnEnded { .. } => "turn_ended",
             Self::File { .. } => "file",
+            Self::Report { .. } => "report",
         }
     }
 }
@@ -182,13 +192,30 @@ impl Outbox {
         if self.channels.is_empty() {
             return Vec::new();
         }
+        self.append_messages(ops.iter().filter_map(message_of), now)
+    }
+
+    /// Returns the operations that append a report of the engine, of no session; none where there is no channel.
+    pub(crate) fn append_report(&self, (title, text, taint): (&str, &str, Taint), now: Timestamp) -> Vec<Op> {
+        if self.channels.is_empty() {
+            return Vec::new();
+        }
+        let report = OwnerMessage::Report { title: title.to_owned(), text: cut_text(text), taint };
+        self.append_messages([(None, report)], now)
+    }
+
+    fn append_messages(
+        &self,
+        messages: impl IntoIterator<Item = (Option<SessionId>, OwnerMessage)>,
+        now: Timestamp,
+    ) -> Vec<Op> {
         let append = |(session, message): (Option<SessionId>, OwnerMessage)| {
             let (recipient, kind) = (Recipient::Owner.to_string(), message.kind().to_owned());
             let body = serde_json::to_value(&message).ok()?;
             let message = NewOutboxMessage { recipient, session, at: now, kind, body };
             Some(Op::Outbox(OutboxOp::Append(Box::new(message))))
         };
-        let mut appends: Vec<Op> = ops.iter().filter_map(message_of).filter_map(append).collect();
+        let mut appends: Vec<Op> = messages.into_iter().filter_map(append).collect();
         if !appends.is_empty() {
             let jobs = self.channels.iter().map(|channel| JobOp::Schedule {
                 name: delivery_job(channel.name()),

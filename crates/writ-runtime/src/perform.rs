@@ -1,6 +1,7 @@
 //! Performs permitted actions: each kind has one performer, and each consumes the permit.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -9,7 +10,7 @@ use writ_memory::search::BeyondWindow;
 use writ_policy::permit::Permit;
 use writ_sandbox::Workspace;
 use writ_sandbox::error::SandboxError;
-use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
+use writ_sandbox::exec::{EndTimes, Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::Op;
 use writ_store::memory::{MemoryTraits, Secrets};
@@ -86,7 +87,12 @@ async fn by_kind(
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
             start::start_approved(&place.services, place, permit, exec, cancel).await?
         }
-        Action::CallTool(call) => tool::call(place, permit, call, cancel).await?,
+        Action::CallTool(call) => {
+            let began = place.services.journal.clock.now();
+            let outcome = tool::call(place, permit, call, cancel).await?;
+            ops.push(tool::count_run(&prepared.tool, (began, place.services.journal.clock.now()), &outcome));
+            outcome
+        }
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.services.workspace(&place.session).await?;
@@ -173,7 +179,16 @@ async fn run(
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.services.workspace(&place.session).await?;
     let now = place.services.journal.clock.now();
-    let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
+    let ms = Duration::from_millis;
+    let tool_end = place.session.terms.work.and_then(|work| work.attempt.tool_end);
+    let end = tool_end.map(|times| EndTimes { grace: ms(times.grace_ms), kill: ms(times.kill_ms) });
+    let options = ExecOptions {
+        cancel: cancel.clone(),
+        end: end.unwrap_or_default(),
+        // An engine that ends waits for no program.
+        kill: place.services.life.stop_now.clone(),
+        ..ExecOptions::default()
+    };
     let done = if exec.hosts.is_empty() {
         workspace.exec(permit, now, options).instrument(trace::sandbox(SandboxWork::Exec)).await
     } else {

@@ -1,18 +1,22 @@
 //! The hands of the autopilot: what its shell asks of the engine.
 //!
 //! The plan of the autopilot is a work item that a person approves with one card. Each attempt at one of its units is an item of
-//! its own below it: one turn in a session on a work tree, under a key derived from that of the plan. So each end of the plan
+//! its own below it: turns in a session on a work tree, under a key derived from that of the plan. So each end of the plan
 //! (its approval is revoked, its time or its budget is used up, a person cancels it) ends all of its attempts, and no attempt can
 //! do more than the plan's card says.
 //!
-//! Items go on by themselves, also after a restart: the shell looks at them, and needs no memory of its own.
+//! Items go on by themselves; an attempt with several turns waits for the shell's word after each of them. A restart ends the attempts
+//! that were open.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+use writ_models::ModelRole;
+use writ_models::provider::Route;
 use writ_plan::machine::WorkEvent;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
@@ -21,7 +25,7 @@ use writ_types::api::work::WorkState;
 use writ_types::digest::Digest;
 use writ_types::entry::HookEvent;
 use writ_types::error::{Exit, Report};
-use writ_types::id::{AskId, ItemId, SessionId};
+use writ_types::id::{AskId, EntrySeq, ItemId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use writ_types::work::PlanDocument;
 
@@ -37,7 +41,8 @@ mod question;
 
 use gate::GateSessions;
 
-pub use crate::session::AttemptTerms;
+pub use crate::session::{AttemptTerms, ToolEndTimes};
+pub use crate::work::pilot::needs_approval;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
@@ -89,7 +94,7 @@ pub struct PlanStanding {
 pub struct NewAttempt {
     /// The plan.
     pub plan: ItemId,
-    /// The work tree, which its changes are put into once its turn has ended well.
+    /// The work tree, which its changes are put into once it has ended well.
     pub folder: PathBuf,
     /// The name of the unit.
     pub unit: String,
@@ -105,7 +110,7 @@ pub struct NewAttempt {
     pub reads_only: bool,
     /// The model that is asked first, as `provider/name`; none: that of the executor.
     pub model: Option<String>,
-    /// The settings of its turn.
+    /// The settings of its turns.
     pub terms: AttemptTerms,
 }
 
@@ -121,8 +126,23 @@ pub enum AttemptLook {
         /// Signs of life.
         signs: AttemptSigns,
     },
+    /// A turn of it has ended, and the shell says what follows: [`PilotHands::continue_attempt`] or [`PilotHands::finish_attempt`].
+    Resting(AttemptRest),
     /// It is over.
     Ended(AttemptOutcome),
+}
+
+/// An attempt between two turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptRest {
+    /// The last words of its executor, at most 64 KiB.
+    pub said: String,
+    /// Set if the turn was cut where it had asked its model as often as one turn may.
+    pub is_cut: bool,
+    /// The tokens that the attempt has used.
+    pub tokens: Tokens,
+    /// The money that it has cost.
+    pub cost: MicroUsd,
 }
 
 /// The signs of life of an attempt.
@@ -141,7 +161,9 @@ pub struct AttemptSigns {
 pub enum AttemptWait {
     /// A place among the executors that work.
     Room,
-    /// A person, who has been asked or has paused the plan.
+    /// A person's answer to what its last turn has asked.
+    Answer,
+    /// A person, who has paused the plan, or a limit that is none of the attempt's.
     Person,
     /// A tool.
     Tool,
@@ -162,6 +184,12 @@ pub struct AttemptCalls {
     pub digest: Digest,
     /// Models that were asked, in their order, each with `true` if it has answered.
     pub models: Vec<(String, bool)>,
+    /// The errors of those calls that would fail again a little later, by their places in `models`.
+    pub lasting: BTreeMap<usize, String>,
+    /// Tokens that providers had cached.
+    pub cache_read: Tokens,
+    /// The last entry that was read; the next reading begins after it.
+    pub last: Option<EntrySeq>,
 }
 
 /// The end of an attempt.
@@ -242,18 +270,58 @@ impl PilotHands {
         self.reported(attempt::look(&self.services, item).await)
     }
 
-    /// Reads the calls of an attempt.
+    /// Begins the next turn of an attempt that rests, with this number and text, as soon as there is room for an executor. If
+    /// its last turn has asked a person it goes on without the answer: its questions are withdrawn. `after`: the end of the turn before, for the
+    /// record.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, the text is too large, or the store cannot be written.
+    pub async fn continue_attempt(
+        &self,
+        item: ItemId,
+        next: (u32, String),
+        after: &str,
+    ) -> Result<(), Report> {
+        self.reported(attempt::go_on(&self.services, item, next, after).await)
+    }
+
+    /// Ends an attempt that rests: what it has changed is put into its work tree. The reason is for the record.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the store cannot be read or written.
+    pub async fn finish_attempt(&self, item: ItemId, why: &str) -> Result<(), Report> {
+        self.reported(attempt::finish(&self.services, item, why).await)
+    }
+
+    /// Reads the calls of an attempt after an entry of the ledger; `None`: all of them.
     ///
     /// # Errors
     ///
     /// If there is none, or the store cannot be read.
-    pub async fn read_calls(&self, item: ItemId) -> Result<AttemptCalls, Report> {
-        self.reported(activity::read_calls(&self.services, item).await)
+    pub async fn read_calls(&self, item: ItemId, after: Option<EntrySeq>) -> Result<AttemptCalls, Report> {
+        self.reported(activity::read_calls(&self.services, item, after).await)
+    }
+
+    /// Returns the digest of what an attempt has changed and that is in no work tree yet; `None`: nothing.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or its sandbox cannot be read.
+    pub async fn pending_digest(&self, item: ItemId) -> Result<Option<Digest>, Report> {
+        self.reported(attempt::pending_digest(&self.services, item).await)
     }
 
     /// Returns true if a model, named `provider/name`, is configured for any role or tier.
     pub fn offers_model(&self, name: &str) -> bool {
         self.services.outside.models.get().is_some_and(|models| models.routes().find_offered(name).is_ok())
+    }
+
+    /// Returns the models of the executor, as `provider/name`, in the order in which the engine asks them.
+    pub fn executor_models(&self) -> Vec<String> {
+        let Some(models) = self.services.outside.models.get() else { return Vec::new() };
+        models.routes().chain(ModelRole::Executor).all().map(Route::model_name).collect()
     }
 
     /// Ends an attempt: it is cancelled, its turn stops, and nothing of it comes into its work tree. One that is over stays as it is.

@@ -5,10 +5,10 @@
 use std::fmt;
 
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
+    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
+    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 
 use crate::fleet::DeskAnswer;
@@ -59,6 +59,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Rates a run.
     fn rate_run(&self, order: PilotRate) -> DeskAnswer<'_, PilotRated>;
+
+    /// Closes the circuits of models that have failed in a row.
+    fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset>;
 
     /// Tries the gates that a project could have.
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;

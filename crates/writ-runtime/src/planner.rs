@@ -1,7 +1,7 @@
 //! The planner: an agent that takes requests from the queue, only reads, and answers with a plan for a person.
 //!
 //! An executor hands it a task with the tool `plan`; the harness hands it items that are stuck. Both are messages of the
-//! durable queue with a kind and a trace, so a crash loses none. Its last answer must be a plan document: a wrong one is
+//! durable queue with a kind and a trace, so a crash loses none; so is the plan on its way back ([`results`]). Its last answer must be a plan document: a wrong one is
 //! withheld and asked for once more with the error, and after that a plan of one step counts, which is the same for the
 //! same request.
 
@@ -31,7 +31,8 @@ use crate::services::Services;
 use crate::session::Session;
 
 pub(crate) mod answer;
-pub(crate) mod card;
+mod card;
+pub(crate) mod results;
 
 /// The most characters of a plan's title that are made from a request.
 const MAX_MADE_TITLE: usize = 80;

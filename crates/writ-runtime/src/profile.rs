@@ -8,7 +8,7 @@ use writ_agent::event::{SystemSource, SystemText};
 use writ_models::ModelRole;
 use writ_models::provider::{ModelsConfigError, Route, Routes};
 use writ_policy::rules::RuleSource;
-use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES};
+use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES, PROXY};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans, Registry};
 use writ_types::entry::GatePoint;
@@ -244,7 +244,7 @@ impl Profiles {
         if others.len() >= MAX_AGENTS {
             return Err(DirectoryError::Agents(format!("{} agents at most", MAX_AGENTS)));
         }
-        let mut taken = BTreeSet::from([executor.consumer.as_str()]);
+        let mut taken = BTreeSet::from([executor.consumer.as_str(), PROXY]);
         for other in others.iter().chain(&lanes) {
             let consumer = other.consumer.as_str();
             if consumer.is_empty() || consumer.len() > MAX_CONSUMER_BYTES || !taken.insert(consumer) {
@@ -373,9 +373,14 @@ mod tests {
         assert!(
             matches!(two.find_consumer("nobody"), Err(DirectoryError::NoAgent(name)) if name == "nobody")
         );
-        for wrong in
-            [&[EXECUTOR][..], &["work-0"], &["a", "a"], &[""], &[&"a".repeat(MAX_CONSUMER_BYTES + 1)]]
-        {
+        for wrong in [
+            &[EXECUTOR][..],
+            &[PROXY],
+            &["work-0"],
+            &["a", "a"],
+            &[""],
+            &[&"a".repeat(MAX_CONSUMER_BYTES + 1)],
+        ] {
             assert!(matches!(profiles(wrong), Err(DirectoryError::Agents(_))), "{wrong:?}");
         }
         let many: Vec<String> = (1..=MAX_AGENTS).map(|n| n.to_string()).collect();

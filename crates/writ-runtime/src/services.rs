@@ -34,6 +34,7 @@ use crate::estimates::Estimates;
 use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
+use crate::home_files::HomeFiles;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
@@ -42,6 +43,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
 use crate::pilot_desk::PilotDesk;
+use crate::plan_results::PlanResults;
 use crate::profile::{AgentProfile, Profiles};
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
@@ -62,8 +64,8 @@ use crate::work_calls::WorkCalls;
 /// fn without_keys(parts: EngineParts) -> EngineParts {
 ///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
-///     let (seal, secrets, redactor) = (parts.seal, parts.secrets, parts.redactor);
-///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, seal, secrets, redactor }
+///     let (seal, home_files, secrets, redactor) = (parts.seal, parts.home_files, parts.secrets, parts.redactor);
+///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, setup, egress, search, tools, servers, sandbox, seal, home_files, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -102,6 +104,8 @@ pub struct EngineParts {
     pub keys: EngineKeys,
     /// Seals what programs outside say to models, and what they are answered.
     pub seal: ContentKey,
+    /// The files that the engine writes into the home.
+    pub home_files: Arc<dyn HomeFiles>,
     /// The source of the secrets that must not appear in any text.
     pub secrets: Arc<dyn SecretSource>,
     /// The mask for secrets; its clones, such as the log's, learn every secret that it learns.
@@ -141,6 +145,8 @@ pub(crate) struct Outside {
     pub(crate) search: Option<SearchClient>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) secrets: Arc<dyn SecretSource>,
+    /// The files that the engine writes into the home.
+    pub(crate) home_files: Arc<dyn HomeFiles>,
     /// Seals what programs outside say to models, and what they are answered.
     pub(crate) seal: ContentKey,
 }
@@ -155,8 +161,10 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    fn new() -> Self {
-        Self { room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)), dispatcher: Mutex::default() }
+    fn new(max_parallel: usize) -> Self {
+        // Without a place no turn would ever begin.
+        let places = max_parallel.clamp(1, MAX_RUNNING_TURNS);
+        Self { room: Arc::new(Semaphore::new(places)), dispatcher: Mutex::default() }
     }
 }
 
@@ -192,6 +200,8 @@ pub(crate) struct Life {
     pub(crate) metrics: Arc<Metrics>,
     /// The work items that are to be looked at.
     pub(crate) work: WorkCalls,
+    /// The plans on their way to a person.
+    pub(crate) results: PlanResults,
     /// What was approved and is being performed.
     pub(crate) approved: Approved,
     pub(crate) desks: Desks,
@@ -211,7 +221,7 @@ pub(crate) struct Desks {
 impl Life {
     fn new(
         journal: &Arc<Journal>,
-        now: Timestamp,
+        (now, max_parallel): (Timestamp, usize),
         (stop_now, metrics): (CancellationToken, Arc<Metrics>),
     ) -> Self {
         Self {
@@ -221,12 +231,13 @@ impl Life {
             stop_now,
             turns: TaskTracker::new(),
             turns_finished: AtomicU64::new(0),
-            intake: Intake::new(),
+            intake: Intake::new(max_parallel),
             jobs: Arc::new(Jobs::new(Arc::clone(journal))),
             guests: watch::Sender::new(0),
             experience: ModelExperience::default(),
             metrics,
             work: WorkCalls::default(),
+            results: PlanResults::default(),
             approved: Approved::new(Arc::clone(journal)),
             desks: Desks::default(),
         }
@@ -283,11 +294,12 @@ impl Services {
             parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
+        let home_files = parts.home_files;
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
-        let started_at = clock.now();
+        let (started_at, max_parallel) = (clock.now(), config.max_parallel);
         let journal = Journal::new(store, clock, redactor, config.budget.clone()).await?;
         let journal = Arc::new(journal.with_outbox(Outbox::new(channels)?));
         let keys = Arc::new(Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch));
@@ -328,8 +340,18 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
-            life: Life::new(&journal, started_at, (stop_now, metrics)),
+            outside: Outside {
+                directory: Directory,
+                models,
+                egress,
+                proxy,
+                search,
+                sandbox,
+                secrets,
+                home_files,
+                seal,
+            },
+            life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles: Profiles::new(
                 AgentProfile::executor(&config),
                 agents_of(&config, agents),

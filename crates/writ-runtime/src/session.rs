@@ -40,7 +40,7 @@ pub(crate) use parts::{
     WaitingGate,
 };
 
-pub use terms::AttemptTerms;
+pub use terms::{AttemptTerms, ToolEndTimes};
 pub(crate) use terms::{Ordered, QuestionTerms, SessionTerms, UnderPlan, WorkTerms};
 
 use grants::QUESTION_KINDS;
@@ -400,6 +400,11 @@ impl Session {
     pub(crate) fn item_name(&self) -> Option<String> {
         let work = self.terms.work?;
         Some(work.under.map_or(work.item, |under| under.item).to_string())
+    }
+
+    /// Returns true for an attempt of the autopilot that may have several turns.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.terms.work.is_some_and(|work| work.attempt.max_turns.is_some())
     }
 
     /// The plan of the autopilot that it works under.

@@ -111,6 +111,7 @@ impl UnfinishedAttempt {
             usage: *usage,
             cost: *cost,
             error: LOST.to_owned(),
+            is_lasting: false,
             role: String::new(),
             sealed_reply: None,
         };

@@ -42,6 +42,7 @@ mod moves;
 pub(crate) mod people;
 pub(crate) mod pilot;
 pub(crate) mod report;
+pub(crate) mod turns;
 pub(crate) mod verify;
 
 /// The longest wait before all open items are looked at without a call: for approvals that expire, and for work that a
@@ -299,6 +300,7 @@ async fn drive_once(services: &Arc<Services>, id: ItemId) -> Result<bool, Engine
         services.life.work.note_pilot();
     }
     if course.item.state.is_over() {
+        services.life.work.forget_order(id);
         return Ok(false);
     }
     // Its owner has closed it: no step can begin there any more.
@@ -402,7 +404,7 @@ async fn settle_proposal(services: &Arc<Services>, course: &ItemCourse) -> Resul
     let (event, why) = match ask.state {
         AskState::Open | AskState::Approved => return Ok(false),
         AskState::Denied => (WorkEvent::Deny, "a person has refused its plan"),
-        AskState::Expired => (WorkEvent::Cancel, "its plan was not answered in time"),
+        AskState::Expired => (WorkEvent::Cancel, pilot::NOT_ANSWERED),
         // It begins the item now; its end calls.
         AskState::Used if services.life.approved.is_performing(&ask.card.ask_id) => return Ok(false),
         // A crash has cut off what it was to begin, and an approval counts once.

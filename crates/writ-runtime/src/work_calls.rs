@@ -20,6 +20,22 @@ use crate::session::{Session, outlives};
 /// The beginning of the names of the jobs of goals.
 pub(crate) const GOAL_PREFIX: &str = "goal.";
 
+/// The autopilot's decision about an attempt of which a turn has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptOrder {
+    /// Another turn begins with this text.
+    Next {
+        /// Its number in the attempt.
+        turn: u32,
+        /// The text.
+        text: Arc<str>,
+        /// The end of the turn before, for the record.
+        after: Arc<str>,
+    },
+    /// The attempt is judged.
+    End,
+}
+
 /// The items that are to be looked at, and the wake-up of the task that does it.
 #[derive(Debug, Default)]
 pub(crate) struct WorkCalls {
@@ -34,6 +50,8 @@ pub(crate) struct WorkCalls {
     failures: Mutex<BTreeMap<ItemId, u32>>,
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
+    /// What follows the last turns of attempts; one for each open attempt at most. A restart ends the attempts themselves.
+    turn_orders: Mutex<BTreeMap<ItemId, AttemptOrder>>,
     /// The number of changes of plans of the autopilot and of their attempts.
     pilot: watch::Sender<u64>,
 }
@@ -102,6 +120,21 @@ impl WorkCalls {
         self.pilot.subscribe()
     }
 
+    /// Sets what follows the last turn of an attempt.
+    pub(crate) fn order_turn(&self, item: ItemId, order: AttemptOrder) {
+        self.turn_orders.lock().unwrap_or_else(PoisonError::into_inner).insert(item, order);
+    }
+
+    /// Returns what follows the last turn of an attempt, if that was decided.
+    pub(crate) fn turn_order(&self, item: ItemId) -> Option<AttemptOrder> {
+        self.turn_orders.lock().unwrap_or_else(PoisonError::into_inner).get(&item).cloned()
+    }
+
+    /// Forgets what was to follow a turn: it was done, or the attempt is over.
+    pub(crate) fn forget_order(&self, item: ItemId) {
+        self.turn_orders.lock().unwrap_or_else(PoisonError::into_inner).remove(&item);
+    }
+
     /// Returns true once there was an item.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
@@ -154,6 +187,11 @@ const HOLD: &str = "/hold";
 /// Returns the id under which the message is sent with which an attempt goes on after it was held so many times.
 pub(crate) fn continued_id(begun: &str, holds: u32) -> String {
     format!("{begun}{HOLD}{holds}")
+}
+
+/// Returns the id under which the message of a later turn of an attempt is sent.
+pub(crate) fn turn_id(begun: &str, turn: u32) -> String {
+    format!("{begun}/turn{turn}")
 }
 
 /// Returns the ids of the messages of an attempt that were sent before one of them.

@@ -166,11 +166,24 @@ impl From<Listener> for OwnedFd {
     }
 }
 
+/// The times of a program that is cancelled: it may end by itself, then at SIGTERM, and is killed after that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndTimes {
+    /// From the cancellation to SIGTERM.
+    pub grace: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub kill: Duration,
+}
+
 /// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct ExecOptions {
-    /// Cancelling it kills the program and everything that it started. Dropping the future does, too.
+    /// Cancelling it ends the program and everything that it started, within its times. Dropping the future kills it.
     pub cancel: CancellationToken,
+    /// The times of a program that is cancelled. By default it is killed at once.
+    pub end: EndTimes,
+    /// Cancelling it kills the program at once, also within its times.
+    pub kill: CancellationToken,
     /// The channel for output while the program runs. A full channel drops pieces: the program never waits
     /// for it. Only the stored beginning ([`output_max`](crate::config::SandboxConfig::output_max)) is sent.
     pub output: Option<mpsc::Sender<Piece>>,

@@ -21,6 +21,7 @@ use crate::keys::KeyOp;
 use crate::memory::MemoryOp;
 use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
+use crate::tools::ToolOp;
 use crate::units::UnitOp;
 use crate::usage::PendingUsage;
 use crate::work::WorkOp;
@@ -357,6 +358,8 @@ pub enum Op {
     Memory(MemoryOp),
     /// Changes the jobs.
     Jobs(JobOp),
+    /// Changes the counters of tools.
+    Tools(ToolOp),
     /// Changes the outbox. A message names the entry appended last before it.
     Outbox(OutboxOp),
     /// Changes the state of the security proxy.

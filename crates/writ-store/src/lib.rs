@@ -35,6 +35,8 @@ pub mod queue;
 
 pub mod jobs;
 
+pub mod tools;
+
 pub mod outbox;
 
 pub mod turns;

@@ -50,6 +50,7 @@ pub(crate) fn leaves_consent(op: &Op) -> bool {
             | Op::AddCounter { .. }
             | Op::Remember(_)
             | Op::Jobs(_)
+            | Op::Tools(_)
             | Op::Outbox(_)
             | Op::Operations(_)
             | Op::Fleet(_)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, Row, params};
+use serde::Deserialize;
 use writ_types::entry::InboundRecord;
 use writ_types::id::{EntrySeq, Fence, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
@@ -31,6 +32,9 @@ pub const MAX_ERROR_CHARS: usize = 2_000;
 
 /// The consumer of messages that name no other: the loop that answers people.
 pub const EXECUTOR: &str = "executor";
+
+/// The consumer of what comes back to a person: a loop of the harness, which asks no model. Its messages open no turn.
+pub const PROXY: &str = "proxy";
 
 /// The longest name of a consumer, in bytes.
 pub const MAX_CONSUMER_BYTES: usize = 128;
@@ -63,6 +67,20 @@ pub struct Leased {
     pub fence: Fence,
     /// Until when it is held without a heartbeat.
     pub until: Timestamp,
+}
+
+/// The state of a message of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MessageState {
+    /// It waits for its consumer.
+    Ready,
+    /// Its consumer works on it.
+    Leased,
+    /// It is done.
+    Acked,
+    /// It was set aside.
+    Dead,
 }
 
 /// The number of messages in each state.
@@ -110,8 +128,11 @@ pub(crate) fn enqueue_message(
     if query_one(conn, "SELECT 1 FROM session WHERE id = ?1", [&session], |_| Ok(()))?.is_none() {
         return Err(Conflict::Missing { what: "session", id: session }.into());
     }
-    // Only after the checks for a repeated message, which is no new one.
-    check_depth(conn, &session)?;
+    // Only after the checks for a repeated message, which is no new one. What comes back is let in where its cause was: a loop
+    // takes it at once, and a full queue would lose the answer to what it was full of.
+    if consumer != PROXY {
+        check_depth(conn, &session)?;
+    }
     codec::check_size("message", &message.text)?;
     codec::check_size("client id", &message.client_id)?;
     codec::check_bytes("name of a consumer", consumer, MAX_CONSUMER_BYTES)?;
@@ -327,6 +348,17 @@ pub(crate) fn message_by_client_id(
 ) -> Result<Option<QueuedMessage>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND client_id = ?2");
     query_one(conn, &sql, [&session.to_string(), client_id], decode_message)
+}
+
+pub(crate) fn message_state(
+    conn: &Connection,
+    session: SessionId,
+    client_id: &str,
+) -> Result<Option<MessageState>, StoreError> {
+    let sql = "SELECT state FROM message WHERE session = ?1 AND client_id = ?2";
+    query_one(conn, sql, [&session.to_string(), client_id], |row| {
+        codec::from_name("state of a message", row.get(0)?)
+    })
 }
 
 pub(crate) fn client_ids(conn: &Connection, messages: &[MessageId]) -> Result<Vec<String>, StoreError> {

@@ -24,7 +24,7 @@ pub use fleet::FleetReads;
 pub use items::WorkReads;
 pub use ledger::LedgerReads;
 pub use operations::OperationReads;
-pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
+pub use people::{KeyReads, MemoryReads, SettingReads, ToolReads, UndoReads, UsageReads};
 pub use units::UnitReads;
 pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, TurnReads};
 
@@ -108,6 +108,7 @@ pub trait Reads:
     + UsageReads
     + MemoryReads
     + SettingReads
+    + ToolReads
     + OperationReads
     + FleetReads
     + WorkReads

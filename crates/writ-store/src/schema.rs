@@ -66,6 +66,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 24, name: "memory rows", sql: include_str!("schema/0024_memory_rows.sql") },
     Migration { number: 25, name: "units", sql: include_str!("schema/0025_units.sql") },
     Migration { number: 26, name: "model results", sql: include_str!("schema/0026_model_results.sql") },
+    Migration {
+        number: 27,
+        name: "circuits and hooks",
+        sql: include_str!("schema/0027_circuits_and_hooks.sql"),
+    },
+    Migration { number: 28, name: "tool runs", sql: include_str!("schema/0028_tool_runs.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -9,6 +9,7 @@ use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 use crate::ledger::row;
+use crate::queue::PROXY;
 
 /// The most events of one turn: each is read again after a crash.
 pub const MAX_TURN_EVENTS: u64 = 10_000;
@@ -182,11 +183,11 @@ pub(crate) fn next_message_turn(conn: &Connection, session: SessionId) -> Result
     let id = session.to_string();
     // Written so that the index of live messages serves it: a session may have had many.
     let sql = "SELECT turn_number + 1 + (
-                   SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
+                   SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased') AND consumer <> ?2
                    AND (state = 'ready' OR NOT EXISTS (
                        SELECT 1 FROM turn WHERE turn.message = message.id AND turn.ended_at IS NULL))) AS n
                FROM session WHERE id = ?1";
-    let next = query_one(conn, sql, [&id], |row| get_uint(row, "n"))?;
+    let next = query_one(conn, sql, [id.as_str(), PROXY], |row| get_uint(row, "n"))?;
     Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
 }
 

@@ -4,7 +4,9 @@
 //! fence of its claim, so that a worker changes nothing after its claim has ended.
 
 mod changes;
+mod circuits;
 mod claims;
+mod hook_runs;
 mod results;
 mod stored;
 mod texts;
@@ -16,15 +18,17 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::error::StoreError;
 
+pub(crate) use circuits::circuits;
+pub use circuits::{CircuitRow, MAX_CIRCUITS};
 pub use claims::{ClaimSweep, RunStart};
+pub(crate) use hook_runs::hook_runs;
+pub use hook_runs::{HookRunRow, MAX_HOOK_RUNS};
+pub use results::{ChoiceRow, GateRow, MAX_RESULTS, ResultRow};
+pub(crate) use results::{choices, newest_choice, results};
 pub(crate) use stored::{
     costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
     transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
 };
-
-pub(crate) use results::{choices, newest_choice, results};
-
-pub use results::{ChoiceRow, GateRow, MAX_RESULTS, ResultRow};
 pub use texts::UnitTexts;
 
 /// The most units of a project: the scheduler is measured with as many.
@@ -396,6 +400,17 @@ pub enum UnitOp {
     NoteChoice(Box<ChoiceRow>),
     /// Adds the rating of an attempt.
     AddResult(Box<ResultRow>),
+    /// Stores the circuit of a model; one of the same model is replaced.
+    SetCircuit(Box<CircuitRow>),
+    /// Removes the circuit of a model, or those of all models of a project.
+    ClearCircuits {
+        /// The project's folder.
+        project: String,
+        /// The model; `None`: all of them.
+        model: Option<String>,
+    },
+    /// Adds a run of a hook; of each unit the newest [`MAX_HOOK_RUNS`] stay.
+    AddHookRun(Box<HookRunRow>),
     /// Ends a run. Conflict if it has ended.
     EndRun(Box<UnitRunEnd>),
     /// Adds to a run that was ended without them what it has used; one that has figures stays as it is.
@@ -461,6 +476,9 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::NoteCancel { key, reason } => claims::note_cancel(conn, key, reason),
         UnitOp::NoteChoice(row) => results::note_choice(conn, row),
         UnitOp::AddResult(row) => results::add_result(conn, row),
+        UnitOp::SetCircuit(row) => circuits::set_circuit(conn, row),
+        UnitOp::ClearCircuits { project, model } => circuits::clear_circuits(conn, project, model.as_deref()),
+        UnitOp::AddHookRun(row) => hook_runs::add_hook_run(conn, row),
         UnitOp::EndRun(end) => claims::end_run(conn, end),
         UnitOp::PayRun(end) => claims::pay_run(conn, end),
         UnitOp::RecordGate(result) => changes::record_gate(conn, result),

@@ -16,7 +16,7 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
 
-use attempts::{begin, end_turn, go_on, hold, judge, rest};
+use attempts::{begin, end_turn, go_on, hold, judge, next_turn, rest};
 pub use replan::NewCourse;
 pub use stored::{DeadAttempt, StartedItem, WholeItem, WorkLine};
 pub(crate) use stored::{
@@ -244,6 +244,18 @@ pub enum WorkOp {
         /// The message.
         message: MessageId,
     },
+    /// Begins another turn of an attempt of which the turn before has ended, with this message. Conflict unless it has ended and is not
+    /// held, or if [`MAX_EXECUTORS`] work already.
+    NextTurn {
+        /// The item.
+        item: ItemId,
+        /// The step.
+        step: usize,
+        /// The attempt.
+        n: u32,
+        /// The message.
+        message: MessageId,
+    },
     /// Stores the evidence of an attempt after its turn has ended, and the step's state after it. Conflict if it was judged.
     Judge {
         /// The item.
@@ -312,6 +324,7 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
         WorkOp::EndTurn { message, exit, said, at } => end_turn(conn, *message, (*exit, said), *at),
         WorkOp::Hold { item, step, n } => hold(conn, (*item, *step, *n)),
         WorkOp::GoOn { item, step, n, message } => go_on(conn, (*item, *step, *n), *message),
+        WorkOp::NextTurn { item, step, n, message } => next_turn(conn, (*item, *step, *n), *message),
         WorkOp::Judge { item, step, n, verdict, trace, evidence, state, at } => {
             judge(conn, (*item, *step, *n), [verdict, trace, evidence], *state, *at)
         }

@@ -30,6 +30,8 @@ pub mod handoff;
 
 pub mod render;
 
+pub mod review;
+
 pub mod error;
 
 #[doc(hidden)]

@@ -204,6 +204,17 @@ impl Registry {
         self.named_tools().filter(|(_, tool)| tool.has_declared_effect()).map(|(name, _)| name)
     }
 
+    /// The tools of other programs: the names that models call, and what their authors say of them.
+    pub fn foreign_descriptions(&self) -> impl Iterator<Item = (String, String)> {
+        let foreign = self.named_tools().filter(|(_, tool)| tool.origin().is_some());
+        foreign.map(|(name, tool)| {
+            let description = tool.spec(name).description;
+            // The remark before it is the same for all tools of a source.
+            let words = description.split_once("] ").map_or(description.as_str(), |(_, words)| words);
+            (name.to_owned(), words.to_owned())
+        })
+    }
+
     /// Returns true if a name is that of any tool, also of one that is not configured, or could be that of a
     /// foreign one.
     pub fn knows_name(&self, name: &str) -> bool {

@@ -34,11 +34,15 @@ pub mod file;
 
 pub mod job;
 
+pub mod tool;
+
 pub mod fleet;
 
 pub mod work;
 
 pub mod pilot;
+
+pub mod plan;
 
 /// Parameters of a method that takes none. Any JSON is read as such: older clients send `null`, `{}` or fields that a
 /// method had before.

@@ -19,7 +19,6 @@ mod judged;
 mod phase;
 mod reading;
 mod requester;
-
 pub use agent::{AgentChange, AgentRecord};
 pub use connection::{ConnectionRecord, MAX_CONNECTIONS, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
@@ -307,6 +306,9 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
+        /// Set if the model or the way to it would fail again at the same call a little later.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_lasting: bool,
         /// The role that the harness asked beside the conversation, such as `scorer`; empty: the answer is an agent's own.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         role: String,

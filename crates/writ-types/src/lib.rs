@@ -5,10 +5,12 @@
 //! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients, [`api`] the calls of clients,
 //! [`credential`] names secrets, [`error`] reports failures, [`visible`] escapes foreign text, [`quarantine`]
 //! names results that models do not read, [`schema`] brings foreign schemas into one form, [`similar`]
-//! suggests names, [`encoding`] reads and writes text files, [`work`] has the plans and checks of work items.
+//! suggests names, [`calendar`] has recurring times, [`encoding`] reads and writes text files, [`work`] has the plans and checks of work items.
 
 pub mod unit;
 pub mod zone;
+
+pub mod calendar;
 
 pub mod id;
 

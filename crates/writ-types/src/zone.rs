@@ -66,6 +66,13 @@ impl TimeZone {
         Some(Timestamp::from_millis(start.timestamp().as_millisecond()))
     }
 
+    /// Returns the moment at which the clock there shows a date and time; one that it leaves out comes as much later as it is
+    /// moved.
+    pub fn moment_of(&self, there: jiff::civil::DateTime) -> Option<Timestamp> {
+        let moment = there.to_zoned(self.0.clone()).ok()?;
+        Some(Timestamp::from_millis(moment.timestamp().as_millisecond()))
+    }
+
     /// The day, date, time and offset from UTC there, to the minute: `Wednesday, 2026-11-25, 18:40 (+01:00, Europe/Berlin)`.
     pub fn format_moment(&self, at: Timestamp) -> String {
         let Ok(at) = jiff::Timestamp::from_millisecond(at.as_millis()) else { return at.to_string() };

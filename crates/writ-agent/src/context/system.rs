@@ -18,6 +18,7 @@ const fn source_heading(source: SystemSource) -> &'static str {
         SystemSource::Rules => "Rules of the owner",
         SystemSource::Notes => "Notes of the agent",
         SystemSource::Facts => "Facts",
+        SystemSource::FirstRun => "First run",
     }
 }
 

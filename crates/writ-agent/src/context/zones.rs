@@ -100,7 +100,12 @@ impl Zones {
         }
         Self {
             carried: seed.carried.iter().map(|item| MessageUnit::carried_item(item, most_chars)).collect(),
-            owner_profile: seed.owner_profile.iter().map(|item| memory(item, true)).collect(),
+            owner_profile: seed
+                .curated
+                .iter()
+                .map(|item| MessageUnit::carried_item(item, most_chars))
+                .chain(seed.owner_profile.iter().map(|item| memory(item, true)))
+                .collect(),
             history: history_units(seed, showing),
             left_out: Vec::new(),
             rehydrated,

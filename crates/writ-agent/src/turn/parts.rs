@@ -31,6 +31,7 @@ impl ContextParts {
         Self::new(ContextSeed {
             system: Vec::new(),
             tools: ToolSpecs::default(),
+            curated: None,
             owner_profile: Vec::new(),
             history: Vec::new(),
             history_rows: None,

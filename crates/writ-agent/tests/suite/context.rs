@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use writ_agent::config::{AgentConfig, ContextConfig, Profile, TurnLimits};
+use writ_agent::config::{AgentConfig, ContextConfig, Profile, Share, TurnLimits};
 use writ_agent::context::{ContextError, MAX_MEMORY_CHARS, Zone, assemble_context};
 use writ_agent::event::{
     ContextSeed, Event, MemoryItem, SystemSource, SystemText, TextVerdict, WorkspaceItem,
@@ -398,6 +398,26 @@ fn external_memory_is_marked_as_data_and_one_giant_memory_does_not_flood() {
     assert!(giant.chars().count() < MAX_MEMORY_CHARS + 200);
     assert_eq!(text_of(&assembled.request.messages[1]), "[Memory, fact] Rex is a dog.");
     assert_eq!(assembled.label.taint, Taint::External);
+}
+
+/// What cannot be evicted may fill the context up to the hard limit, and not beyond. A model with a narrower window has none.
+#[test]
+fn what_stays_may_fill_the_context_up_to_the_hard_limit() {
+    let current =
+        |count: usize| -> Vec<ChatMessage> { (0..count).map(|_| said(Role::User, &tokens(200))).collect() };
+    let soft = ContextConfig { hard_limit_pct: None, ..budget(4_000) };
+    let hard = ContextConfig { hard_limit_pct: Share::try_from(0.95).ok(), ..budget(4_000) };
+    let fits = |config: &ContextConfig, count: usize| {
+        assemble_context(config, &seed(), &[], &current(count), OUTPUT)
+            .map(|assembled| assembled.total_tokens())
+    };
+    let count = (1..100).find(|count| fits(&soft, *count).is_err()).expect("too many at last");
+    let used = fits(&hard, count).expect("between both");
+    assert!(soft.eviction_threshold() < used && used <= hard.hard_limit(), "{used}");
+    let over = (count..100).find(|count| fits(&hard, *count).is_err()).expect("too many at last");
+    assert!(over > count, "{over}");
+    let config = AgentConfig { context: hard, ..AgentConfig::default() };
+    assert_eq!(config.narrow_to(Tokens::new(3_000)).context.hard_limit_pct, None);
 }
 
 #[test]

@@ -215,6 +215,7 @@ pub(crate) fn seed() -> ContextSeed {
             system(SystemSource::Facts, "The work folder is /work."),
         ],
         tools: vec![tool("shell_exec"), tool("file_read")].into(),
+        curated: None,
         owner_profile: Vec::new(),
         history: Vec::new(),
         history_rows: None,

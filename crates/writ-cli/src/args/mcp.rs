@@ -10,6 +10,8 @@ pub(crate) enum McpCommand {
     Add(AddServer),
     /// List the servers and their tools
     List,
+    /// Review the tools: which are unused, failing, slow or alike
+    Review,
     /// Show how the tools of a server differ from the pinned ones, and pin them as they are now after your approval
     Trust {
         /// Its name

@@ -73,6 +73,14 @@ pub(crate) enum MemoryCommand {
         #[arg(long)]
         no: bool,
     },
+    /// Show the profile of you that stands in every context
+    Profile {
+        /// Forget it; the memories stay, and the next digest writes it anew
+        #[arg(long)]
+        clear: bool,
+    },
+    /// Have a model distil the memories into the profile now
+    Digest,
     /// Undo changes: an edit, a confirmation, a consolidation
     Undo {
         /// The name of the changes, from "writ memory stats"; without it, the last changes

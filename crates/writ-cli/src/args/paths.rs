@@ -8,6 +8,7 @@ use super::gates::GatesCommand;
 use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
 use super::operations::OperationsCommand;
+use super::plan::PlanCommand;
 use super::policy::PolicyCommand;
 use super::sessions::SessionsCommand;
 use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand, WorkCommand};
@@ -47,6 +48,10 @@ impl Command {
                 test.dir.iter_mut().chain(&mut test.targets).collect()
             }
             Self::Work(WorkCommand::Propose { file, project }) => project.iter_mut().chain([file]).collect(),
+            Self::Plan(PlanCommand::Run(args)) => {
+                let folders = [&mut args.record, &mut args.replay, &mut args.project];
+                folders.into_iter().flatten().chain([&mut args.file]).collect()
+            }
             Self::Pilot(command) => command.place().project.iter_mut().collect(),
             Self::Demo(_)
             | Self::Start(_)
@@ -133,5 +138,7 @@ mod tests {
         let found = |folder: &str| located(&args, folder);
         assert_eq!(found("/f"), (Some("/f/h".into()), vec!["/f/o".into(), "/f/t.json".into(), "/b".into()]));
         assert_eq!(found(""), (Some("h".into()), vec!["o".into(), "t.json".into(), "/b".into()]));
+        let (_, plan) = located(&["plan", "run", "p.json", "--record", "r", "--project", "/p"], "/f");
+        assert_eq!(plan, ["/f/r", "/p", "/f/p.json"].map(PathBuf::from));
     }
 }

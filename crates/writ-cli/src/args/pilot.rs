@@ -107,6 +107,11 @@ pub(crate) enum PilotCommand {
         #[command(flatten)]
         place: PilotPlace,
     },
+    /// Ask models again that were passed over since they had failed in a row
+    ResetCircuits {
+        #[command(flatten)]
+        place: PilotPlace,
+    },
     /// Show the changes on a unit's branch that are not merged
     Diff(PilotUnitArgs),
     /// Apply your edits of the plan in `.writ/plan.md`; the file is written first if there is none
@@ -150,6 +155,7 @@ impl PilotCommand {
             | Self::Approve { place, .. }
             | Self::Auto { place, .. }
             | Self::Pause { place }
+            | Self::ResetCircuits { place }
             | Self::Status { place, .. } => place,
             Self::Show(args)
             | Self::Accept(args)

@@ -10,11 +10,12 @@ use writ_inspect::show::{escape_line, escape_text, is_plain};
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
 use writ_mcp::listing::Listing;
-use writ_runtime::methods::McpReload;
-use writ_runtime::methods::Method;
 use writ_runtime::methods::params::ReloadRequest;
+use writ_runtime::methods::{self as m, McpReload, Method};
 use writ_runtime::servers::{Server, row};
 use writ_tools::foreign::called_all;
+use writ_types::api::NoParams;
+use writ_types::api::tool::{ToolHealth, ToolReview};
 use writ_types::error::Exit;
 
 use crate::args::{AddServer, McpCommand};
@@ -31,9 +32,32 @@ pub(crate) fn run_mcp(context: &Context, command: &McpCommand) -> Result<(), Fai
     match command {
         McpCommand::Add(args) => add_server(context, args),
         McpCommand::List => list(context),
+        McpCommand::Review => review(context),
         McpCommand::Trust { name, tool, yes } => trust(context, name, tool.as_deref(), *yes),
         McpCommand::Remove { name } => remove_server(context, name),
     }
+}
+
+/// Runs `writ mcp review`.
+fn review(context: &Context) -> Result<(), Failure> {
+    block_on(async {
+        let mut client = EngineClient::ensure(context).await?;
+        let review = client.ask::<m::ToolsReview>(&NoParams {}).await?;
+        context.out.print_either(&review, describe_review)
+    })
+}
+
+fn describe_review(review: &ToolReview) -> Vec<String> {
+    let mut lines: Vec<String> = review.summary.iter().map(|line| escape_line(line)).collect();
+    lines.extend(review.tools.iter().map(|tool| {
+        let last = tool.last_run.as_deref().unwrap_or("never");
+        let ToolHealth { tool, runs, failures, average_ms, .. } = tool;
+        format!(
+            "{}: {runs} runs, {failures} failed, {average_ms} ms on average, last {last}",
+            escape_line(tool)
+        )
+    }));
+    lines
 }
 
 /// Runs `writ mcp add`.

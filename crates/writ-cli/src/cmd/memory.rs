@@ -24,6 +24,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
+mod profile;
+
 /// The largest file of memories that is read, in bytes.
 const MAX_BUNDLE_BYTES: u64 = 512 * 1024 * 1024;
 
@@ -101,6 +103,19 @@ async fn run_command(
         MemoryCommand::Confirm { id, no } => {
             let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
             context.out.print_either(&changed, describe_answer(*id))
+        }
+        MemoryCommand::Profile { clear } => {
+            let none = &NoParams {};
+            let view = if *clear {
+                client.ask::<m::MemoryClearProfile>(none).await?
+            } else {
+                client.ask::<m::MemoryProfile>(none).await?
+            };
+            context.out.print_either(&view, profile::describe_profile)
+        }
+        MemoryCommand::Digest => {
+            let view = client.ask::<m::MemoryDigest>(&NoParams {}).await?;
+            context.out.print_either(&view, profile::describe_digest)
         }
         MemoryCommand::Undo { changes } => {
             let undo = MemoryUndoing { batch: changes.clone() };

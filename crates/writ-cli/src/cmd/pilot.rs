@@ -9,6 +9,7 @@ use writ_pilot::config::CONFIG_FILE;
 use writ_runtime::methods::{
     PilotOrder as OrderMethod, PilotPause, PilotPlan, PilotRun, PilotShow, PilotUnit, WorkShow,
 };
+use writ_runtime::pilot::needs_approval;
 use writ_types::api::pilot::{
     PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotPlanLine, PilotProject, PilotScope,
     PilotSettingLine, PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
@@ -89,6 +90,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
             PilotCommand::Rate { rating, unit, place } => {
                 changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
             }
+            PilotCommand::ResetCircuits { place } => changes::reset(context, &mut client, place).await,
             PilotCommand::Diff(args) => {
                 looks::print_changes(context, &mut client, &name_of(context, args)?).await
             }
@@ -211,6 +213,11 @@ fn stands_still(plan: &PilotPlanLine) -> bool {
     matches!(plan.state, WorkState::Paused | WorkState::Consulting)
 }
 
+/// Returns true for a plan of which the approval or the budget has ended, or that nobody has answered.
+fn has_lapsed(plan: &PilotPlanLine) -> bool {
+    needs_approval(plan.state, &plan.reason)
+}
+
 /// Says in one line how a run has ended.
 fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     let over = status.units.iter().filter(|unit| unit.is_over).count();
@@ -226,7 +233,19 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
                 Some(plan) => {
                     format!("the plan of {} stands still: `writ work resume {}`", plan.milestone, plan.item)
                 }
-                None => "it was paused: `writ pilot auto` goes on".to_owned(),
+                None if status.state == "failed" => {
+                    "a hook has ended it: `writ pilot status` says which; `writ pilot auto` goes on"
+                        .to_owned()
+                }
+                None => match status.plans.iter().find(|plan| has_lapsed(plan)) {
+                    Some(plan) => format!(
+                        "the plan of {} needs another approval ({}): `writ work retry {}` asks for it",
+                        plan.milestone,
+                        cut(&plan.reason),
+                        plan.item
+                    ),
+                    None => "it was paused: `writ pilot auto` goes on".to_owned(),
+                },
             },
         }
     } else {
@@ -250,8 +269,9 @@ fn exit_of(status: &PilotStatus) -> Exit {
     if status.plans.iter().any(|plan| plan.state == WorkState::Proposed) {
         return Exit::Waiting;
     }
-    // Paused from elsewhere, or interrupted: something is left, and nothing works on it.
-    if status.state == "paused" || status.state == "interrupted" || status.plans.iter().any(stands_still) {
+    // Paused from elsewhere, interrupted, or ended by a hook: something is left, and nothing works on it.
+    let is_left = matches!(status.state.as_str(), "paused" | "interrupted" | "failed");
+    if is_left || status.plans.iter().any(stands_still) {
         return Exit::Blocked;
     }
     let is_bad = |plan: &&PilotPlanLine| {
@@ -330,6 +350,7 @@ fn describe_status(status: &PilotStatus) -> Vec<String> {
         lines.push(format!("plan of {}: {} ({})", plan.milestone, plan.state.name(), cut(&plan.reason)));
     }
     lines.extend(status.units.iter().map(describe_line));
+    lines.extend(status.circuits.iter().map(changes::describe_circuit));
     lines.extend(status.warnings.iter().map(|warning| cut(warning)));
     for blocker in &status.blockers {
         lines.push(format!("{} {}: {}", blocker.event, escape_line(&blocker.unit), cut(&blocker.detail)));
@@ -418,6 +439,7 @@ mod tests {
             units: Vec::new(),
             blockers: event.into_iter().map(blocker).collect(),
             cost: MicroUsd::ZERO,
+            circuits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
         }
@@ -437,6 +459,9 @@ mod tests {
             ),
             ("paused", WorkState::Running, Some("MergeConflict"), Exit::Blocked, "MergeConflict"),
             ("paused", WorkState::Running, None, Exit::Blocked, "it was paused"),
+            ("failed", WorkState::Running, None, Exit::Blocked, "a hook has ended it"),
+            ("paused", WorkState::Stuck, None, Exit::Blocked, "needs another approval"),
+            ("paused", WorkState::OverBudget, None, Exit::Blocked, "needs another approval"),
             ("complete", WorkState::Proposed, None, Exit::Waiting, "waits for your approval"),
             ("complete", WorkState::Failed, Some("GateBlocked"), Exit::Verification, "not delivered"),
             ("complete", WorkState::Cancelled, None, Exit::Verification, "not delivered"),

@@ -3,10 +3,17 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use writ_runtime::config::Execution;
+use writ_runtime::config::{Execution, MAX_RUNNING_TURNS};
+use writ_types::calendar::{DayTime, Recurrence};
 use writ_types::zone::TimeZone;
 
 use super::{Config, Finding};
+
+/// The time of the review of tools, unless another is set.
+const TOOL_REVIEW: Recurrence = match DayTime::new(4, 0) {
+    Some(four) => Recurrence::Monthly(1, four),
+    None => Recurrence::Off,
+};
 
 /// Settings of the binary itself: keys without a section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +29,8 @@ pub(crate) struct General {
     pub(crate) verify_dir: PathBuf,
     /// The folder of customers' context; relative to the home. Default `data/customers`.
     pub(crate) customer_context_dir: PathBuf,
+    /// The most turns that run at once, over all sessions. Default 64.
+    pub(crate) max_parallel: usize,
     /// The lifetime of an ask, in seconds. Default one day.
     pub(crate) approval_ttl_secs: u64,
     /// Goes on with a turn once what it has asked is answered. Default `true`.
@@ -33,6 +42,10 @@ pub(crate) struct General {
     pub(crate) gates_shipped: bool,
     /// Names of the tools that the agent is offered; empty is all of them. Default empty.
     pub(crate) tools: Vec<String>,
+    /// True if the agent introduces itself while it knows nothing of its owner. Default `true`.
+    pub(crate) first_run: bool,
+    /// The time at which the tools of other programs are reviewed. Default: the first of each month at four.
+    pub(crate) tool_review: Recurrence,
     /// True if everything asks that would leave the sandbox after external content was read. Default `false`.
     pub(crate) strict: bool,
     /// The execution mode: with `planned`, programs run and files are written in an approved plan alone.
@@ -64,11 +77,14 @@ impl Default for General {
             data_dir: "data".into(),
             verify_dir: "data/verify".into(),
             customer_context_dir: "data/customers".into(),
+            max_parallel: MAX_RUNNING_TURNS,
             approval_ttl_secs: 24 * 60 * 60,
             continue_after_answer: true,
             time_zone: None,
             gates_shipped: true,
             tools: Vec::new(),
+            first_run: true,
+            tool_review: TOOL_REVIEW,
             strict: false,
             execution: Execution::Free,
             rehydration: Rehydration::default(),

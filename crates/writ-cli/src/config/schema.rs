@@ -59,6 +59,9 @@ const MAX_RETENTION_DAYS: u64 = 36_500;
 /// The longest that an approval may be good for: 30 days.
 const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
 
+/// The most turns that may be set to run at once.
+const MAX_PARALLEL: u64 = writ_runtime::config::MAX_RUNNING_TURNS as u64;
+
 const fn owner_key(path: &'static str, kind: ValueKind) -> SettingKey {
     SettingKey { path, kind, in_project: InProject::Never }
 }
@@ -78,11 +81,14 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("data_dir", ValueKind::Folder),
     owner_key("verify_dir", ValueKind::Folder),
     owner_key("customer_context_dir", ValueKind::Folder),
+    owner_key("max_parallel", ValueKind::Whole(1, MAX_PARALLEL)),
     owner_key("approval_ttl_secs", ValueKind::Whole(60, MAX_APPROVAL_SECS)),
     owner_key("continue_after_answer", ValueKind::Flag),
     owner_key("time_zone", ValueKind::Text),
     owner_key("gates_shipped", ValueKind::Flag),
     owner_key("tools", ValueKind::Texts),
+    owner_key("first_run", ValueKind::Flag),
+    owner_key("tool_review", ValueKind::Recurrence),
     owner_key("strict", ValueKind::Flag),
     owner_key("execution", ValueKind::OneOf(&["free", "planned"])),
     owner_key("rehydration.max_chronicle_entries", COUNT_32),
@@ -275,6 +281,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("memory.consolidate_minutes", ValueKind::Whole(1, 100_000)),
     owner_key("memory.stale_days", ValueKind::Whole(1, 36_500)),
     owner_key("memory.promote_uses", COUNT_32),
+    owner_key("memory.digest", ValueKind::Recurrence),
     owner_key("timeouts.default_ms", COUNT),
     owner_key("timeouts.max_ms", COUNT),
     owner_key("timeouts.tools.*", COUNT),
@@ -389,7 +396,7 @@ mod tests {
 
     #[test]
     fn kinds_tell_right_from_wrong() {
-        let good: [(ValueKind, &str); 13] = [
+        let good: [(ValueKind, &str); 14] = [
             (ValueKind::Hosts, "[\"docs.rs\", \"*.example.org:8080\"]"),
             (ValueKind::Host, "docs.rs"),
             (ValueKind::Address, "2001:db8::7"),
@@ -403,11 +410,12 @@ mod tests {
             (ValueKind::OneOf(&["a"]), "a"),
             (ValueKind::Url, "http://127.0.0.1:11434/v1/"),
             (ValueKind::Credential, "env:KEY"),
+            (ValueKind::Recurrence, "day 1 04:00"),
         ];
         for (kind, text) in good {
             assert!(kind.parse_text(text).is_ok(), "{kind:?} {text}");
         }
-        let bad: [(ValueKind, &str); 19] = [
+        let bad: [(ValueKind, &str); 20] = [
             (ValueKind::Hosts, "[\"http://docs.rs\"]"),
             (ValueKind::Hosts, "[\"0x7f.1\"]"),
             (ValueKind::Host, "docs.rs:80"),
@@ -427,6 +435,7 @@ mod tests {
             (ValueKind::Url, "http://user:pass@host/"),
             (ValueKind::Url, "ftp://host/"),
             (ValueKind::Credential, "sk-live-1"),
+            (ValueKind::Recurrence, "0 4 * * 0"),
         ];
         for (kind, text) in bad {
             let refused = kind.parse_text(text);

@@ -61,7 +61,7 @@ fn uncommented() -> String {
 }
 
 /// Rows: WIN-052 SIL-256 SIL-257 WIN-036 WIN-037
-/// Rows: SIL-259 (the folder of verification; there is one backend)
+/// Rows: SIL-259 (in part: the default of the folder of verification)
 #[test]
 fn the_example_is_the_defaults() {
     let (example, none) = (loaded(EXAMPLE), loaded(""));
@@ -237,6 +237,32 @@ fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
     assert!(refused[0].starts_with("WRIT_TIMEOUTS__DEFAULT_MS: "), "{refused:?}");
 }
 
+/// The number of turns that run at once is a setting, which the environment overrides; nothing runs with none.
+///
+/// Rows: SCL-152
+#[test]
+fn the_number_of_turns_at_once_is_set_by_the_file_and_the_environment() {
+    let of = |text: &str, env: &[(&str, &str)]| Fixture::new(text, "").load(env);
+    let set = |text: &str, env: &[(&str, &str)]| of(text, env).expect("valid").general.max_parallel;
+    assert_eq!(set("", &[]), writ_runtime::config::MAX_RUNNING_TURNS);
+    assert_eq!(set("max_parallel = 4\n", &[]), 4);
+    assert_eq!(set("max_parallel = 4\n", &[("WRIT_MAX_PARALLEL", "2")]), 2);
+    for (text, value) in [("", "0"), ("", "65"), ("max_parallel = 4\n", "many")] {
+        let refused = of(text, &[("WRIT_MAX_PARALLEL", value)]).expect_err("refused");
+        let [line] = refused.as_slice() else { panic!("one mistake: {refused:?}") };
+        assert!(
+            line.starts_with("WRIT_MAX_PARALLEL: 'max_parallel' must be a whole number from 1 to 64"),
+            "{line}"
+        );
+    }
+    let refused = of("max_parallel = 0\n", &[]).expect_err("refused");
+    assert!(
+        refused.len() == 1 && refused[0].starts_with("config.toml line 1: 'max_parallel'"),
+        "{refused:?}"
+    );
+}
+
+/// Rows: SIL-281 (in part: a runner that is not there is refused with those that are)
 #[test]
 fn the_runner_of_programs_is_one_of_those_that_there_are() {
     let load = |text: &str| Fixture::new(text, "").load(&[]);

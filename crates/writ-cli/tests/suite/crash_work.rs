@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::WorkState;
 use writ_types::entry::Decision;
 use writ_types::frame::ServerFrame;
@@ -189,14 +189,15 @@ fn check_spending(spending: &Value, entries: &[Value], point: &str) {
     assert_eq!((&spending["tokens"], &spending["cost_micro_usd"]), (&json!(used), &json!(spent)), "{point}");
 }
 
-/// Kills an engine at one side of every commit, each in a home of its own. Returns the number of kills.
-fn kill_at_every(template: &Home, side: &str) -> usize {
+/// Kills an engine at one side of every commit, each in a home of its own, until `is_killed` says that there was none. Returns the
+/// number of kills.
+fn kill_at_every(template: &Home, side: &str, is_killed: fn(&Home, &str) -> bool) -> usize {
     let (next, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
     let work = || {
         let mut kills = 0_usize;
         while !is_over.load(Ordering::SeqCst) {
             let point = format!("{side}:{}", next.fetch_add(1, Ordering::SeqCst));
-            if is_killed_at(template, &point) {
+            if is_killed(template, &point) {
                 kills += 1;
             } else {
                 is_over.store(true, Ordering::SeqCst);
@@ -224,13 +225,128 @@ fn bench() -> Bench {
 /// Rows: SIL-041 (in part: a plan goes on after a kill before any of its commits; what is done is not run again)
 #[test]
 fn needs_userns_a_kill_before_any_commit_of_a_plan_repeats_no_step_and_costs_what_it_costs() {
-    let kills = kill_at_every(&bench().home, "store.before_commit");
+    let kills = kill_at_every(&bench().home, "store.before_commit", is_killed_at);
     assert!(kills >= FEWEST_COMMITS, "a plan has more commits than {kills}");
 }
 
 /// Rows: SIL-041 (in part: a plan goes on after a kill behind any of its commits; what is done is not run again)
 #[test]
 fn needs_userns_a_kill_behind_any_commit_of_a_plan_repeats_no_step_and_costs_what_it_costs() {
-    let kills = kill_at_every(&bench().home, "store.after_commit");
+    let kills = kill_at_every(&bench().home, "store.after_commit", is_killed_at);
     assert!(kills >= FEWEST_COMMITS, "a plan has more commits than {kills}");
+}
+
+/// Fewer commits than a request has whose plan waits for an approval.
+const FEWEST_PLANNED: usize = 6;
+
+/// An agent that has «Plan it.» planned, and a planner.
+fn planned(request: &ParsedRequest) -> Reply {
+    if request.system.contains("You are the planner") {
+        return Reply::text(PLAN);
+    }
+    let is_new = request.messages.last().is_some_and(|last| last.results.is_empty());
+    match request.last_user_text() {
+        "Plan it." if is_new => {
+            Reply::call("plan", json!({ "request": "Plan it.", "reason": "it is a task" }))
+        }
+        "Plan it." => Reply::text("A plan is being made."),
+        _ => Reply::text("Hello."),
+    }
+}
+
+/// Has a plan made in the one conversation of a home, and waits until its card is there and no message waits; `None`: the engine is
+/// gone.
+fn plan_on(home: &Home) -> Option<()> {
+    let mut link = Link::open(home)?;
+    let listed = link.call("sessions.list", json!({}))?;
+    let sessions = listed["sessions"].as_array().expect("a list").iter();
+    // Ids sort by time: the conversation is older than the session of the item that it leads to.
+    let known = sessions.filter_map(|session| session["session"].as_str()).min();
+    link.join(known.map(|id| id.parse().expect("an id")), None)?;
+    // Sent again and again: the engine knows the message by its id.
+    link.ask("Plan it.", "one")?;
+    until_planned(&mut link)
+}
+
+/// Waits until a plan has its card and no message waits any more; `None`: the engine is gone.
+fn until_planned(link: &mut Link) -> Option<()> {
+    loop {
+        let listed = link.call("work.list", json!({}))?;
+        let queue = link.call("status", json!({}))?["queue"].clone();
+        if !listed["items"][0]["ask"].is_null() && queue == json!({ "ready": 0, "leased": 0, "dead": 0 }) {
+            return Some(());
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// One home whose engine is killed at `point` of a planned request. Returns true if it was.
+fn is_planning_killed_at(template: &Home, point: &str) -> bool {
+    let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: template.env.clone(), within: None };
+    copy(&template.root(), &home.root());
+    let mut is_killed = true;
+    match Engine::start(&home, &[("WRIT_KILL_POINT", point)]) {
+        Err(ended) => assert_eq!(ended.signal, Some(6), "{point}: {}", ended.said),
+        Ok(mut engine) => {
+            let ended = if plan_on(&home).is_none() { engine.wait() } else { engine.stop() };
+            is_killed = ended.code != Some(0);
+            assert_eq!(is_killed, ended.signal == Some(6), "{point}: {}", ended.said);
+        }
+    }
+    if is_killed {
+        let engine = Engine::start(&home, &[]).unwrap_or_else(|ended| panic!("{point}: {ended:?}"));
+        plan_on(&home).unwrap_or_else(|| panic!("{point}: the engine that recovers stays"));
+        assert_eq!(engine.stop().code, Some(0), "{point}");
+    }
+    check_planned(home, point);
+    is_killed
+}
+
+/// The message, the request and the plan are there once each, and the plan has one card.
+fn check_planned(mut home: Home, point: &str) {
+    home.within = Some(std::sync::Arc::default());
+    let verified = home.run(&["audit", "verify"]);
+    assert_eq!(code(&verified), 0, "{point}: {}", text(&verified));
+    let output = home.run(&["audit", "export"]);
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    let of = |event: &'static str| entries.iter().filter(move |entry| entry["event"] == event).count();
+    assert_eq!((of("received"), of("replied"), of("asked")), (3, 2, 1), "{point}");
+    let rows = rusqlite::Connection::open(home.database()).expect("opens");
+    let mut rows = rows.prepare("SELECT consumer || ' ' || state FROM message ORDER BY n").expect("prepares");
+    let rows = rows.query_map([], |row| row.get(0)).expect("reads");
+    let rows: Vec<String> = rows.collect::<Result<_, _>>().expect("rows");
+    assert_eq!(rows, ["executor acked", "planner acked", "proxy acked"], "{point}");
+}
+
+/// The agent answers while the planner works, and the plan reaches the person while neither does. Their messages are rows of the
+/// database: the engine is killed at both sides of every commit, and each of them is there and done once.
+///
+/// Rows: SIL-204
+#[test]
+fn the_three_loops_work_side_by_side_and_a_kill_loses_none_of_their_messages() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |request| match planned(request) {
+        reply if request.system.contains("You are the planner") => {
+            reply.with_fault(ReplyFault::SlowFirstByte(held.clone()))
+        }
+        reply => reply,
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    link.ask("Plan it.", "one").expect("an answer");
+    bench.held_back();
+    assert_eq!(link.ask("Hello?", "two").expect("an answer").text, "Hello.", "while the planner works");
+    let listed = link.call("work.list", json!({})).expect("a list");
+    assert_eq!(listed["items"], json!([]), "it has not answered");
+    gate.open();
+    until_planned(&mut link).expect("a card");
+    assert_eq!(engine.stop().code, Some(0));
+
+    for side in ["store.before_commit", "store.after_commit"] {
+        let kills = kill_at_every(&Bench::new("openai", planned).home, side, is_planning_killed_at);
+        assert!(kills >= FEWEST_PLANNED, "{side}: a planned request has more commits than {kills}");
+    }
 }

@@ -373,7 +373,6 @@ queue = "support"
 "#;
 
 /// Rows: SIL-147 (in part: a queue is read from the ledger, and has no consumer)
-/// Rows: SIL-150 (in part: the task is noted, and nothing begins it)
 /// Rows: SIL-144 SIL-145 SIL-146 SIL-134
 #[test]
 fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
@@ -403,7 +402,7 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     for (word, to, note) in [
         ("reports", "owner", "gate 'reports' at input has blocked: it speaks of reports"),
         ("queues", "queue support", "The case is in the queue 'support'"),
-        ("tasks", "task", "A task is noted"),
+        ("tasks", "task", "A task is proposed"),
     ] {
         let blocked = bench.chat(word, &["--new"]);
         assert_eq!(code(&blocked), 4, "{}", text(&blocked));

@@ -158,6 +158,26 @@ impl Desk {
     }
 }
 
+/// What a tool has done is counted for the review: its runs, the failed ones among them, and nothing for one that was not called.
+#[test]
+fn needs_userns_needs_python_the_runs_of_a_tool_are_counted_for_the_review() {
+    let desk = Desk::with(READ_ONLY);
+    assert!(desk.said(r#"crm__look {"id": 7}"#).contains("customer 7 is Ann"));
+    desk.said(r#"crm__behave {"how": "fields"}"#);
+    desk.said(r#"crm__behave {"how": "refused"}"#);
+    let review = desk.bench.home.json(&["mcp", "review"]);
+    let tools = review["tools"].as_array().expect("a list").iter();
+    let counted = tools.map(|tool| json!([tool["tool"], tool["runs"], tool["failures"]]));
+    let expected = [json!(["crm__behave", 2, 1]), json!(["crm__look", 1, 0]), json!(["crm__send", 0, 0])];
+    assert_eq!(counted.collect::<Vec<_>>(), expected);
+    assert_eq!(review["failing"], json!(["crm__behave"]));
+    let shown = text(&desk.bench.home.run(&["mcp", "review"]));
+    assert!(
+        shown.contains("Unused for 30 days: none") && shown.contains("crm__behave: 2 runs, 1 failed"),
+        "{shown}"
+    );
+}
+
 /// What an owner says of a server's tools that change nothing.
 pub(super) const READ_ONLY: &str = "[tools.look]\neffect = false\n[tools.behave]\neffect = false\n";
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use writ_testbed::embedding_server::{EmbeddingServer, TextAnswer};
 use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, render_span_tree};
 use writ_testkit::model_server::{Reply, ReplyFault, ReplyGate};
 use writ_tools::def::AgentRole;
@@ -18,6 +19,9 @@ use super::cases_needs_python::wait_for;
 use super::engine::{Engine, Link};
 use super::turns::{Bench, calls};
 use super::{code, text};
+
+/// Longer than four runs of the job that makes vectors.
+const EMBEDDED: Duration = Duration::from_secs(120);
 
 /// Longer than a batch of spans waits.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -240,6 +244,59 @@ fn needs_userns_memory_and_subscriptions_are_a_span_each_in_the_turns_that_use_t
         .collect();
     // A search comes by itself with each message that reaches the agent; what is blocked reaches none.
     assert_eq!(counted, [[1, 1, 0], [2, 0, 1], [0, 0, 1]]);
+}
+
+/// With each message the memories that mean what it says come by themselves, found by one search and by no call of a tool; a message
+/// that means nothing of them brings none.
+///
+/// Rows: SIL-026
+#[test]
+fn memories_that_mean_what_is_asked_come_with_one_search_and_without_a_call() {
+    let mut bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let embedder =
+        bench.runtime.block_on(EmbeddingServer::start(|_| TextAnswer::Vector(256))).expect("serves");
+    let address = embedder.base_url();
+    for (name, value) in [
+        ("WRIT_MEMORY__EMBEDDER", "model"),
+        ("WRIT_MODELS__ROLES__EMBEDDING", "embed/words"),
+        ("WRIT_PROVIDERS__EMBED__KIND", "openai"),
+        ("WRIT_PROVIDERS__EMBED__BASE_URL", address.as_str()),
+    ] {
+        bench.home.env.push((name.to_owned(), value.to_owned()));
+    }
+    let collector = collector(&bench);
+    let engine = Engine::start(&bench.home, &[("WRIT_TELEMETRY__OTLP_ENDPOINT", &collector.endpoint())])
+        .expect("ready");
+    for text in ["The dog is called Rex.", "Tom has a cat."] {
+        assert_eq!(code(&bench.home.run(&["memory", "add", text])), 0);
+    }
+    // Vectors are made by a job, every 15 seconds.
+    let began = Instant::now();
+    while bench.home.json(&["memory", "stats"])["vectors"][0]["count"] != 2 {
+        assert!(began.elapsed() < EMBEDDED, "no vectors");
+        std::thread::yield_now();
+    }
+    // No word of the second question stands in a memory: only its meaning finds one.
+    let asked = [
+        ("what does my dog eat?", Some("called Rex")),
+        ("kitten", Some("Tom has a cat")),
+        ("porridge recipes please", None),
+    ];
+    for (message, comes) in asked {
+        assert_eq!(code(&bench.chat(message, &["--new"])), 0);
+        let request = bench.requests().pop().expect("a request");
+        for memory in ["called Rex", "Tom has a cat"] {
+            assert_eq!(request.contains(memory), comes == Some(memory), "{message}: {request}");
+        }
+    }
+    assert_eq!(engine.stop().code, Some(0));
+    let spans = collector.spans();
+    for turn in turns(&bench) {
+        let tree = render_span_tree(&spans, &trace_id(&turn)).expect("one tree");
+        let count = |name: &str| tree.iter().filter(|line| line.trim().starts_with(name)).count();
+        assert_eq!((count("memory.search"), count("execute_tool")), (1, 0), "{tree:?}");
+    }
+    assert_eq!(turns(&bench).len(), asked.len());
 }
 
 /// Each agent that a message is passed to has a span, in a turn: the planner works in one of its own. A message that the proxy

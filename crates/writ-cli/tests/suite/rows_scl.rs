@@ -537,3 +537,155 @@ fn a_window_that_is_nearly_full_is_said_once() {
     let log = std::fs::read_to_string(bench.home.root().join("logs/writ.jsonl")).expect("logged");
     assert_eq!(log.matches("window is nearly full").count(), 1);
 }
+
+/// A plan of two programs.
+const PROGRAMS: &str = r#"{
+  "version": "1.0",
+  "steps": [
+    { "id": "say", "tool": "shell_exec", "input": { "argv": ["echo", "a heron"] } },
+    { "id": "write", "tool": "shell_exec", "input": { "argv": ["sh", "-c", "echo swan | tee bird.txt"] } }
+  ]
+}"#;
+
+/// The number of actions that were begun in a home.
+fn begun(home: &Home) -> usize {
+    let found = home.run(&["audit", "search", "--event", "intent", "-n", "1000", "--json"]);
+    assert_eq!(code(&found), 0, "{}", text(&found));
+    String::from_utf8_lossy(&found.stdout).lines().count()
+}
+
+/// The results on standard output, which has nothing else: identity and outcome of each step, and the outputs.
+fn results(ran: &std::process::Output) -> (Vec<(String, String)>, Vec<String>) {
+    let printed: Value =
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(ran)));
+    let steps = printed["steps"].as_array().expect("steps").clone();
+    let part = |step: &Value, name: &str| step[name].as_str().expect("a text").to_owned();
+    let outcomes = steps.iter().map(|step| (part(step, "id"), part(step, "outcome"))).collect();
+    (outcomes, steps.iter().map(|step| part(step, "output")).collect())
+}
+
+fn outcomes(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(id, outcome)| ((*id).to_owned(), (*outcome).to_owned())).collect()
+}
+
+/// A plan is run through the door without any model, and prints the result of each step; what is no plan runs nothing.
+///
+/// Rows: SCL-002 SCL-118
+#[test]
+fn needs_userns_a_plan_of_two_steps_prints_both_results_and_asks_no_model() {
+    let home = Home::ready();
+    let file = home.dir.path().join("plan.json");
+    let named = file.display().to_string();
+    let run = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        home.run(&["plan", "run", &named])
+    };
+    let ran = run(PROGRAMS);
+    assert_eq!(code(&ran), 0, "{}", text(&ran));
+    let (ended, outputs) = results(&ran);
+    assert_eq!(ended, outcomes(&[("say", "done"), ("write", "done")]));
+    assert!(outputs[0].contains("a heron") && outputs[1].contains("swan"), "{outputs:?}");
+    let called = home.run(&["audit", "search", "--event", "model_called", "--json"]);
+    assert_eq!((code(&called), called.stdout.as_slice()), (0, &b""[..]));
+    let before = begun(&home);
+    assert_eq!(before, 2, "one action for each step");
+    for (wrong, why) in [
+        ("{", "line 1 column 1"),
+        (r#"{"version": "1.0"}"#, "steps"),
+        (r#"{"version": "2", "steps": []}"#, "'2'"),
+        (r#"{"version": "1.0", "steps": []}"#, "1 to 100 steps"),
+        (PROGRAMS.replace("\"write\"", "\"say\"").as_str(), "two steps"),
+        (PROGRAMS.replacen("shell_exec", "shell_exit", 1).as_str(), "shell_exit"),
+        (PROGRAMS.replacen("shell_exec", "plan", 1).as_str(), "'plan'"),
+    ] {
+        let refused = run(wrong);
+        assert!(code(&refused) == 2 && text(&refused).contains(why), "{wrong}: {}", text(&refused));
+    }
+    std::fs::remove_file(&file).expect("removed");
+    let missing = home.run(&["plan", "run", &named]);
+    assert!(code(&missing) == 2 && text(&missing).contains("plan.json"), "{}", text(&missing));
+    assert_eq!(begun(&home), before, "nothing was run");
+}
+
+/// A step that fails ends the plan unless it says otherwise, and the number that the command ends with says so.
+#[test]
+fn needs_userns_a_plan_stops_at_the_first_failure_unless_a_step_goes_on() {
+    let home = Home::ready();
+    let file = home.dir.path().join("plan.json");
+    let named = file.display().to_string();
+    let fails = PROGRAMS.replacen("[\"echo\", \"a heron\"]", "[\"sh\", \"-c\", \"exit 3\"]", 1);
+    let goes_on = fails.replacen("\"id\": \"say\"", "\"id\": \"say\", \"continue_on_error\": true", 1);
+    for (plan, ended) in [
+        (fails, outcomes(&[("say", "failed")])),
+        (goes_on, outcomes(&[("say", "failed"), ("write", "done")])),
+    ] {
+        std::fs::write(&file, plan).expect("written");
+        let ran = home.run(&["plan", "run", &named]);
+        assert_eq!((code(&ran), results(&ran).0), (8, ended), "{}", text(&ran));
+    }
+}
+
+/// Recorded results are printed again, and nothing is run for them. A recording that lacks a step, or is of another input, is none.
+///
+/// Rows: SCL-119 SCL-120
+#[test]
+fn needs_userns_a_recorded_plan_is_replayed_without_running_anything() {
+    let home = Home::ready();
+    let path = |name: &str| home.dir.path().join(name).display().to_string();
+    let (file, folder) = (path("plan.json"), path("recorded"));
+    std::fs::write(&file, PROGRAMS).expect("written");
+    let beyond = format!("{file}/recorded");
+    for nowhere in [beyond.as_str(), &path("no/folder"), &home.dir.path().display().to_string()] {
+        let refused = home.run(&["plan", "run", &file, "--record", nowhere]);
+        assert!(code(&refused) == 2 && text(&refused).contains("takes no recording"), "{}", text(&refused));
+    }
+    assert_eq!(begun(&home), 0, "refused before anything has run");
+    let ran = home.run(&["plan", "run", &file, "--record", &folder]);
+    assert_eq!(code(&ran), 0, "{}", text(&ran));
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["plan.json", "step-say.json", "step-write.json"]);
+    let before = begun(&home);
+    assert_eq!(before, 2);
+    let replay = |plan: &str| {
+        std::fs::write(&file, plan).expect("written");
+        home.run(&["plan", "run", &file, "--replay", &folder])
+    };
+    let again = replay(PROGRAMS);
+    assert_eq!((code(&again), &again.stdout), (0, &ran.stdout), "{}", text(&again));
+    let other = replay(&PROGRAMS.replacen("a heron", "a crane", 1));
+    assert!(code(&other) == 2 && text(&other).contains("another input"), "{}", text(&other));
+    let both = home.run(&["plan", "run", &file, "--replay", &folder, "--record", &path("more")]);
+    assert_eq!(code(&both), 2, "{}", text(&both));
+    std::fs::remove_file(home.dir.path().join("recorded/step-write.json")).expect("removed");
+    let lacking = replay(PROGRAMS);
+    assert!(code(&lacking) == 2 && text(&lacking).contains("step 'write'"), "{}", text(&lacking));
+    assert_eq!(begun(&home), before, "no replay has run anything");
+}
+
+/// `dry-run` decides and records each step and performs none; `execute` performs, and so does `auto`.
+///
+/// Rows: SCL-131 (in part: on the command line, over settings that make nothing dry)
+#[test]
+fn needs_userns_the_execution_mode_decides_if_the_steps_of_a_plan_are_performed() {
+    let home = Home::ready();
+    let file = home.dir.path().join("plan.json").display().to_string();
+    std::fs::write(&file, PROGRAMS).expect("written");
+    let run = |mode: &str| home.run(&["plan", "run", &file, "--execution-mode", mode]);
+    let dry = run("dry-run");
+    assert_eq!((code(&dry), results(&dry).0), (0, outcomes(&[("say", "simulated"), ("write", "simulated")])));
+    assert_eq!(begun(&home), 0, "nothing was performed");
+    for (n, mode) in ["execute", "auto"].into_iter().enumerate() {
+        let ran = run(mode);
+        assert_eq!(
+            (code(&ran), results(&ran).0),
+            (0, outcomes(&[("say", "done"), ("write", "done")])),
+            "{mode}"
+        );
+        assert_eq!(begun(&home), 2 * (n + 1), "{mode}");
+    }
+    assert_eq!(code(&run("sometimes")), 2);
+}

@@ -96,7 +96,6 @@ fn memory_search_ranks_what_it_finds_and_finding_nothing_is_no_error() {
     assert_eq!(outcomes, ["done", "done"]);
 }
 
-/// Rows: SIL-026 (in part: by its words; without vectors and the trace's span)
 /// Rows: WIN-348 (in part: what fits comes with a message, and nothing with one that fits nothing)
 #[test]
 fn a_memory_comes_by_itself_with_a_message_that_it_fits() {

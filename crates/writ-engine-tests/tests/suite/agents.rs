@@ -6,6 +6,7 @@ use writ_policy::principal::Inbound;
 use writ_runtime::engine::{Along, Cancelled, Join, Joined};
 use writ_runtime::profile::AgentProfile;
 use writ_store::queue::EXECUTOR;
+use writ_store::reads::QueueReads as _;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -17,6 +18,58 @@ use crate::harness::{OWNER, TestEngine};
 use crate::work::PATIENCE;
 
 const REVIEWER: &str = "reviewer";
+
+/// As many turns run at once as are set, over all conversations; the rest wait in the queue, and each is answered.
+///
+/// Rows: SCL-136 (in part: with 4, never more than 4; 64 where nothing is set)
+#[test]
+fn no_more_turns_run_at_once_than_are_set() {
+    const MOST: usize = 4;
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let engine = TestEngine::with(
+        |parts| parts.config.max_parallel = MOST,
+        |_| {
+            move |_: &ParsedRequest| Reply::text("Heard.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
+        },
+    );
+    engine.runtime.block_on(async {
+        let mut all = Vec::new();
+        for _ in 0..2 * MOST {
+            let id = engine.engine.open(OWNER, Join::default()).await.expect("opened");
+            let join = Join { session: Some(id), ..Join::default() };
+            let joined = engine.engine.join(OWNER, join).await.expect("joined");
+            let text = "Hello?".to_owned();
+            engine.engine.receive(OWNER, id, "one".to_owned(), text, Taint::Owner).await.expect("stored");
+            all.push(joined);
+        }
+        // A message takes its place with the commit that stores it: what has none now waits for the end of a turn.
+        let depth = engine.store.queue_depth().await.expect("reads");
+        assert_eq!((depth.leased, depth.ready), (4, 4));
+        let asked = async {
+            while engine.server.connections_waiting() < MOST {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("four at once");
+        let depth = engine.store.queue_depth().await.expect("reads");
+        assert_eq!((engine.server.connections_waiting(), depth.leased, depth.ready), (MOST, 4, 4));
+        gate.open();
+        for joined in &mut all {
+            let answered = async {
+                loop {
+                    let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                    if let ServerFrame::Message { text, last: true, .. } = frame {
+                        return text;
+                    }
+                }
+            };
+            let text = tokio::time::timeout(PATIENCE, answered).await.expect("an answer");
+            assert_eq!(text, "Heard.");
+        }
+    });
+    engine.end();
+}
 
 /// An engine with two agents, whose model repeats each message once the gate is open.
 fn engine(gate: &ReplyGate) -> TestEngine {

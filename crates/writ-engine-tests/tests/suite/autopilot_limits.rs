@@ -11,6 +11,7 @@ use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::action::Action;
 use writ_types::api::pilot::{PilotStatus, PilotUnitDetails};
 use writ_types::api::work::WorkState;
+use writ_types::chat::Role;
 use writ_types::entry::Fact;
 use writ_types::unit::MicroUsd;
 
@@ -70,9 +71,17 @@ pub(crate) struct Asked<'a> {
     pub(crate) unit: String,
     /// The name of the task.
     pub(crate) name: String,
-    /// Set if it answers results of tools.
+    /// Set if it answers results of tools of its turn.
     pub(crate) has_results: bool,
     request: &'a ParsedRequest,
+}
+
+impl Asked<'_> {
+    /// Returns the text of the newest message of a person: the prompt of the turn.
+    pub(crate) fn prompt(&self) -> String {
+        let newest = self.request.messages.iter().rfind(|message| message.role == Role::User);
+        newest.map(|message| message.text.clone()).unwrap_or_default()
+    }
 }
 
 fn read(request: &ParsedRequest) -> Asked<'_> {
@@ -87,11 +96,13 @@ fn read(request: &ParsedRequest) -> Asked<'_> {
         "Decision" => "Decision",
         _ => "Work",
     };
+    let asked = request.messages.iter().rposition(|message| message.role == Role::User);
+    let of_turn = request.messages.iter().skip(asked.unwrap_or_default());
     Asked {
         part,
         unit: unit.trim_end_matches([',', '.']).to_owned(),
         name: name.trim().trim_matches('"').to_owned(),
-        has_results: request.results().next().is_some(),
+        has_results: of_turn.flat_map(|message| &message.results).next().is_some(),
         request,
     }
 }
@@ -283,12 +294,12 @@ fn needs_userns_needs_git_what_is_silent_or_hangs_is_ended_and_tried_again() {
     scene.end();
 }
 
-/// A coder that talks and does nothing, and one that does the same again and again, wait for a person after a few attempts, over
-/// all of them; a person's word lets them go on.
+/// A coder that talks and does nothing, and one that does the same again and again, wait for a person after a few turns, which end the
+/// attempt; a person's word lets them go on.
 ///
 /// Rows: SF-178 (in part: pause) SF-179 (in part: the pause) SF-182
 #[test]
-fn needs_userns_needs_git_attempts_without_progress_pause() {
+fn needs_userns_needs_git_turns_without_progress_pause() {
     for (setting, check) in [("silent_turns = 2", "abandon_detect"), ("repeats = 2", "stuck_loop")] {
         let rest = format!("[pilot.supervisor]\n{setting}\n{GATE}");
         let dir = project("max_idle_ends = 9", &rest, SHORT);
@@ -310,8 +321,8 @@ fn needs_userns_needs_git_attempts_without_progress_pause() {
             let status = first_run(&scene).await;
             assert!(words(&status).starts_with(check), "{status:#?}");
             let task = scene.unit(TASK).await;
-            assert_eq!(task.runs.len(), 2, "{task:#?}");
-            assert_eq!(task.runs[1].error, "canceled_by_supervisor");
+            assert_eq!(task.runs.len(), 1, "two turns of one attempt: {task:#?}");
+            assert_eq!(task.runs[0].error, "canceled_by_supervisor");
             *is_mended.lock().unwrap_or_else(PoisonError::into_inner) = true;
             let status = resume(&scene, TASK).await;
             assert_eq!(status.state, "complete", "{status:#?}");

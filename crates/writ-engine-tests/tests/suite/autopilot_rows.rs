@@ -345,28 +345,29 @@ fn needs_userns_needs_git_each_phase_has_the_tier_of_the_table() {
     scene.end();
 }
 
-/// An attempt asks its model as often as the settings say and no more: one without an end fails with the reason, without a ceiling
-/// that was not reached, and the next one may succeed.
-///
-/// Rows: SF-303 (in part: the cut after so many turns)
+/// A turn asks its model as often as the engine's limit says and no more: it is cut there, and the next turn goes on. After the last turn
+/// the attempt fails with the reason, without a ceiling that was not reached, and the next one may succeed.
 #[test]
-fn needs_userns_needs_git_an_attempt_without_an_end_is_cut_after_its_turns() {
+fn needs_userns_needs_git_a_turn_without_an_end_is_cut_and_the_next_goes_on() {
     let dir = project(
-        "max_turns_per_attempt = 5",
+        "max_turns_per_attempt = 2",
         &format!("[pilot.ceilings]\nunit_micro_usd = 900_000_000\n{GATE}"),
         SHORT,
     );
     let asked_in_first = Arc::new(Mutex::new(0_usize));
     let noted = Arc::clone(&asked_in_first);
     let script = coder(ONE_TASK, move |n, asked| {
-        if n > 1 {
+        if n > 2 {
             return if asked.has_results { done() } else { writes("add", "a + b") };
         }
         let mut count = lock(&noted);
         *count += 1;
         Reply::call("file_read", json!({ "path": format!("file-{count}") }))
     });
-    let scene = scene(dir.path(), TestEngine::priced(|_| {}, |_| script));
+    let few = |parts: &mut writ_runtime::services::EngineParts| {
+        parts.config.agent_config.limits.max_model_calls_per_turn = 5;
+    };
+    let scene = scene(dir.path(), TestEngine::priced(few, |_| script));
     scene.engine.runtime.block_on(async {
         let status = first_run(&scene).await;
         assert_eq!(status.state, "complete", "{status:#?}");
@@ -379,7 +380,7 @@ fn needs_userns_needs_git_an_attempt_without_an_end_is_cut_after_its_turns() {
             .collect();
         assert_eq!(runs, [("failure", "agent"), ("success", "")], "{task:#?}");
     });
-    assert_eq!(*lock(&asked_in_first), 5);
+    assert_eq!(*lock(&asked_in_first), 10, "two turns of five calls");
     scene.end();
 }
 

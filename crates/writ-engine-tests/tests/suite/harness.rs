@@ -19,8 +19,9 @@ use writ_models::{ModelRole, Models};
 use writ_policy::principal::Evidence;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_runtime::clock::{Clock, ClockWait};
-use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
+use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, MAX_RUNNING_TURNS, RuntimeConfig};
 use writ_runtime::engine::{Engine, Join, Joined};
+use writ_runtime::home_files::NoHomeFiles;
 use writ_runtime::keys::EngineKeys;
 use writ_runtime::rules::RuleFiles;
 use writ_runtime::secret::SecretSource;
@@ -36,6 +37,7 @@ use writ_store::store::Store;
 use writ_testbed::clock::Hand;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
 use writ_tools::registry::Registry;
+use writ_types::calendar::{DayTime, Recurrence};
 use writ_types::credential::CredentialRef;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::error::{Exit, Report};
@@ -46,6 +48,12 @@ use writ_types::unit::Timestamp;
 
 /// The owner of the home.
 pub(crate) const OWNER: Evidence = Evidence::PeerUid(4_242);
+/// The time of the review of tools.
+const MONTHLY: Recurrence = match DayTime::new(4, 0) {
+    Some(four) => Recurrence::Monthly(1, four),
+    None => Recurrence::Off,
+};
+
 /// What the clock says at first.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1_000_000_000_000);
 
@@ -160,12 +168,14 @@ pub(crate) fn parts(
         sent: dir.join("sent"),
         memory: writ_runtime::config::MemorySettings::default(),
         credentials: Vec::new(),
+        max_parallel: MAX_RUNNING_TURNS,
         approval_ttl: APPROVAL_TTL,
         continue_after_answer: false,
         budget: Default::default(),
         agent_config: Default::default(),
         time_zone: writ_types::zone::TimeZone::UTC,
         system: Vec::new(),
+        first_run: String::new(),
         max_chronicle_entries: 50,
         servers: dir.join("servers"),
         quarantine: Default::default(),
@@ -176,6 +186,7 @@ pub(crate) fn parts(
         proxy: Default::default(),
         timeouts: writ_tools::config::ToolTimeouts::default(),
         tools: Vec::new(),
+        tool_review: MONTHLY,
         strict: false,
         execution: Default::default(),
         ledger: Default::default(),
@@ -200,6 +211,7 @@ pub(crate) fn parts(
         sandbox,
         keys,
         seal: contents(),
+        home_files: Arc::new(NoHomeFiles),
         secrets: Arc::new(NoSecrets),
         redactor: Redactor::default(),
     }
@@ -265,6 +277,22 @@ impl TestEngine {
                 roles.iter().map(|(role, model)| (*role, format!("test/{model}"))).collect();
         };
         Self::build((&[], ""), UNPRICED, name, |_| {}, script)
+    }
+
+    /// The same, with models of their own for some roles, of parts that are changed first.
+    pub(crate) fn with_roles_and<S>(
+        roles: &[(ModelRole, &str)],
+        change: impl FnOnce(&mut EngineParts),
+        script: impl FnOnce(Arc<Hand>) -> S,
+    ) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        let name = |models: &mut ModelsConfig| {
+            models.models.roles =
+                roles.iter().map(|(role, model)| (*role, format!("test/{model}"))).collect();
+        };
+        Self::build((&[], ""), UNPRICED, name, change, script)
     }
 
     /// The same, with models of their own for some tiers: `test/NAME`.

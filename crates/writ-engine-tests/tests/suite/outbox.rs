@@ -15,7 +15,7 @@ use crate::harness::{ASK_REMEMBER, OWNER, TestEngine, rules};
 
 /// A channel that hands each delivery to the test.
 #[derive(Debug)]
-struct Forwards(mpsc::Sender<Delivery>);
+pub(crate) struct Forwards(pub(crate) mpsc::Sender<Delivery>);
 
 impl Channel for Forwards {
     fn name(&self) -> &str {

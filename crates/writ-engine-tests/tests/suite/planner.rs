@@ -4,23 +4,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use writ_models::Models;
 use writ_models::config::{ModelRole, ModelsConfig, ProviderKind, ProviderTable};
-use writ_runtime::engine::{Join, Joined};
-use writ_store::queue::EXECUTOR;
-use writ_store::reads::QueueReads as _;
+use writ_policy::principal::Inbound;
+use writ_runtime::engine::{Along, Join, Joined};
+use writ_store::batch::{Batch, NewMemory, NewMessageRow, Op};
+use writ_store::memory::{MemorySource, MemoryTraits};
+use writ_store::queue::{EXECUTOR, MessageState, PROXY};
+use writ_store::reads::{QueueReads as _, WorkReads as _};
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate};
-use writ_types::action::Action;
+use writ_types::action::{Action, MemoryKind, MemoryTrust, Remember};
 use writ_types::api::work::WorkState;
-use writ_types::entry::{Fact, TurnPhase};
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, Fact, InboundRecord, TurnPhase};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
-use writ_types::id::AskId;
+use writ_types::id::{AskId, ItemId, MemoryId, MessageId, SessionId};
 use writ_types::taint::Taint;
 
-use crate::harness::{ASK_REMEMBER, NoSecrets, OWNER, TestEngine};
+use crate::harness::{ASK_REMEMBER, BEGIN, NoSecrets, OWNER, TestEngine};
 use crate::work::{PATIENCE, approve, begin, show, until_at_rest};
 
 const PLAN: &str = r#"---
@@ -136,9 +140,7 @@ fn an_erasure_names_the_work_that_it_waits_for() {
 /// Rows: SIL-215 (in part: a turn that asks for a plan) SIL-031 (in part: the plan waits for an approval)
 /// Rows: SIL-050 (in part: its output is read as a plan) SIL-291 (in part: prose is asked for once more)
 /// Rows: SIL-052 (in part: what it has reads files and memory; a call of the shell is refused)
-/// Rows: SIL-204 SIL-225 (in part: agent and planner; the plan comes back as a card and not by a queue)
 /// Rows: SIL-220 (in part: a call that would write is refused)
-/// Rows: SIL-214 (in part: a message of a person is one message of the agent)
 #[test]
 fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
     let seen = Seen::default();
@@ -162,8 +164,8 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
     assert!(refused.contains("shell_exec"), "{refused}");
     let again = planner[2].raw.to_string();
     assert!(again.contains("no front matter"), "the error is named: {again}");
-    // Two messages in the ledger: the person's, and the harness's to the planner.
-    assert_eq!(engine.facts("received").len(), 2);
+    // Three messages in the ledger: the person's, the harness's to the planner, and the plan on its way back.
+    assert_eq!(engine.facts("received").len(), 3);
     let started = engine.facts("phase").into_iter();
     let started = started.filter(|fact| matches!(fact, Fact::Phase { phase: TurnPhase::Started, .. }));
     assert_eq!(started.count(), 2);
@@ -315,6 +317,272 @@ fn a_routed_turn_puts_a_plan_request_into_the_planners_queue_and_a_direct_one_pu
         assert_eq!(waiting("planner").await, queued, "nor does this one");
         assert!(waiting(EXECUTOR).await.is_empty());
         gate.open();
+    });
+    engine.end();
+}
+
+/// The number of messages that were received, as the ledger has them.
+fn received(engine: &TestEngine) -> usize {
+    engine.facts("received").len()
+}
+
+/// Waits until one request is open at the model's server.
+async fn until_asked(engine: &TestEngine) {
+    let asked = async {
+        while engine.server.connections_waiting() < 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("a request");
+}
+
+/// Waits for the last word of a planner that has made a plan.
+async fn until_planned(joined: &mut Joined) {
+    let planned = async {
+        loop {
+            let frame = joined.live.recv().await.expect("a frame").frame.clone();
+            if matches!(frame, ServerFrame::Message { exit: Exit::Waiting, last: true, .. }) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, planned).await.expect("a card");
+}
+
+/// A message of the harness's making, as the store holds it, for which the loops alone decide if it counts.
+fn forged(session: SessionId, consumer: &str, id: &str, text: &str) -> [Op; 2] {
+    let record = InboundRecord {
+        message: MessageId::from_parts(BEGIN, 7_000 + id.bytes().map(u128::from).sum::<u128>()),
+        session,
+        turn_number: 1,
+        principal: "harness:planner".to_owned(),
+        taint: Taint::Owner,
+        text: Digest::of_bytes(text.as_bytes()),
+        at: BEGIN,
+    };
+    let fact = Fact::Received { record: record.clone(), text: text.to_owned(), signature: String::new() };
+    let entry = Entry { at: BEGIN, session: Some(session), turn: None, turn_number: 1, fact };
+    let row = NewMessageRow { record, client_id: id.to_owned(), text: text.to_owned() };
+    let message = Box::new(row);
+    [Op::Append(Box::new(entry)), Op::EnqueueFor { consumer: consumer.to_owned(), message }]
+}
+
+/// The request goes to the planner's queue, and the plan comes back by the queue of the person, each taken once and done once. While the
+/// planner works nothing has come back.
+///
+/// Rows: SIL-216 SIL-225
+#[test]
+fn a_plan_request_is_taken_by_the_planner_and_its_result_by_the_loop_for_the_person() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if is_planner(request) {
+                return Reply::text(PLAN).with_fault(ReplyFault::SlowFirstByte(held.clone()));
+            }
+            plan_requests(request)
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        let session = joined.session;
+        // A result without a request waits already: the loop takes it before the one that was asked for.
+        let stray = forged(session, PROXY, "plan_result/stray/call", PLAN);
+        engine.store.commit(Batch::synced(stray.into())).await.expect("written");
+        engine.send_in(&mut joined, "one", "Plan the move.").await;
+        until_asked(&engine).await;
+        let facts = engine.facts("received");
+        let Some(Fact::Received { record: request, .. }) = facts.last() else { panic!("{facts:?}") };
+        let ids = engine.store.client_ids(&[request.message]).await.expect("reads");
+        let trace = ids[0].strip_prefix("plan_request/").expect("a request for a plan").to_owned();
+        let result = format!("plan_result/{trace}");
+        let state = async |id: &str| engine.store.message_state(session, id).await.expect("reads");
+        assert_eq!(state(&ids[0]).await, Some(MessageState::Leased), "the planner has taken it");
+        assert_eq!(state(&result).await, None, "and has not answered");
+        gate.open();
+        until_planned(&mut joined).await;
+        assert_eq!(state(&ids[0]).await, Some(MessageState::Acked));
+        assert_eq!(state(&result).await, Some(MessageState::Acked));
+        let row = async |id: &str| {
+            let found = engine.store.message_by_client_id(session, id).await.expect("reads");
+            found.map(|row| (row.consumer, row.attempts)).expect("is there")
+        };
+        assert_eq!(row(&ids[0]).await, ("planner".to_owned(), 1));
+        assert_eq!(row(&result).await, (PROXY.to_owned(), 1));
+        // The other one reached no person.
+        assert_eq!(state("plan_result/stray/call").await, Some(MessageState::Dead));
+        let dead = engine.store.dead_letters(9).await.expect("reads");
+        assert!(dead[0].error.contains("requested no plan under this trace"), "{dead:?}");
+        assert_eq!(engine.facts("asked").len(), 1, "one card, that of the plan that was asked for");
+    });
+    engine.end();
+}
+
+/// Request and result have one trace and one conversation; a result in another conversation and a message of an unknown kind are set
+/// aside. What the planner has read decides about the trust of its plan.
+///
+/// Rows: SIL-206
+#[test]
+fn a_result_counts_in_its_own_conversation_and_an_unknown_kind_in_none() {
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            if !is_planner(request) {
+                return plan_requests(request);
+            }
+            // The conversation before it has results of its own.
+            match request.messages.last().is_some_and(|last| last.results.is_empty()) {
+                true => Reply::call("memory_search", json!({ "query": "harbour" })),
+                false => Reply::text(PLAN),
+            }
+        }
+    });
+    engine.runtime.block_on(async {
+        let mut first = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        assert_eq!(route_of(&engine, &mut first, "one", "Plan the first move.").await, Route::Planner);
+        let results = results_of(&engine, first.session).await;
+        let [(trace, Taint::Owner)] = results.as_slice() else { panic!("one, of the owner: {results:?}") };
+        let second = engine.engine.open(OWNER, Join::default()).await.expect("opened");
+        let moved = format!("plan_result/{trace}");
+        let rows = [forged(second, PROXY, &moved, PLAN), forged(second, "planner", "odd/trace", "Plan it.")];
+        engine.store.commit(Batch::synced(rows.concat())).await.expect("written");
+        let found = found_outside("The harbour opens at six.");
+        engine.store.commit(Batch::synced(vec![found])).await.expect("written");
+        // Another plan wakes both loops; it rests on external content now.
+        assert_eq!(route_of(&engine, &mut first, "two", "Plan the second move.").await, Route::Planner);
+        let results = results_of(&engine, first.session).await;
+        assert!(matches!(results.as_slice(), [_, (_, Taint::External)]), "{results:?}");
+        let set_aside = async {
+            while engine.store.dead_letters(9).await.expect("reads").len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, set_aside).await.expect("both are set aside");
+        for (id, state) in [(moved.as_str(), MessageState::Dead), ("odd/trace", MessageState::Dead)] {
+            assert_eq!(engine.store.message_state(second, id).await.expect("reads"), Some(state), "{id}");
+        }
+        let listed = engine.call("work.list", json!({})).await.expect("a list");
+        let items: Vec<&Value> = listed["items"].as_array().expect("items").iter().collect();
+        assert_eq!(items.len(), 2, "{listed}");
+        assert!(items.iter().all(|item| item["origin"] == json!(first.session.to_string())), "{listed}");
+        let mut taints = Vec::new();
+        for item in items {
+            let id: ItemId = item["item"].as_str().expect("an id").parse().expect("an id");
+            taints.push(engine.store.work_item(id).await.expect("reads").expect("is there").taint);
+        }
+        taints.sort();
+        assert_eq!(taints, [Taint::Owner, Taint::External]);
+    });
+    engine.end();
+}
+
+/// A memory that a tool has found outside.
+fn found_outside(text: &str) -> Op {
+    let item = Remember {
+        text: text.to_owned(),
+        memory_kind: MemoryKind::Fact,
+        trust: MemoryTrust::Working,
+        taint: Taint::External,
+        secret: false,
+        session: None,
+    };
+    let traits = MemoryTraits { source: MemorySource::Agent, ..MemoryTraits::default() };
+    let id = MemoryId::from_parts(BEGIN, 1);
+    Op::Remember(Box::new(NewMemory { id, item, at: BEGIN, traits }))
+}
+
+/// The traces of the plans that came back in a session, each with the trust of the plan.
+async fn results_of(engine: &TestEngine, session: SessionId) -> Vec<(String, Taint)> {
+    let mut results = Vec::new();
+    for fact in engine.facts("received") {
+        let Fact::Received { record, .. } = fact else { continue };
+        let ids = engine.store.client_ids(&[record.message]).await.expect("reads");
+        let trace = ids.first().and_then(|id| id.strip_prefix("plan_result/"));
+        if let Some(trace) =
+            trace.filter(|_| record.session == session && record.principal == "harness:planner")
+        {
+            let asked = format!("plan_request/{trace}");
+            let request = engine.store.message_by_client_id(session, &asked).await.expect("reads");
+            if request.is_some() {
+                results.push((trace.to_owned(), record.taint));
+            }
+        }
+    }
+    results
+}
+
+/// A message of a person is one message in the queue of the agent that answers people, and no other queue takes one.
+///
+/// Rows: SIL-214
+#[test]
+fn a_message_of_a_person_is_one_message_of_one_queue() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let engine = TestEngine::new("", |_| {
+        move |_: &ParsedRequest| Reply::text("Hello.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
+    });
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        let session = joined.session;
+        for consumer in ["planner", PROXY, "work-0", "unknown"] {
+            let inbound = Inbound { session, client_id: "one".to_owned(), text: "Hello?".to_owned() };
+            let along = Along { text_taint: Taint::Owner, signature: None, sender: None };
+            let refused = engine.engine.receive_for(OWNER, consumer, inbound, along).await;
+            assert_eq!(refused.expect_err("is refused").exit, Exit::Usage, "{consumer}");
+        }
+        assert_eq!(received(&engine), 0);
+        engine
+            .engine
+            .receive(OWNER, session, "one".to_owned(), "Hello?".to_owned(), Taint::Owner)
+            .await
+            .expect("stored");
+        until_asked(&engine).await;
+        assert_eq!(received(&engine), 1);
+        let row = engine.store.message_by_client_id(session, "one").await.expect("reads").expect("is there");
+        assert_eq!((row.consumer.as_str(), row.text.as_str()), (EXECUTOR, "Hello?"));
+        assert_eq!(engine.store.message_state(session, "one").await, Ok(Some(MessageState::Leased)));
+        assert_eq!(engine.store.pending_for_session(session).await, Ok(Vec::new()), "nothing else waits");
+        gate.open();
+        let answered = async {
+            loop {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if matches!(frame, ServerFrame::Message { last: true, .. }) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, answered).await.expect("an answer");
+        assert_eq!(
+            (received(&engine), engine.store.message_state(session, "one").await),
+            (1, Ok(Some(MessageState::Acked)))
+        );
+    });
+    engine.end();
+}
+
+/// The kinds of the harness's own messages come from the harness alone.
+#[test]
+fn an_id_of_the_harness_is_refused_from_a_client() {
+    let engine = TestEngine::new("", |_| |_: &ParsedRequest| Reply::text("never"));
+    engine.runtime.block_on(async {
+        let session = engine.engine.open(OWNER, Join::default()).await.expect("opened");
+        for id in [
+            "consult_planner/x/0/1",
+            "replan_request/x/0/2",
+            "plan_request/x",
+            "plan_result/x",
+            "pilot_question/x",
+        ] {
+            let sent = engine
+                .engine
+                .receive(OWNER, session, id.to_owned(), "Plan it.".to_owned(), Taint::Owner)
+                .await;
+            let refused = sent.expect_err("is refused");
+            assert!(
+                refused.exit == Exit::Usage && refused.outside.contains("only the harness sends"),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(received(&engine), 0);
     });
     engine.end();
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, StoredEvent};
 use writ_agent::turn::Turn;
-use writ_runtime::engine::Join;
+use writ_runtime::engine::{Join, Surface};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::store::{Store, StoreActivity};
 use writ_testkit::model_server::{ParsedMessage, ParsedRequest, Reply};
@@ -18,6 +18,7 @@ use writ_types::id::{MemoryId, TurnId};
 use writ_types::taint::Taint;
 
 use crate::harness::{BEGIN, OWNER, TestEngine};
+use crate::tool_review::OneServer;
 
 /// Remembers something in each turn, and ends.
 fn remembering(request: &ParsedRequest) -> Reply {
@@ -156,4 +157,54 @@ fn a_turn_that_remembers_hands_few_reads_over_and_commits_six_times() {
         }
     });
     handed.end();
+}
+
+/// The introduction stands in a conversation of a home that has neither memories nor tools of its owner's own, and in none after the
+/// first memory, or where there is a tool. A program over HTTP and other people get none.
+///
+/// Rows: WIN-343
+#[test]
+fn the_introduction_is_there_until_the_first_memory_or_the_first_tool() {
+    let systems = Arc::new(Mutex::new(Vec::new()));
+    let start = |has_tool: bool| {
+        let seen = Arc::clone(&systems);
+        let change = move |parts: &mut writ_runtime::services::EngineParts| {
+            parts.config.first_run = "Introduce yourself.".to_owned();
+            if has_tool {
+                parts.servers = Arc::new(OneServer(vec![("weather", "Fetches the weather.")]));
+            }
+        };
+        TestEngine::with(change, move |_| {
+            move |request: &ParsedRequest| {
+                seen.lock().expect("no panic").push(request.system.clone());
+                Reply::text("Yes.")
+            }
+        })
+    };
+    let is_introduced = || {
+        let last = systems.lock().expect("no panic").last().cloned().expect("a request");
+        last.contains("# First run\n\nIntroduce yourself.")
+    };
+    let engine = start(false);
+    engine.runtime.block_on(async {
+        engine.say(None, "hello").await;
+        assert!(is_introduced(), "on an empty home");
+        for join in
+            [Join { surface: Surface::Api, ..Join::default() }, Join { relayed: true, ..Join::default() }]
+        {
+            let mut joined = engine.engine.join(OWNER, join).await.expect("joined");
+            engine.send_in(&mut joined, "one", "hello").await;
+            assert!(!is_introduced());
+        }
+        engine.call("memory.add", json!({ "text": "The owner is called Ann." })).await.expect("stored");
+        engine.say(None, "hello again").await;
+        assert!(!is_introduced(), "after the first memory");
+    });
+    engine.end();
+    let engine = start(true);
+    engine.runtime.block_on(async {
+        engine.say(None, "hello").await;
+        assert!(!is_introduced(), "with a tool");
+    });
+    engine.end();
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use writ_inspect::gate::{GateConfig, GateSet};
 use writ_runtime::engine::{Answer, Join, Joined};
 use writ_store::reads::UsageReads as _;
-use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::{WorkDetails, WorkState};
 use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::error::Exit;
@@ -458,5 +459,110 @@ fn needs_userns_the_spending_of_an_item_is_that_of_its_calls() {
     });
     let calls = engine.facts("model_called").len();
     assert_eq!(calls, 4);
+    engine.end();
+}
+
+/// A gate that spawns a task has it proposed: an item of work with a card, which nothing begins without an approval.
+///
+/// Rows: SIL-150
+#[test]
+fn a_block_that_spawns_a_task_has_it_proposed_and_nothing_begins_it() {
+    let gate = GateConfig {
+        name: "refunds".to_owned(),
+        contains: vec!["refund".to_owned()],
+        reason: "a person looks after refunds".to_owned(),
+        on_block: Some("spawn_task".to_owned()),
+        ..GateSet::shipped_gate()
+    };
+    let engine = TestEngine::with(
+        |parts| parts.gates = GateSet::new(vec![gate]).expect("valid"),
+        |_| |_: &ParsedRequest| Reply::text("Looked at."),
+    );
+    engine.runtime.block_on(async {
+        let (session, exit, text) = engine.send(None, "one", "I want a refund of 400").await;
+        assert_eq!((exit, text.contains("a person looks after refunds")), (Exit::Denied, true), "{text}");
+        let asked = async {
+            while engine.facts("asked").is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("a card");
+        let noted = async {
+            loop {
+                let listed = engine.call("work.list", json!({})).await.expect("a list");
+                if !listed["items"][0]["ask"].is_null() {
+                    return listed;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let listed = tokio::time::timeout(PATIENCE, noted).await.expect("an item with its card");
+        let items = listed["items"].as_array().expect("items");
+        assert_eq!(
+            (items.len(), &items[0]["state"], &items[0]["origin"]),
+            (1, &json!("proposed"), &json!(session))
+        );
+        let card = engine.call("approvals.show", json!({ "ask": items[0]["ask"] })).await.expect("a card");
+        let shown = card["shown"].as_str().expect("a text");
+        assert!(shown.contains("gate 'refunds'") && !shown.contains("of 400"), "{shown}");
+        assert!(engine.server.recorded_requests().is_empty(), "nothing has begun");
+        let ask = items[0]["ask"].as_str().expect("an ask").parse().expect("an ask");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let shown = until_at_rest(&engine, items[0]["item"].as_str().expect("an id")).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+        assert_eq!(engine.server.recorded_requests().len(), 1, "the approval begins it");
+    });
+    engine.end();
+}
+
+const CLAIM: &str = "---\nid: claim\ntype: task\ntitle: One file\non_stuck: ask_person\nbudget: {max_attempts: 1}\nverify:\n  - name: there\n    expect: { file_exists: one.txt }\n---\n\n# What to do\n\nWrite one.txt.\n";
+
+/// Checks look at what the sandbox holds: a file that the agent only claims fails its check. A check that was changed after the
+/// approval is not what was approved, and the item stops before it is run.
+///
+/// Rows: SIL-178
+#[test]
+fn needs_userns_a_claimed_file_fails_its_check_and_a_changed_check_stops_the_item() {
+    let gate = ReplyGate::new();
+    let held = gate.clone();
+    let calls = AtomicUsize::new(0);
+    let engine = TestEngine::new("", |_| {
+        move |_: &ParsedRequest| {
+            let claim = Reply::text("I have written one.txt. It exists, and every check passes.");
+            // The second item's executor answers once its plan was changed.
+            match calls.fetch_add(1, Ordering::SeqCst) {
+                0 => claim,
+                _ => claim.with_fault(ReplyFault::SlowFirstByte(held.clone())),
+            }
+        }
+    });
+    engine.runtime.block_on(async {
+        let item = begin(&engine, CLAIM, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Failed, "{}", shown.report);
+        let checks = &shown.steps[0].attempts[0].checks;
+        assert!(checks.len() == 1 && shown.report.contains("one.txt"), "{}", shown.report);
+
+        let item = begin(&engine, &CLAIM.replace("id: claim", "id: changed"), None).await;
+        let asked = async {
+            while engine.server.connections_waiting() < 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("a request");
+        let database = rusqlite::Connection::open(engine.folder().join("writ.db")).expect("opens");
+        // The writer of the engine may hold the file for a moment.
+        database.busy_timeout(PATIENCE).expect("set");
+        let sql = "UPDATE work_item SET document = replace(document, 'one.txt', '.') WHERE id = ?1";
+        assert_eq!(database.execute(sql, [&item]), Ok(1));
+        gate.open();
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Stuck, "{}", shown.report);
+        let reason = engine.facts("worked").into_iter().any(
+            |fact| matches!(fact, Fact::Worked { reason, .. } if reason == "its plan is not the one that was approved"),
+        );
+        assert!(reason, "{}", shown.report);
+        assert!(shown.steps[0].attempts[0].checks.is_empty(), "the changed check was not run");
+    });
     engine.end();
 }

@@ -11,9 +11,10 @@ use writ_types::unit::Tokens;
 
 use super::bench::{ALL, Bench, message, request, user};
 use super::door::NOW;
+use crate::catalogue::Catalogue;
 use crate::config::{ModelRole, ProviderKind};
 use crate::error::{Failure, Feature};
-use crate::plan::PlanError;
+use crate::plan::{PlanError, PlannedCall};
 
 pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....IEND\xaeB`\x82";
 pub(crate) const PDF: &[u8] = b"%PDF-1.4\n1 0 obj\nendobj\nstartxref\n9\n%%EOF\n";
@@ -31,7 +32,6 @@ fn asked(name: &str, bytes: &[u8]) -> ChatMessage {
 /// attachment of a request.
 ///
 /// Rows: SCL-012
-/// Rows: SCL-016 (in part: the data URL)
 #[tokio::test]
 async fn every_format_has_images_in_its_own_way() {
     for kind in ALL {
@@ -67,6 +67,34 @@ async fn every_format_has_images_in_its_own_way() {
     for refused in [b"MZ this is no image".as_slice(), huge.as_slice()] {
         assert!(FileRef::describe_file("a.png", refused).is_err());
     }
+}
+
+/// OpenAI's own form of an image is a data URL. A model that is known to read text alone is asked nothing with an image.
+///
+/// Rows: SCL-016
+#[tokio::test]
+async fn an_image_is_a_data_url_for_openai_and_a_text_only_model_gets_none() {
+    let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([Reply::text("a heron")])).await;
+    let request = Arc::new(request(vec![asked("a.png", PNG)]));
+    let answered = bench.ask((*request).clone()).await.0.expect("an answer");
+    assert_eq!(answered.text, "a heron");
+    let sent = bench.server.recorded_requests().remove(0).body;
+    let url = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
+    let parts = sent["messages"][1]["content"].as_array().or(sent["messages"][0]["content"].as_array());
+    let image = parts.and_then(|parts| parts.iter().find(|part| part["type"] == "image_url"));
+    assert_eq!(image.map(|image| &image["image_url"]["url"]), Some(&url.into()), "{sent}");
+
+    let plan = |sees: bool| {
+        let table = format!(
+            "[[model]]\nprovider = \"scripted\"\nname = \"some-model-high\"\ncontext_window = 100000\nmax_output = 1000\nvision = {sees}\nprice = []\n"
+        );
+        let table = Catalogue::parse_catalogue(&table).expect("a table");
+        let route = bench.models.routes().route(ModelRole::Proxy);
+        PlannedCall::new(route, Arc::clone(&request), &table, NOW).map(drop)
+    };
+    assert!(matches!(plan(false), Err(PlanError::NoFile { what: "images", .. })), "{:?}", plan(false));
+    assert!(plan(true).is_ok(), "the same model with eyes");
+    assert_eq!(bench.server.recorded_requests().len(), 1, "nothing was sent");
 }
 
 /// The model's provider reads its text; one that is damaged is an error before that.

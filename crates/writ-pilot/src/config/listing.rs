@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 use writ_autopilot::ceiling::CeilingScope;
+use writ_autopilot::hook::HookKind;
 use writ_types::api::pilot::PilotSettingLine;
 
 use super::section::SettingsText;
@@ -31,26 +32,6 @@ pub fn list_settings(config: &PilotConfig, files: &[(&str, &str)]) -> Vec<PilotS
     let mut all = list_work(config);
     all.extend(list_scopes(config));
     all.into_iter().map(line).collect()
-}
-
-/// Settings that are read and change nothing, each with the reason: a person who has set one has to know.
-const WITHOUT_EFFECT: [(&str, &str); 5] = [
-    ("doc_sync", "documents change where a task of the plan says so"),
-    ("turn_input_required", "an attempt that needs an answer ends with its question"),
-    ("tool_abort_grace", "the sandbox ends programs at once"),
-    ("tool_abort_kill", "the sandbox ends programs at once"),
-    ("context_hard_limit", "the engine's own settings say how long a conversation may become"),
-];
-
-/// Returns a warning for each setting that a file names and that has no effect.
-pub(crate) fn find_without_effect(lines: &[PilotSettingLine]) -> Vec<String> {
-    let reason = |line: &PilotSettingLine| {
-        let key = line.key.strip_prefix("pilot.")?;
-        WITHOUT_EFFECT.iter().find(|(name, _)| *name == key).map(|(_, reason)| *reason)
-    };
-    let set = lines.iter().filter(|line| line.source != DEFAULT);
-    set.filter_map(|line| Some(format!("{}: `{}` has no effect: {}", line.source, line.key, reason(line)?)))
-        .collect()
 }
 
 /// Notes the place of each key, with its text. Of ceilings the lowest one is in force.
@@ -88,18 +69,21 @@ fn collect(
 fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let (limits, times, supervisor) = (&config.limits, &config.times, &config.supervisor);
-    let input = if config.input_required == InputRequired::Soft { "soft" } else { "hard" };
+    let input = match config.input_required {
+        InputRequired::Soft => "soft",
+        InputRequired::Hard => "hard",
+        InputRequired::Ask => "ask",
+    };
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
     let scores = &config.scores;
     let parts = |weight: f64| format!("{:.0}", weight * 100.0);
-    let pairs: [(&str, String); 32] = [
+    let pairs: [(&str, String); 31] = [
         ("target_branch", word(&config.target_branch)),
         ("default_workflow", word(&config.default_workflow)),
         ("workspace_root", config.workspace_root.clone()),
         ("worktree_mode", config.worktree_mode.name().to_owned()),
         ("turn_input_required", input.to_owned()),
         ("merge_conflict", conflict.to_owned()),
-        ("doc_sync", config.doc_sync.to_string()),
         ("max_attempts", limits.max_attempts.to_string()),
         ("max_idle_ends", limits.max_idle_ends.to_string()),
         ("max_dispatches", limits.max_dispatches.to_string()),
@@ -156,6 +140,12 @@ fn list_scopes(config: &PilotConfig) -> Vec<(String, String)> {
     for tier in PilotTier::ALL {
         let models = config.tiers.get(&tier).map_or_else(|| "-".to_owned(), |models| models.join(", "));
         all.push((format!("tiers.{}.models", tier.name()), models));
+    }
+    for kind in HookKind::ALL {
+        let scripts = config.hooks.scripts(kind);
+        let scripts = if scripts.is_empty() { "-".to_owned() } else { scripts.join(", ") };
+        all.push((format!("pilot.hooks.{}", kind.name()), scripts));
+        all.push((format!("pilot.hooks.timeouts.{}", kind.name()), time(config.hooks.time_limit(kind))));
     }
     let gates: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
     all.push(("gate".to_owned(), if gates.is_empty() { "-".to_owned() } else { gates.join(", ") }));

@@ -11,6 +11,7 @@ use writ_sandbox::git::BranchName;
 use writ_types::unit::MicroUsd;
 
 use super::gates::read_gates;
+use super::hooks::read_hooks;
 use super::section::{Section, SettingsText};
 use super::{
     InputRequired, MAX_TIER_MODELS, PilotConfig, PilotConfigError, PilotTier, PilotTimes, WorktreeMode,
@@ -28,7 +29,8 @@ const MAX_PROTECTED: usize = 200;
 const MAX_NAME_BYTES: usize = 200;
 
 /// From a second to a week: every limit of work.
-const WORK_TIME: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+pub(super) const WORK_TIME: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// From a tenth of a second to an hour: every rhythm.
 const RHYTHM: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
@@ -60,6 +62,7 @@ pub fn read_config(files: &[(&str, &str)]) -> Result<PilotConfig, PilotConfigErr
     read_agents(pilot.open_section("concurrency")?, &mut config)?;
     read_supervisor(pilot.open_section("supervisor")?, &mut config)?;
     read_ceilings(pilot.open_section("ceilings")?, &mut config)?;
+    config.hooks = read_hooks(pilot.open_section("hooks")?)?;
     // Last, when every key was asked for.
     pilot.end_section()?;
     read_routing(top.open_section("routing")?, &mut config)?;
@@ -102,7 +105,7 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
     let modes =
         [WorktreeMode::BranchPerSlice, WorktreeMode::MilestonePerWorktree].map(|mode| (mode.name(), mode));
     config.worktree_mode = pilot.read_choice("worktree_mode", &modes)?.unwrap_or_default();
-    let answers = [("soft", InputRequired::Soft), ("hard", InputRequired::Hard)];
+    let answers = [("soft", InputRequired::Soft), ("hard", InputRequired::Hard), ("ask", InputRequired::Ask)];
     config.input_required = pilot.read_choice("turn_input_required", &answers)?.unwrap_or_default();
     let conflicts = [("pause", false), ("reassess", true)];
     config.limits.reassess_conflicts = pilot.read_choice("merge_conflict", &conflicts)?.unwrap_or(false);
@@ -116,7 +119,15 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
         }
         config.protected_paths = paths.into_iter().map(str::to_owned).collect();
     }
-    config.doc_sync = pilot.read_switch("doc_sync")?.unwrap_or(config.doc_sync);
+    // Off is what it is; on would be believed.
+    if let Some(setting) = pilot.find_setting("doc_sync")
+        && setting.read_switch()?
+    {
+        return Err(setting.fault(
+            "cannot be on: no document is changed after a merge",
+            "have the plan name a task that brings the documents up to date, and leave this out",
+        ));
+    }
     Ok(())
 }
 

@@ -105,6 +105,10 @@ impl<'a> FoundSetting<'a> {
         })
     }
 
+    pub(super) fn read_switch(&self) -> Result<bool, PilotConfigError> {
+        self.value.as_bool().ok_or_else(|| self.wrong_type("true or false"))
+    }
+
     /// Reads a list of text.
     pub(super) fn read_texts(&self) -> Result<Vec<&'a str>, PilotConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.wrong_type("a list of text"))?;
@@ -194,10 +198,7 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn read_switch(&mut self, key: &'static str) -> Result<Option<bool>, PilotConfigError> {
-        let read = |setting: FoundSetting<'a>| {
-            setting.value.as_bool().ok_or_else(|| setting.wrong_type("true or false"))
-        };
-        self.find_setting(key).map(read).transpose()
+        self.find_setting(key).map(|setting| setting.read_switch()).transpose()
     }
 
     pub(super) fn read_whole(

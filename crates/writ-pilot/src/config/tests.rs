@@ -3,11 +3,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::ceiling::CeilingScope;
 use writ_autopilot::check::counts::ReportFormat;
+use writ_autopilot::hook::HookKind;
 use writ_autopilot::machine::{AttemptReport, UnitEvent, apply_event};
 use writ_autopilot::schedule::next_try_at;
 use writ_autopilot::stand::UnitStand;
 use writ_autopilot::workflow::{PhaseFlow, parse_workflow};
-use writ_types::api::pilot::PilotSettingLine;
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use super::*;
@@ -118,7 +118,8 @@ fn limits_are_read_and_parts_are_parts() {
     assert!(mistake("[pilot]\ncontext_hard_limit = 0.8").2.contains("leaves no room"));
 }
 
-/// Rows: SF-304 SF-229
+/// Rows: SF-229
+/// Rows: SF-304 (in part: there is no doc sync, so that it cannot be on)
 /// Rows: SF-166 (in part: an invalid setting; the limits of each mode need the worker)
 #[test]
 fn switches_have_few_values() {
@@ -128,7 +129,9 @@ fn switches_have_few_values() {
     ] {
         assert_eq!(read(&format!("[pilot]\nworktree_mode = \"{text}\"")).unwrap().worktree_mode, mode);
     }
-    for (text, answer) in [("soft", InputRequired::Soft), ("hard", InputRequired::Hard)] {
+    for (text, answer) in
+        [("soft", InputRequired::Soft), ("hard", InputRequired::Hard), ("ask", InputRequired::Ask)]
+    {
         assert_eq!(
             read(&format!("[pilot]\nturn_input_required = \"{text}\"")).unwrap().input_required,
             answer
@@ -136,14 +139,20 @@ fn switches_have_few_values() {
     }
     let config = read("").unwrap();
     assert_eq!(
-        (config.worktree_mode, config.input_required, config.doc_sync),
-        (WorktreeMode::BranchPerSlice, InputRequired::Soft, true)
+        (config.worktree_mode, config.input_required),
+        (WorktreeMode::BranchPerSlice, InputRequired::Soft)
     );
-    assert!(!read("[pilot]\ndoc_sync = false").unwrap().doc_sync);
+    assert_eq!(read("[pilot]\ndoc_sync = false").unwrap(), config, "off is what it is");
+    let (line, key, text) = mistake("[pilot]\ndoc_sync = true");
+    assert_eq!((line, key.as_str()), (2, "pilot.doc_sync"));
+    assert!(text.contains("no document is changed after a merge"), "{text}");
     assert!(read("[pilot]\nmerge_conflict = \"reassess\"").unwrap().limits.reassess_conflicts);
     let (line, key, text) = mistake("[pilot]\nturn_input_required = \"maybe\"");
     assert_eq!((line, key.as_str()), (2, "pilot.turn_input_required"));
-    assert!(text.contains("`pilot.turn_input_required` has no value 'maybe'; one of soft, hard"), "{text}");
+    assert!(
+        text.contains("`pilot.turn_input_required` has no value 'maybe'; one of soft, hard, ask"),
+        "{text}"
+    );
     assert!(
         mistake("[pilot]\nworktree_mode = \"branch_per_slice\"")
             .2
@@ -427,26 +436,17 @@ fn a_session_takes_over_all_but_what_is_fixed_for_it() {
     assert!(new.list_drift(&new).is_empty());
 }
 
-/// A setting that is read and changes nothing is named as soon as a file has it; each of these is a setting.
+/// The times of a tool that is ended, and both shares of the context, are terms of each attempt.
 #[test]
-fn settings_without_an_effect_are_named() {
-    let text =
-        "[pilot]\nmax_attempts = 3\ndoc_sync = false\npoll_interval = \"2s\"\ncontext_hard_limit = 0.9";
-    let lines = list_settings(&read(text).unwrap(), &[(CONFIG_FILE, text)]);
-    let found = find_without_effect(&lines);
-    let mut places: Vec<&str> =
-        found.iter().filter_map(|line| line.split(" has no effect: ").next()).collect();
-    places.sort_unstable();
-    let expected = [
-        format!("{CONFIG_FILE}:3: `pilot.doc_sync`"),
-        format!("{CONFIG_FILE}:5: `pilot.context_hard_limit`"),
-    ];
-    assert_eq!(places, expected);
-    let all: Vec<PilotSettingLine> = list_settings(&PilotConfig::default(), &[])
-        .into_iter()
-        .map(|line| PilotSettingLine { source: "a:1".to_owned(), ..line })
-        .collect();
-    assert_eq!(find_without_effect(&all).len(), 5);
+fn an_attempt_has_the_settings_of_its_tools_and_its_context() {
+    let text = "[pilot]\ntool_abort_grace = \"2s\"\ntool_abort_kill = \"500ms\"\ncontext_compact_at = 0.5\ncontext_hard_limit = 0.9";
+    let terms = |text: &str| read(text).unwrap().attempt_terms(PilotPhase::Execute, PilotTier::Standard);
+    let (usual, set) = (terms(""), terms(text));
+    let times = |grace_ms, kill_ms| Some(ToolEndTimes { grace_ms, kill_ms });
+    assert_eq!((usual.tool_end, set.tool_end), (times(5_000, 3_000), times(2_000, 500)));
+    let share = |of: f64| Share::try_from(of).ok();
+    assert_eq!((usual.evict_above, usual.end_above), (share(0.8), share(0.95)));
+    assert_eq!((set.evict_above, set.end_above), (share(0.5), share(0.9)));
 }
 
 /// The settings and the workflow that the guide shows are read as they stand there, and say what is the default.
@@ -458,9 +458,14 @@ fn the_examples_of_the_guide_are_read() {
         .skip(1)
         .filter_map(|rest| rest.split_once("```").map(|(text, _)| text))
         .collect();
-    let [settings, hidden, workflow, worker] = examples[..] else { panic!("{examples:?}") };
+    let [settings, hidden, hooks, workflow, worker] = examples[..] else { panic!("{examples:?}") };
     let gate = read_config(&[(CONFIG_FILE, hidden)]).unwrap().gates.remove(0);
     assert_eq!((gate.hidden.as_deref(), gate.min_tests), (Some("leap-year"), 12));
+    let hooks = read_config(&[(CONFIG_FILE, hooks)]).unwrap().hooks;
+    assert_eq!(hooks.time_limit(HookKind::PostUnit), 120 * SECOND);
+    assert!(
+        hooks.has(HookKind::PreDispatch) && hooks.has(HookKind::BeforeRun) && hooks.has(HookKind::PostUnit)
+    );
     let config = read_config(&[(CONFIG_FILE, settings)]).unwrap();
     let defaults = PilotConfig::default();
     assert_eq!(config.limits, defaults.limits);
@@ -555,4 +560,38 @@ fn complexity_raises_the_tier_by_one() {
     );
     assert!(mistake("[pilot.model_scores]\nquality = 101").2.contains("is not from 0 to 100"));
     assert!(mistake("[pilot.model_scores]\nqality = 1").2.contains("'quality' is probably meant"));
+}
+
+/// The scripts of hooks are read in their order, with the times of their kinds; an unknown kind and an odd time are refused.
+///
+/// Rows: SF-309 (in part: the times that are read; there is no doc sync)
+#[test]
+fn hooks_have_scripts_and_times() {
+    let config = read("").unwrap();
+    assert!(HookKind::ALL.into_iter().all(|kind| !config.hooks.has(kind)));
+    let text = "[pilot.hooks]\npost_unit = [\"./tools/a.sh\", \"tools/b.sh\"]\n[pilot.hooks.timeouts]\npost_unit = \"2s\"";
+    let hooks = read(text).unwrap().hooks;
+    assert_eq!(hooks.scripts(HookKind::PostUnit), ["tools/a.sh", "tools/b.sh"]);
+    assert_eq!(hooks.time_limit(HookKind::PostUnit), 2 * SECOND);
+    assert_eq!(hooks.time_limit(HookKind::BeforeRun), 120 * SECOND, "the limit of another kind");
+    assert!(mistake("[pilot.hooks]\npost_units = []").2.contains("unknown key `pilot.hooks.post_units`"));
+    assert!(mistake("[pilot.hooks.timeouts]\npost_units = \"2s\"").2.contains("unknown key"));
+    assert!(mistake("[pilot.hooks.timeouts]\npost_unit = \"soon\"").2.contains("is not a time"));
+    for odd in ["\"../a.sh\"", "\"/a.sh\"", "\"\"", "\".git/hooks/a\""] {
+        assert!(
+            mistake(&format!("[pilot.hooks]\nbefore_run = [{odd}]")).2.contains("is no list of"),
+            "{odd}"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join(".writ")).unwrap();
+    std::fs::write(folder.path().join(CONFIG_FILE), "[pilot.hooks]\nbefore_run = [\"a.sh\"]").unwrap();
+    let problem = || load_config(None, folder.path()).unwrap_err();
+    assert_eq!((problem().line, problem().key.as_str()), (2, "pilot.hooks.before_run"));
+    assert!(problem().problem.contains("is no file of the project"), "{}", problem().problem);
+    std::fs::write(folder.path().join("a.sh"), "exit 0").unwrap();
+    assert!(problem().problem.contains("cannot be run"), "{}", problem().problem);
+    std::fs::remove_file(folder.path().join("a.sh")).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", folder.path().join("a.sh")).unwrap();
+    assert!(problem().problem.contains("is no file of the project"), "a link may lead anywhere");
 }

@@ -1,30 +1,25 @@
-//! The phases in which an agent works: its prompt, its attempt, and what is taken from its words.
+//! The phases in which an agent works: its first prompt, and what is taken from its words.
 //!
 //! An agent's word decides nothing about the work: files count once they are committed, plans, reviews and decisions once they are
 //! read without a mistake, and the gates are run by the harness.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
-use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::machine::{AttemptReport, MachineError, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
 use writ_autopilot::unit_plan::{read_unit_plan, set_plan_version};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
-use writ_runtime::pilot::{AttemptLook, AttemptOutcome, NewAttempt};
-use writ_types::api::work::WorkState;
-use writ_types::error::{Exit, ToReport as _};
-use writ_types::id::ItemId;
-use writ_types::unit::{MicroUsd, Tokens};
+use writ_types::error::ToReport as _;
 
-use super::choice::{choose_model, note_choice, note_self_rating};
-use super::supervise::{AttemptClock, find_end, next_look};
+use super::choice::{choose_model, note_self_rating};
+use super::question::judge_question;
 use super::trail::{FailureTrail, read_trail};
-use super::{PhaseResult, WorkClaim, fault, outcome_name, plan_of};
+use super::turns::{AgentTask, ResultCheck, WorkEnd, ended_badly, run_agent};
+use super::{PhaseResult, WorkClaim, fault, outcome_name};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
@@ -32,20 +27,14 @@ use crate::standing::UnitRecord;
 use crate::unit_files::UnitFile;
 use crate::workspace::{CommitResult, UnitWorkspace};
 
+mod reply;
+
+use reply::{json_object, plan_text};
+
 /// The place of an error's whole text, as prompts name it.
 const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 /// The most characters of a reply that a commit's message has.
 const MAX_SUMMARY_CHARS: usize = 2_000;
-
-/// An attempt that has ended.
-pub(super) struct WorkEnd {
-    pub(super) end: RunEnd,
-    pub(super) said: String,
-    reason: String,
-    /// Set if a person has to do something before another try.
-    pause: Option<PauseCause>,
-    pub(super) used: (Tokens, Tokens, MicroUsd),
-}
 
 /// Works on a unit in a phase of research, planning or code.
 ///
@@ -63,11 +52,14 @@ pub(super) async fn work_in_phase(
     let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work).await?;
     // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
-    let ended = run_agent(project, work, (workspace.folder.clone(), prompt, reads_only), stop).await?;
+    let is_plan = move |said: &str| phase == PilotPhase::Plan && read_unit_plan(plan_text(said), id).is_ok();
+    let (folder, is_result) = (workspace.folder.clone(), Some(&is_plan as &ResultCheck));
+    let ended = run_agent(project, work, AgentTask { folder, prompt, reads_only, is_result }, stop).await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
     }
-    match phase {
+    let said = ended.said.clone();
+    let result = match phase {
         PilotPhase::Research => take_research(project, work, ended),
         PilotPhase::Plan => take_plan(project, work, ended),
         PilotPhase::Execute
@@ -78,7 +70,8 @@ pub(super) async fn work_in_phase(
         | PilotPhase::Complete
         | PilotPhase::Reassess
         | PilotPhase::Uat => take_code(project, work, &workspace, ended).await,
-    }
+    }?;
+    Ok(judge_question(project.config().input_required, &said, result))
 }
 
 /// The kind of prompt that an attempt begins with.
@@ -159,181 +152,20 @@ fn planned_unit(unit: &UnitRecord) -> PilotUnit {
     }
 }
 
-/// Runs one attempt to its end.
-pub(super) async fn run_agent(
-    project: &Arc<OpenProject>,
-    work: &WorkClaim,
-    (folder, instructions, reads_only): (PathBuf, String, bool),
-    stop: &CancellationToken,
-) -> Result<WorkEnd, AutopilotError> {
-    let unit = &work.unit;
-    let config = project.config();
-    let choice = choose_model(project, work).await?;
-    let model = match &choice.model {
-        Ok(model) => model.clone(),
-        Err(why) => return Ok(held(PauseCause::Supervisor, why.clone())),
-    };
-    let max_cost = work.course.left();
-    if max_cost == Some(MicroUsd::ZERO) {
-        return Ok(held(PauseCause::Ceiling, "what it was allowed to spend is spent".to_owned()));
-    }
-    let new = NewAttempt {
-        plan: plan_of(project, unit.id).await?,
-        folder,
-        unit: unit.id.to_string(),
-        title: format!("{}: {}", unit.stand.phase.name(), unit.row.title),
-        instructions,
-        max_tokens: None,
-        max_cost,
-        reads_only,
-        model: model.clone(),
-        terms: config.attempt_terms(unit.stand.phase, choice.tier),
-    };
-    note_choice(project, &choice).await?;
-    let item = project.hands.start_attempt(new, Vec::new()).await?;
-    let mut ended = await_end(project, work, item, stop).await?;
-    // The passes of a review share what the review may spend.
-    work.course.spend(ended.used.2);
-    if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
-        let calls = project.hands.read_calls(item).await?;
-        if ended.end == RunEnd::Failure && asked_to_the_end(calls.models.len(), config.max_turns) {
-            let most = config.max_turns;
-            // No ceiling of money, also where there is one: another attempt may be shorter.
-            (ended.pause, ended.reason) =
-                (None, format!("its model was asked {most} times: `max_turns_per_attempt`"));
-        }
-        if let Some(model) = model {
-            project.seen.note_model(&model, &calls.models);
-        }
-        work.course.add_calls(calls);
-    }
-    Ok(ended)
-}
-
-/// Returns true if an attempt has asked its model as often as it may.
-fn asked_to_the_end(asked: usize, most: u32) -> bool {
-    usize::try_from(most).is_ok_and(|most| asked >= most)
-}
-
-/// Waits for the end of an attempt, or brings it about.
-async fn await_end(
-    project: &Arc<OpenProject>,
-    work: &WorkClaim,
-    item: ItemId,
-    stop: &CancellationToken,
-) -> Result<WorkEnd, AutopilotError> {
-    let is_draining = project.hands.draining();
-    let mut clock = AttemptClock::start();
-    loop {
-        let woken = project.hands.wake();
-        let signs = match project.hands.look_at_attempt(item).await? {
-            AttemptLook::Ended(outcome) => return Ok(end_of(outcome, work.course.promised)),
-            AttemptLook::Running { signs, .. } => signs,
-        };
-        let (config, spent) = (project.config(), clock.look(&signs));
-        let limit = config.times.unit_timeout(work.unit.stand.phase);
-        let found = find_end(&config, (&signs, spent, limit), project.hands.now());
-        let rest = next_look(&config, (&signs, spent, limit), project.hands.now());
-        let ended = match found {
-            Some(found) => Some(found),
-            None => tokio::select! {
-                () = is_draining.cancelled() => return Ok(stopped(RunEnd::Interrupted)),
-                () = stop.cancelled() => Some((RunEnd::Canceled, "it was ended from outside".to_owned())),
-                () = work.course.is_void.cancelled() => {
-                    Some((RunEnd::Interrupted, "a unit that it rests on was abandoned".to_owned()))
-                }
-                () = woken => None,
-                () = tokio::time::sleep(rest) => None,
-            },
-        };
-        if let Some((end, why)) = ended {
-            project.hands.end_attempt(item, &why).await?;
-            // The tokens used until now are paid, also without a result.
-            let used = match project.hands.look_at_attempt(item).await? {
-                AttemptLook::Ended(outcome) => (outcome.input, outcome.output, outcome.cost),
-                AttemptLook::Running { tokens, cost, .. } => (tokens, Tokens::ZERO, cost),
-            };
-            return Ok(WorkEnd { reason: why, used, ..stopped(end) });
-        }
-    }
-}
-
-/// An attempt that does not begin, since a person has to put something in order.
-fn held(cause: PauseCause, reason: String) -> WorkEnd {
-    WorkEnd { reason, pause: Some(cause), ..stopped(RunEnd::Interrupted) }
-}
-
-fn stopped(end: RunEnd) -> WorkEnd {
-    WorkEnd {
-        end,
-        said: String::new(),
-        reason: String::new(),
-        pause: None,
-        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
-    }
-}
-
-fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
-    let end = match outcome.state {
-        WorkState::Done => RunEnd::Success,
-        WorkState::Cancelled => RunEnd::Canceled,
-        WorkState::Proposed
-        | WorkState::Running
-        | WorkState::Paused
-        | WorkState::Consulting
-        | WorkState::Stuck
-        | WorkState::OverBudget
-        | WorkState::Failed
-        | WorkState::Denied => RunEnd::Failure,
-    };
-    let used = (outcome.input, outcome.output, outcome.cost);
-    // A ceiling is no failure: another try would meet it, too.
-    let is_spent =
-        outcome.state == WorkState::OverBudget || (outcome.exit == Some(Exit::Budget) && promised.is_some());
-    // What is set up wrongly fails every attempt of every unit alike.
-    let is_misconfigured = outcome.exit == Some(Exit::Config) && end == RunEnd::Failure;
-    let pause = match is_spent {
-        true => Some(PauseCause::Ceiling),
-        false => is_misconfigured.then_some(PauseCause::Supervisor),
-    };
-    let reason = match promised.filter(|_| is_spent) {
-        Some(most) => format!("{}; it might spend {most}, and has spent {}", outcome.reason, outcome.cost),
-        // A person has to know what to put in order.
-        None if is_misconfigured && !outcome.said.is_empty() => outcome.said.clone(),
-        None => outcome.reason,
-    };
-    WorkEnd { end, said: outcome.said, reason, pause, used }
-}
-
-pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
-    let report = AttemptReport { end: ended.end, marker: None, has_progress: false, is_met: false };
-    let why = if ended.reason.is_empty() {
-        "the attempt has ended without a result".to_owned()
-    } else {
-        ended.reason
-    };
-    let code = match ended.end {
-        _ if ended.pause == Some(PauseCause::Ceiling) => "budget_exhausted",
-        _ if ended.pause.is_some() => "model_unavailable",
-        RunEnd::UnitTimeout => "unit_timeout",
-        RunEnd::TurnTimeout => "turn_timeout",
-        RunEnd::Stalled => "stalled",
-        RunEnd::Success | RunEnd::Failure | RunEnd::Abandoned | RunEnd::Canceled | RunEnd::Interrupted => {
-            "agent"
-        }
-    };
-    PhaseResult {
-        event: ended.pause.map_or(UnitEvent::End(report), UnitEvent::Pause),
-        outcome: outcome_name(ended.end),
-        code: code.to_owned(),
-        reason: why.clone(),
-        last_error: Some(why),
-        used: ended.used,
-    }
-}
-
 /// A clean end, with what the harness has seen of it.
 fn ended_well(ended: &WorkEnd, (has_progress, is_met): (bool, bool), missing: Option<String>) -> PhaseResult {
+    if ended.is_stopped {
+        // Nothing is judged of what a person has stopped in the middle: it goes on with their word.
+        let report = AttemptReport { end: RunEnd::Interrupted, marker: None, has_progress, is_met: false };
+        return PhaseResult {
+            event: UnitEvent::End(report),
+            outcome: outcome_name(RunEnd::Interrupted),
+            code: String::new(),
+            reason: "the loop was paused after a turn".to_owned(),
+            last_error: missing,
+            used: ended.used,
+        };
+    }
     let marker = TurnMarker::find_in(&ended.said);
     PhaseResult {
         event: UnitEvent::End(AttemptReport { end: RunEnd::Success, marker, has_progress, is_met }),
@@ -362,6 +194,9 @@ fn take_research(
     work: &WorkClaim,
     ended: WorkEnd,
 ) -> Result<PhaseResult, AutopilotError> {
+    if ended.is_stopped {
+        return Ok(ended_well(&ended, (false, false), None));
+    }
     if ended.said.trim().is_empty() {
         return Ok(unusable(&ended, "pilot.no_research", "the reply was empty".to_owned()));
     }
@@ -370,7 +205,8 @@ fn take_research(
 }
 
 fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<PhaseResult, AutopilotError> {
-    if matches!(TurnMarker::find_in(&ended.said), Some(TurnMarker::Blocked | TurnMarker::GivingUp)) {
+    let marker = TurnMarker::find_in(&ended.said);
+    if ended.is_stopped || matches!(marker, Some(TurnMarker::Blocked | TurnMarker::GivingUp)) {
         return Ok(ended_well(&ended, (false, false), None));
     }
     let text = plan_text(&ended.said);
@@ -384,17 +220,6 @@ fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<
         }
         Err(error) => Ok(unusable(&ended, "pilot.unit_plan", error.to_string())),
     }
-}
-
-/// Returns the plan in a reply: from its front matter to the end of the block or of the reply, without a marker below it.
-fn plan_text(said: &str) -> &str {
-    let from = if said.starts_with("---\n") { Some(0) } else { said.find("\n---\n").map(|at| at + 1) };
-    let text = from.and_then(|from| said.get(from..)).unwrap_or(said);
-    let end = text.find("\n```").unwrap_or(text.len());
-    let text = text.get(..end).unwrap_or(text).trim_end();
-    TurnMarker::ALL
-        .iter()
-        .fold(text, |text, marker| text.strip_suffix(marker.text()).unwrap_or(text).trim_end())
 }
 
 async fn take_code(
@@ -416,7 +241,10 @@ async fn take_code(
     let missing = match (is_there, is_complete) {
         (true, true) => None,
         (false, _) => Some("No file was changed. Change the files that the task needs.".to_owned()),
-        (true, false) => Some(format!("The reply did not end with {}: go on.", TurnMarker::Complete.text())),
+        (true, false) => {
+            let why = format!("No reply of the attempt ended with {}: go on.", TurnMarker::Complete.text());
+            Some(why)
+        }
     };
     Ok(ended_well(&ended, (has_progress, missing.is_none()), missing))
 }
@@ -437,7 +265,8 @@ pub(super) async fn reassess(
     let most = usize::try_from(flow.max_retries.max(1)).unwrap_or(usize::MAX);
     let trail = read_trail(project, work, &workspace, most).await?;
     let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail)).await?;
-    let ended = run_agent(project, work, (workspace.folder, prompt, true), stop).await?;
+    let task = AgentTask { folder: workspace.folder, prompt, reads_only: true, is_result: None };
+    let ended = run_agent(project, work, task, stop).await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
     }
@@ -482,29 +311,4 @@ pub(super) async fn reassess(
         last_error: None,
         used: ended.used,
     })
-}
-
-/// Returns the object of an answer with words around it.
-fn json_object(text: &str) -> &str {
-    let (from, to) = (text.find('{'), text.rfind('}'));
-    from.zip(to).and_then(|(from, to)| text.get(from..=to)).unwrap_or(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_is_found_in_a_reply_with_and_without_a_block() {
-        let plan = "---\nunit_id: task/m1/s1/t1\n---\n# Goal\nx";
-        for said in [
-            plan.to_owned(),
-            format!("Here it is:\n{plan}"),
-            format!("```markdown\n{plan}\n```\nDone."),
-            format!("{plan}\n\n{}", TurnMarker::Complete.text()),
-        ] {
-            assert_eq!(plan_text(&said), plan, "{said}");
-        }
-        assert_eq!(plan_text("no plan"), "no plan");
-    }
 }

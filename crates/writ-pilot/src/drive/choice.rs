@@ -1,6 +1,8 @@
 //! The choice of a model before an attempt: the tier by the table, raised after failures and for units that reach far, and in the tier
 //! the model that has done best with units like this one.
 
+use std::collections::BTreeSet;
+
 use writ_autopilot::routing::{ModelResult, RunRating, UnitReach, order_models};
 use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
@@ -9,6 +11,7 @@ use writ_store::units::{ChoiceRow, ResultRow, UnitOp};
 use writ_types::unit::MicroUsd;
 
 use super::WorkClaim;
+use crate::circuits::open_circuits;
 use crate::config::PilotTier;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -18,10 +21,35 @@ use crate::unit_files::UnitFile;
 /// A choice of a model.
 pub(super) struct PilotChoice {
     /// The model, as `provider/name`, `None`: that of the engine; or the reason for which there is none.
-    pub(super) model: Result<Option<String>, String>,
+    pub(super) model: Result<Option<String>, NoModel>,
     /// Its tier.
     pub(super) tier: PilotTier,
     row: ChoiceRow,
+}
+
+/// The reason for which no model can be asked.
+#[derive(Clone, Debug)]
+pub(super) struct NoModel {
+    /// The code of the error.
+    pub(super) code: &'static str,
+    /// The reason, with what a person can do.
+    pub(super) why: String,
+}
+
+impl NoModel {
+    fn unavailable(why: String) -> Self {
+        Self { code: "model_unavailable", why }
+    }
+
+    /// The circuit of each model is open.
+    fn of_circuits(models: &[&String]) -> Self {
+        let names: Vec<&str> = models.iter().map(|name| name.as_str()).collect();
+        let why = format!(
+            "no model is asked for a day, since each has failed several times in a row: {}; `writ pilot reset-circuits` lifts that, then `writ pilot resume`",
+            names.join(", ")
+        );
+        Self { code: "circuit_open", why }
+    }
 }
 
 /// Chooses the model of an attempt.
@@ -43,13 +71,14 @@ pub(super) async fn choose_model(
     let (tier, models) = config.models_of(phase, failed, score > config.complexity_threshold);
     let found = project.hands.store().model_results(&project.name, &fingerprint).await?;
     let results: Vec<ModelResult> = found.into_iter().filter_map(read_result).collect();
+    let open = open_circuits(project).await?;
     let model = match order_models(models, &results, &config.scores) {
-        _ if models.is_empty() => Ok(None),
-        ordered if ordered.is_empty() => Err(format!(
+        _ if models.is_empty() => pick_of_engine(&project.hands.executor_models(), &open),
+        ordered if ordered.is_empty() => Err(NoModel::unavailable(format!(
             "every model of the tier '{}' was rated as not good enough for units like this: `writ pilot rate ok` lifts that",
             tier.name()
-        )),
-        ordered => pick(project, (tier, models), &ordered).map(Some),
+        ))),
+        ordered => pick(project, (tier, models), &ordered, &open).map(Some),
     };
     let row = ChoiceRow {
         key: unit.row.key.clone(),
@@ -112,12 +141,29 @@ fn pick(
     project: &OpenProject,
     (tier, models): (PilotTier, &[String]),
     ordered: &[&String],
-) -> Result<String, String> {
-    let offered: Vec<&&String> = ordered.iter().filter(|name| project.hands.offers_model(name)).collect();
-    let answers = offered.iter().find(|name| !project.seen.is_silent(name));
-    answers.or(offered.first()).map(|name| (**name).clone()).ok_or_else(|| {
-        format!("no model of the tier '{}' is configured in the engine: {}", tier.name(), models.join(", "))
-    })
+    open: &BTreeSet<String>,
+) -> Result<String, NoModel> {
+    let offered: Vec<&String> =
+        ordered.iter().copied().filter(|name| project.hands.offers_model(name)).collect();
+    if offered.is_empty() {
+        let (tier, models) = (tier.name(), models.join(", "));
+        let why = format!("no model of the tier '{tier}' is configured in the engine: {models}");
+        return Err(NoModel::unavailable(why));
+    }
+    let closed: Vec<&String> = offered.iter().copied().filter(|name| !open.contains(*name)).collect();
+    let answers = closed.iter().find(|name| !project.seen.is_silent(name));
+    answers.or(closed.first()).map(|name| (*name).clone()).ok_or_else(|| NoModel::of_circuits(&offered))
+}
+
+/// Takes the engine's model, or the first of those that it falls back on and that is not passed over.
+fn pick_of_engine(models: &[String], open: &BTreeSet<String>) -> Result<Option<String>, NoModel> {
+    match models.iter().position(|name| !open.contains(name)) {
+        Some(0) => Ok(None),
+        Some(place) => Ok(models.get(place).cloned()),
+        // Without a model the engine says itself what is missing.
+        None if models.is_empty() => Ok(None),
+        None => Err(NoModel::of_circuits(&models.iter().collect::<Vec<_>>())),
+    }
 }
 
 /// The number of tries of a unit that have failed, for the choice of a stronger model: attempts, rounds of a gate, and rounds of the

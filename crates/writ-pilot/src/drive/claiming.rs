@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::claim::CLAIM_TIME;
+use writ_autopilot::unit_id::UnitType;
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
@@ -47,7 +48,11 @@ pub(super) async fn claim_unit(
         value: u64::from(unit.stand.counters.dispatches),
     };
     // First: the claim changes the fence of a slice that is its own.
-    let bound = project.bind_branch(id).await?;
+    let bound = match id.unit_type() {
+        // Its gates run on the target.
+        UnitType::Milestone => None,
+        UnitType::Slice | UnitType::Task => project.bind_branch(id).await?,
+    };
     let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
     let stop = project.hands.draining().child_token();
     let course = Arc::new(WorkCourse::with_money(money));

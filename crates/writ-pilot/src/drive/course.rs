@@ -18,6 +18,8 @@ pub(crate) struct WorkCourse {
     left: Mutex<Option<MicroUsd>>,
     /// The calls of its attempts.
     calls: Mutex<Vec<AttemptCalls>>,
+    /// The finding of the supervisor that has ended its attempt between two turns.
+    finding: Mutex<Option<String>>,
     /// The unit that was abandoned meanwhile, on which its own rests.
     lost: Mutex<Option<UnitId>>,
     /// Ends the attempt of a unit when its plan has become void.
@@ -30,6 +32,7 @@ impl WorkCourse {
             promised: left,
             left: Mutex::new(left),
             calls: Mutex::default(),
+            finding: Mutex::default(),
             lost: Mutex::default(),
             is_void: CancellationToken::new(),
         }
@@ -53,6 +56,16 @@ impl WorkCourse {
 
     pub(crate) fn calls(&self) -> Vec<AttemptCalls> {
         lock(&self.calls).clone()
+    }
+
+    /// Notes the finding for which its attempt has no further turn.
+    pub(crate) fn stop_for(&self, finding: String) {
+        *lock(&self.finding) = Some(finding);
+    }
+
+    /// Returns the finding for which its attempt had no further turn.
+    pub(crate) fn finding(&self) -> Option<String> {
+        lock(&self.finding).clone()
     }
 
     /// Ends the attempt, since another unit was abandoned.

@@ -58,6 +58,8 @@ pub(super) async fn rules_of(project: &OpenProject, id: UnitId) -> Result<PathRu
 /// Returns the files and folders that the commands of gates run. Tests that a gate names may be added to.
 fn files_of_gates(config: &PilotConfig) -> Vec<String> {
     let mut files = Vec::new();
+    // A hook is run as it is in the target, where an agent's own would come with the next merge.
+    files.extend(config.hooks.all_scripts().filter_map(|path| normal_path(path)));
     for gate in &config.gates {
         match &gate.command {
             GateCommand::Script(path) => files.extend(normal_path(path)),

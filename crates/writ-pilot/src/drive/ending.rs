@@ -16,7 +16,8 @@ use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransitio
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 
-use super::{UnitNews, commit_move, ends, milestone_of, plan_of, tell_hooks};
+use super::{UnitNews, commit_move, ends, hooks, milestone_of, plan_of, tell_hooks};
+use crate::config::GateMoment;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{UnitRecord, read_facts, status_name};
@@ -39,6 +40,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
             // Where slices share a workspace, one that never began has none, and another one may be at work there.
             if project.workspace_owner(id) == id || has_begun(project, id).await? {
                 let work = project.work_of(id).await?;
+                Box::pin(hooks::run_before_remove(project, &unit)).await;
                 // What is not proven to be in the target stays below `refs/writ/archive/`.
                 project.git.remove_workspace(&work, &project.target).await?;
                 project.seen.note_branch(work.branch.as_str(), None);
@@ -79,8 +81,17 @@ async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Aut
     if unit.stand.status != PhaseStatus::Pending {
         return Ok(());
     }
-    let phase = PilotPhase::Complete.name().to_owned();
     let now = project.hands.now();
+    // Its gates are due, on what is merged: it is handed out for them like any unit in this phase.
+    let has_gates = || project.config().gates_at(GateMoment::Milestone).next().is_some();
+    if id.unit_type() == UnitType::Milestone && unit.row.fence == 0 && has_gates() {
+        let (key, workflow, hash) = (unit.row.key, unit.row.workflow, unit.row.workflow_hash);
+        let phase = PilotPhase::Verify.name().to_owned();
+        project.hands.commit(vec![Op::Units(UnitOp::Choose { key, workflow, hash, phase })]).await?;
+        project.wake.notify_one();
+        return Ok(());
+    }
+    let phase = PilotPhase::Complete.name().to_owned();
     let change = UnitTransition {
         key: unit.row.key.clone(),
         fence: unit.row.fence,

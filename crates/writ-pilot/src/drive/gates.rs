@@ -239,7 +239,7 @@ fn judge_texts(
     judge_script(&ScriptRun { end, output: output.as_bytes(), reports: &reports, runs_tests })
 }
 
-fn describe(name: &str, judgement: &GateJudgement) -> String {
+pub(super) fn describe(name: &str, judgement: &GateJudgement) -> String {
     let mut text = format!("Gate '{name}' has not passed: {}", judgement.summary);
     for issue in &judgement.issues {
         text.push_str("\n- ");

@@ -10,7 +10,8 @@ use writ_autopilot::workflow::PhaseFlow;
 use writ_sandbox::git::commits::diff_text;
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::agent::{PromptKind, ended_badly, prompt_of, run_agent};
+use super::agent::{PromptKind, prompt_of};
+use super::turns::{AgentTask, ended_badly, run_agent};
 use super::{PhaseResult, WorkClaim, fault};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::project::OpenProject;
@@ -36,7 +37,8 @@ impl ReviewRun<'_> {
     ) -> Result<Result<String, PhaseResult>, AutopilotError> {
         let kind = PromptKind::Review(review, findings);
         let prompt = prompt_of(self.project, self.work, &self.flow, kind).await?;
-        let ended = run_agent(self.project, self.work, (self.folder.clone(), prompt, true), stop).await?;
+        let task = AgentTask { folder: self.folder.clone(), prompt, reads_only: true, is_result: None };
+        let ended = run_agent(self.project, self.work, task, stop).await?;
         self.used = (
             self.used.0.saturating_add(ended.used.0),
             self.used.1.saturating_add(ended.used.1),

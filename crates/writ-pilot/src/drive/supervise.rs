@@ -11,7 +11,7 @@ use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::progress::{ProgressWindow, TurnTrace};
 use writ_autopilot::supervise::{Signal, SupervisorLimits, WorkSnapshot, supervise_work};
-use writ_runtime::pilot::{AttemptSigns, AttemptWait};
+use writ_runtime::pilot::{AttemptCalls, AttemptSigns, AttemptWait};
 use writ_sandbox::git::commits::{is_ancestor, tree_of};
 use writ_sandbox::git::refs::read_ref;
 use writ_store::reads::UnitReads as _;
@@ -44,7 +44,7 @@ pub(super) async fn run_watched(
     if let Some(why) = find_divergence(project, work, before.as_ref()).await? {
         return Ok(paused(&why));
     }
-    let result = match super::run_phase(project, work, stop).await {
+    let result = match super::hooks::run_attempt(project, work, stop).await {
         Ok(result) => result,
         Err(error) => {
             // What it has committed is the autopilot's own too; the first error is the one that counts.
@@ -158,37 +158,78 @@ async fn judge_end(
     work: &WorkClaim,
     result: PhaseResult,
 ) -> Result<PhaseResult, AutopilotError> {
-    let (unit, config) = (&work.unit, project.config());
+    let (calls, finding) = (work.course.calls(), work.course.finding());
     let mut window = read_window(project, work)?;
-    let calls = work.course.calls();
-    // A model that has not answered has neither worked nor talked.
-    let has_answered = calls.iter().any(|one| one.models.iter().any(|(_, answered)| *answered));
-    if has_answered {
-        let sum = |of: fn(&writ_runtime::pilot::AttemptCalls) -> u32| {
-            calls.iter().map(of).fold(0_u32, u32::saturating_add)
-        };
-        let digests: String = calls.iter().map(|one| one.digest.to_string()).collect();
-        let turn = TurnTrace {
-            phase: unit.stand.phase,
-            calls: sum(|one| one.calls),
-            successes: sum(|one| one.successes),
-            calls_digest: Digest::of_bytes(digests.as_bytes()),
-        };
+    // With a finding its last turn is in the window already.
+    if let Some(turn) = trace_calls(work, &calls).filter(|_| finding.is_none()) {
         window.add_turn(turn, read_tree(project, work).await?);
-        let text = serde_json::to_string(&window).unwrap_or_default();
-        project.files.write_file(unit.id, UnitFile::Progress, &text)?;
+        write_window(project, work, &window)?;
     }
+    // What a phase was to bring is there: then it does not matter how often it was tried.
+    let moves_on = moves_on(&result.event);
+    let found = match finding.filter(|_| !moves_on) {
+        Some(why) => Some(why),
+        None => find_pause(project, work, &window, |check| check == "blocker" || !moves_on).await?,
+    };
+    let Some(why) = found else { return Ok(result) };
+    let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
+    // Paid is paid, and the next attempt reads what was wrong.
+    Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&words) })
+}
+
+/// Adds a turn that another one may follow to the unit's window, with the digest of what is changed and in no work tree yet. Returns
+/// the finding for which there is none.
+///
+/// # Errors
+///
+/// If git or the store cannot be read, or the window cannot be written.
+pub(super) async fn judge_turn(
+    project: &OpenProject,
+    work: &WorkClaim,
+    (calls, pending): (&AttemptCalls, Option<Digest>),
+) -> Result<Option<String>, AutopilotError> {
+    let mut window = read_window(project, work)?;
+    if let Some(turn) = trace_calls(work, std::slice::from_ref(calls)) {
+        let tree = read_tree(project, work).await?;
+        let tree = pending.map_or(tree, |pending| Digest::of_bytes(format!("{tree}+{pending}").as_bytes()));
+        window.add_turn(turn, tree);
+        write_window(project, work, &window)?;
+    }
+    find_pause(project, work, &window, |_| true).await
+}
+
+/// Returns the trace of calls that belong to one turn; `None` if no model has answered: it has neither worked nor talked.
+fn trace_calls(work: &WorkClaim, calls: &[AttemptCalls]) -> Option<TurnTrace> {
+    let has_answered = calls.iter().any(|one| one.models.iter().any(|(_, answered)| *answered));
+    let sum = |of: fn(&AttemptCalls) -> u32| calls.iter().map(of).fold(0_u32, u32::saturating_add);
+    let digests: String = calls.iter().map(|one| one.digest.to_string()).collect();
+    has_answered.then(|| TurnTrace {
+        phase: work.unit.stand.phase,
+        calls: sum(|one| one.calls),
+        successes: sum(|one| one.successes),
+        calls_digest: Digest::of_bytes(digests.as_bytes()),
+    })
+}
+
+/// Returns the words of a check, among those that count, which pauses the work on a unit.
+async fn find_pause(
+    project: &OpenProject,
+    work: &WorkClaim,
+    window: &ProgressWindow,
+    counts: impl Fn(&str) -> bool,
+) -> Result<Option<String>, AutopilotError> {
+    let (unit, config) = (&work.unit, project.config());
     let now = project.hands.now();
     let open = project.hands.store().unit_waits_for(unit.row.key.clone()).await?;
     let reopened: Vec<_> = open.iter().filter_map(|id| id.parse().ok()).collect();
     let snapshot = WorkSnapshot {
         unit: unit.id,
         phase: unit.stand.phase,
-        // The end has come: limits of time are watched while it runs.
+        // A turn has ended: limits of time are watched while one runs.
         started_at: now,
         last_event_at: now,
         unit_timeout: None,
-        progress: &window,
+        progress: window,
         context_used: 0,
         context_max: 0,
         has_diverged: false,
@@ -198,14 +239,8 @@ async fn judge_end(
         has_other_model: false,
     };
     let findings = supervise_work(&snapshot, &config.supervisor, now);
-    // What a phase was to bring is there: then it does not matter how often it was tried.
-    let is_held = |check: &str| check == "blocker" || !moves_on(&result.event);
-    let found = findings.iter().find(|one| one.signal >= Signal::Pause && is_held(one.check));
-    let Some(found) = found else { return Ok(result) };
-    let why = describe(found.check, (&window, &config.supervisor), &open);
-    let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
-    // Paid is paid, and the next attempt reads what was wrong.
-    Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&words) })
+    let found = findings.iter().find(|one| one.signal >= Signal::Pause && counts(one.check));
+    Ok(found.map(|found| describe(found.check, (window, &config.supervisor), &open)))
 }
 
 /// Returns true for an end that leads on: what a phase was to bring is there.
@@ -219,15 +254,15 @@ const fn moves_on(event: &UnitEvent) -> bool {
 fn describe(check: &str, (window, limits): (&ProgressWindow, &SupervisorLimits), open: &[String]) -> String {
     let why = match check {
         "blocker" => format!("{} is open again", open.join(", ")),
-        "abandon_detect" => format!("{} attempts in a row without one tool call", window.count_silent()),
+        "abandon_detect" => format!("{} turns in a row without one tool call", window.count_silent()),
         _ if window.count_repeats() >= limits.repeats => {
             format!("the same calls with the same results, {} times", window.count_repeats())
         }
         _ if window.count_fruitless() > limits.fruitless_turns => {
-            format!("{} attempts in a row without a tool call that succeeded", window.count_fruitless())
+            format!("{} turns in a row without a tool call that succeeded", window.count_fruitless())
         }
         _ => {
-            format!("{} attempts without a state of the files that was not there before", window.count_idle())
+            format!("{} turns without a state of the files that was not there before", window.count_idle())
         }
     };
     format!("{check}: {why}")
@@ -244,6 +279,15 @@ fn read_window(project: &OpenProject, work: &WorkClaim) -> Result<ProgressWindow
     }))
 }
 
+fn write_window(
+    project: &OpenProject,
+    work: &WorkClaim,
+    window: &ProgressWindow,
+) -> Result<(), AutopilotError> {
+    let text = serde_json::to_string(window).unwrap_or_default();
+    project.files.write_file(work.unit.id, UnitFile::Progress, &text)
+}
+
 /// The digest of the files of a unit's branch.
 async fn read_tree(project: &OpenProject, work: &WorkClaim) -> Result<Digest, AutopilotError> {
     let Some(seen) = read_branches(project, work).await? else { return Ok(Digest::of_bytes(b"")) };
@@ -255,24 +299,37 @@ async fn read_tree(project: &OpenProject, work: &WorkClaim) -> Result<Digest, Au
 #[derive(Debug)]
 pub(super) struct AttemptClock {
     spent: Duration,
+    /// The time that it has waited for answers.
+    asked: Duration,
     since: tokio::time::Instant,
-    was_waiting: bool,
+    was_waiting_for: AttemptWait,
 }
 
 impl AttemptClock {
     pub(super) fn start() -> Self {
-        Self { spent: Duration::ZERO, since: tokio::time::Instant::now(), was_waiting: true }
+        let (spent, asked, since) = (Duration::ZERO, Duration::ZERO, tokio::time::Instant::now());
+        Self { spent, asked, since, was_waiting_for: AttemptWait::Room }
     }
 
     /// Counts the time since the last look.
     pub(super) fn look(&mut self, signs: &AttemptSigns) -> Duration {
         let now = tokio::time::Instant::now();
-        if !self.was_waiting {
-            self.spent = self.spent.saturating_add(now.saturating_duration_since(self.since));
+        let passed = now.saturating_duration_since(self.since);
+        match self.was_waiting_for {
+            AttemptWait::Person | AttemptWait::Room => {}
+            AttemptWait::Answer => self.asked = self.asked.saturating_add(passed),
+            AttemptWait::Tool | AttemptWait::Program | AttemptWait::Model => {
+                self.spent = self.spent.saturating_add(passed);
+            }
         }
         self.since = now;
-        self.was_waiting = matches!(signs.waits_for, AttemptWait::Person | AttemptWait::Room);
+        self.was_waiting_for = signs.waits_for;
         self.spent
+    }
+
+    /// Returns the time that the attempt has waited for answers of a person.
+    pub(super) const fn asked(&self) -> Duration {
+        self.asked
     }
 }
 
@@ -290,7 +347,7 @@ pub(super) fn find_end(
     let turn = config.times.turn;
     match signs.waits_for {
         // A program has the time of its phase: its own commands may be long.
-        AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => None,
+        AttemptWait::Answer | AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => None,
         AttemptWait::Model if now.time_since(signs.last_at) > stall => {
             Some((RunEnd::Stalled, over("nothing has come from its model", stall)))
         }
@@ -318,7 +375,7 @@ pub(super) fn next_look(
         rest = rest.min(limit.saturating_sub(spent));
     }
     match signs.waits_for {
-        AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => rest,
+        AttemptWait::Answer | AttemptWait::Person | AttemptWait::Room | AttemptWait::Program => rest,
         AttemptWait::Model => {
             let silent = until(signs.last_at, config.supervisor.stall_timeout);
             rest.min(silent).min(until(signs.answered_at, config.times.turn))

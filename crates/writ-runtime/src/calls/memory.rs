@@ -18,7 +18,7 @@ use writ_types::api::memory::{
     AnsweredMemory, FoundMemory, LinkedMemory, MemoryAmendment, MemoryAnswer, MemoryChanges, MemoryCount,
     MemoryFigures, MemoryHits, MemoryImported, MemoryLines, MemoryName, MemoryNames, MemoryOutcome,
     MemoryPage, MemoryPageQuery, MemoryQuery, MemoryQuestionRow, MemoryUndoing, NewFact, PendingMemories,
-    ShownMemory, VectorCount,
+    ProfileView, ShownMemory, VectorCount,
 };
 use writ_types::frame::MAX_FRAME_BYTES;
 use writ_types::id::MemoryId;
@@ -240,6 +240,11 @@ pub(super) async fn edit_memory(
 
 pub(super) fn changed(memory: MemoryId, change: MemoryChange, batch: &str, at: Timestamp) -> Op {
     Op::Memory(MemoryOp::Change { memory, change, batch: batch.to_owned(), at })
+}
+
+/// Shows the curated profile and the last digest.
+pub(super) async fn show_profile(services: &Services) -> Result<ProfileView, EngineError> {
+    Ok(services.memories.digest_state().await?.view)
 }
 
 /// Lists what waits for the owner.

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use writ_policy::principal::Authenticated;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
+    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
+    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::error::Report;
 
+use super::{Call, as_json};
 use crate::error::EngineError;
+use crate::methods::{PilotResetCircuits, PilotTry};
 use crate::pilot_desk::PilotDesk;
 use crate::services::Services;
 
@@ -93,10 +96,7 @@ pub(super) async fn check_up(services: &Services, order: PilotCheckup) -> Result
     find_desk(services)?.check_up(order).await.map_err(refused)
 }
 
-pub(super) async fn try_gates(
-    services: &Services,
-    project: PilotProject,
-) -> Result<PilotTrials, EngineError> {
+async fn try_gates(services: &Services, project: PilotProject) -> Result<PilotTrials, EngineError> {
     find_desk(services)?.try_gates(project).await.map_err(refused)
 }
 
@@ -114,6 +114,24 @@ pub(super) async fn resolve(
     unit: PilotUnitName,
 ) -> Result<PilotResolved, EngineError> {
     find_desk(services)?.resolve(who.principal().to_string(), unit).await.map_err(refused)
+}
+
+/// Answers an order about the models or the gates of a project.
+pub(super) async fn answer_order(services: &Services, call: Call) -> Result<Value, EngineError> {
+    if let Call::PilotTry(project) = call {
+        return as_json::<PilotTry>(try_gates(services, project).await);
+    }
+    if let Call::PilotResetCircuits(project) = call {
+        return as_json::<PilotResetCircuits>(reset_circuits(services, project).await);
+    }
+    Err(EngineError::NoMethod("pilot".to_owned()))
+}
+
+async fn reset_circuits(
+    services: &Services,
+    project: PilotProject,
+) -> Result<PilotCircuitsReset, EngineError> {
+    find_desk(services)?.reset_circuits(project).await.map_err(refused)
 }
 
 pub(super) async fn rate_run(services: &Services, order: PilotRate) -> Result<PilotRated, EngineError> {

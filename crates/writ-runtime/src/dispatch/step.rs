@@ -30,11 +30,6 @@ pub(super) async fn profile_of(
     lease: &Leased,
     profile: Arc<AgentProfile>,
 ) -> Result<Arc<AgentProfile>, EngineError> {
-    if profile.is_planner() && PlannerMessage::read_id(&lease.message.client_id).is_none() {
-        // After its tries it lies among the dead letters, with the reason.
-        let id: String = lease.message.client_id.chars().take(64).collect();
-        return Err(EngineError::Machine(format!("the planner has a message of an unknown kind: '{id}'")));
-    }
     if !profile.is_step {
         return Ok(profile);
     }
@@ -91,7 +86,8 @@ pub(super) async fn cost_so_far(services: &Services, turn: TurnId) -> Result<Mic
     Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
 }
 
-/// Returns why the message of a step is not worked on: its item does not go on, or the attempt is another round's.
+/// Returns why a message is not worked on: of a step, that its item does not go on or the attempt is another round's; of the
+/// planner, that its kind is unknown.
 ///
 /// # Errors
 ///
@@ -99,19 +95,24 @@ pub(super) async fn cost_so_far(services: &Services, turn: TurnId) -> Result<Mic
 pub(super) async fn refuse_over(
     services: &Services,
     lease: &Leased,
-) -> Result<Option<WorkError>, EngineError> {
-    let profile = services.profiles.find_consumer(&lease.message.consumer);
-    if !profile.is_ok_and(|profile| profile.is_step) {
+) -> Result<Option<EngineError>, EngineError> {
+    let Ok(profile) = services.profiles.find_consumer(&lease.message.consumer) else { return Ok(None) };
+    if profile.is_planner() && PlannerMessage::read_id(&lease.message.client_id).is_none() {
+        let id: String = lease.message.client_id.chars().take(64).collect();
+        return Ok(Some(EngineError::Machine(format!("the planner takes no message of this kind: '{id}'"))));
+    }
+    if !profile.is_step {
         return Ok(None);
     }
     let store = &services.journal.store;
     // A message without an attempt is of one that has gone on with another.
     let Some(attempt) = store.work_attempt_of(lease.message.record.message).await? else {
-        return Ok(Some(WorkError::Unknown(lease.message.client_id.clone())));
+        return Ok(Some(WorkError::Unknown(lease.message.client_id.clone()).into()));
     };
     let Some(item) = store.work_item(attempt.item).await? else { return Ok(None) };
     let is_of_now = attempt.state == AttemptState::Running;
     let goes_on = !item.state.is_over() && item.state != WorkState::Stuck;
     let state = item.state.name().to_owned();
-    Ok((!is_of_now || !goes_on).then_some(WorkError::State { item: item.id, state, wanted: "worked on" }))
+    let over = WorkError::State { item: item.id, state, wanted: "worked on" };
+    Ok((!is_of_now || !goes_on).then(|| over.into()))
 }

@@ -12,8 +12,8 @@ use writ_types::work::PlanDocument;
 use super::Drive;
 use crate::error::EngineError;
 use crate::pending::Pending;
-use crate::planner::card::{self, Handed};
-use crate::planner::{self, PlannerMessage, answer};
+use crate::plan_results::Handed;
+use crate::planner::{self, PlannerMessage, answer, results};
 use crate::proposals::steps::check_names;
 
 /// The end of a planner's turn, as people read it and as later turns do.
@@ -70,13 +70,14 @@ pub(super) async fn end_planning(
         ops.extend(answered);
         return Ok(PlannedEnd { text: text.to_owned(), exit: finish.exit, transcript: Vec::new() });
     }
-    let plan = match read_plan(text) {
-        Ok(plan) if is_done => plan,
-        Ok(_) | Err(_) => return Ok(unfinished(text)),
+    let (Some((_, trace)), Ok(plan), true) = (read, read_plan(text), is_done) else {
+        return Ok(unfinished(text));
     };
-    let (place, record) = (drive.place().await?, drive.lease.message.record.clone());
-    let title = plan.title.clone();
-    let handed = card::hand_over(&place, plan, (&record, label)).await?;
+    let (title, request) = (plan.title, &drive.lease.message.record);
+    let result = (trace, text, label.taint);
+    // The wait is on its own: a long one must not make this task's stack large.
+    let handed = results::send_back(&drive.services, &drive.session, request, result);
+    let handed = Box::pin(handed).await?;
     let (end, exit) = match handed {
         Handed::Asked(item, ask) => {
             (format!("waits for your approval (ask {ask}). Then it runs as {item}."), Exit::Waiting)

@@ -6,8 +6,7 @@ use std::time::Duration;
 use writ_store::jobs::{Job, JobOp};
 use writ_types::unit::Timestamp;
 
-use super::{Chore, LONGEST_WAIT};
-use crate::clock::format_schedule;
+use super::{Chore, LONGEST_WAIT, Pace};
 use crate::work_calls::GOAL_PREFIX;
 
 /// The result of a look at the table of jobs.
@@ -42,7 +41,7 @@ pub(super) fn look_at<'a>(
             continue;
         }
         let Some(next) = next_of(row) else { continue };
-        if called.contains(chore.name.as_str()) || is_due(next, chore.interval, now) {
+        if called.contains(chore.name.as_str()) || is_due(next, chore.pace.interval(), now) {
             due.push((next.min(now), (chore, row)));
         } else {
             wait = wait.min(next.time_since(now));
@@ -62,13 +61,18 @@ fn is_due(next: Timestamp, interval: Duration, now: Timestamp) -> bool {
 /// interval: at its start, the engine has other work.
 pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -> Vec<JobOp> {
     let change = |chore: &Chore| {
-        let schedule = format_schedule(chore.interval);
-        let latest = now.plus_duration(chore.interval);
+        let schedule = chore.pace.describe();
+        let first = chore.pace.next_after(now);
         let next_run = match rows.iter().find(|row| row.name == chore.name) {
             Some(row) if row.schedule == schedule => return None,
             // A row without a next run does not run, also under a new schedule.
-            Some(row) => row.next_run.map(|next| next.min(latest)),
-            None => Some(latest),
+            Some(row) => match (&chore.pace, row.next_run) {
+                (Pace::Every(_), None) => None,
+                (Pace::Every(_), Some(next)) => first.map(|first| next.min(first)),
+                // The time of the old calendar is not one of the new; one that was off begins.
+                (Pace::Calendar(..), _) => first,
+            },
+            None => first,
         };
         Some(JobOp::Schedule { name: chore.name.clone(), schedule, next_run })
     };
@@ -78,6 +82,7 @@ pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::format_schedule;
     use crate::jobs::{JobRun, Progress};
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -89,7 +94,7 @@ mod tests {
 
     fn chore(name: &'static str, interval: Duration) -> Chore {
         let run = || -> JobRun { Box::pin(std::future::ready(Ok(Progress::Complete))) };
-        Chore { name: name.to_owned(), interval, calls: None, run: Box::new(run) }
+        Chore { name: name.to_owned(), pace: Pace::Every(interval), calls: None, run: Box::new(run) }
     }
 
     fn row(name: &str, schedule: &str, next_run: Option<Timestamp>) -> Job {

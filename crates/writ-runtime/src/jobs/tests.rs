@@ -120,7 +120,7 @@ impl Bench {
                 }
             })
         };
-        Chore { name: name.to_owned(), interval, calls: None, run: Box::new(run) }
+        Chore { name: name.to_owned(), pace: Pace::Every(interval), calls: None, run: Box::new(run) }
     }
 
     /// Starts the runner with these chores, each with its interval.
@@ -192,7 +192,12 @@ async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_t
     let mut bench = Bench::new().await;
     let mut chores = vec![bench.chore("hangs", MINUTE), bench.chore("works", MINUTE)];
     let panics = || -> JobRun { Box::pin(async { panic!("a bug") }) };
-    chores.push(Chore { name: "panics".to_owned(), interval: MINUTE, calls: None, run: Box::new(panics) });
+    chores.push(Chore {
+        name: "panics".to_owned(),
+        pace: Pace::Every(MINUTE),
+        calls: None,
+        run: Box::new(panics),
+    });
     bench.jobs.schedule_chores(&chores).await.expect("scheduled");
     bench.jobs.start(chores, (bench.draining.clone(), bench.stop_now.clone()));
     bench.clock.advance(MINUTE);
@@ -341,7 +346,7 @@ async fn a_job_that_is_brought_forward_or_removed_is_noticed() {
 async fn of_many_jobs_that_are_due_together_a_few_run_at_once_and_all_get_their_turn() {
     const NAMES: [&str; MAX_RUNNING_JOBS + 2] = [
         "00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "15", "16",
-        "17", "18", "19", "20", "21", "22", "23", "24", "25",
+        "17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29",
     ];
     let mut bench = Bench::new().await;
     bench.start(&NAMES.map(|name| (name, MINUTE))).await;

@@ -51,7 +51,7 @@ pub(crate) async fn embed_texts(
         let why = format!("{} has asked for a wait of {} more seconds", route.provider.name, left.as_secs());
         return Ok(Err(EmbedError::Away(why)));
     }
-    let place = embedding_place(services).await?;
+    let place = engine_place(services).await?;
     let planned = match models.plan_embedding(route, texts, now) {
         Ok(planned) => planned,
         Err(error) => return Ok(Err(EmbedError::Refused(error.report().outside))),
@@ -109,7 +109,19 @@ async fn record_call(
     let cost = cost_of(&usage);
     let requested = planned.requested_model();
     let (stop, role, sealed_reply) = (None, String::new(), None);
-    let fact = Fact::ModelCalled { attempt, requested, actual, stop, usage, cost, error, role, sealed_reply };
+    let is_lasting = answer.as_ref().is_err_and(|error| error.failure.is_lasting());
+    let fact = Fact::ModelCalled {
+        attempt,
+        requested,
+        actual,
+        stop,
+        usage,
+        cost,
+        error,
+        is_lasting,
+        role,
+        sealed_reply,
+    };
     let mut ops = Pending::new();
     ops.push(services.journal.entry(place.session.id, None, fact));
     let delta = UsageDelta {
@@ -143,8 +155,12 @@ fn prepared_embedding(place: &CallPlace, planned: &PlannedEmbedding, label: Labe
     }
 }
 
-/// Returns the place under which vectors are requested: the engine's own session, which is in no list and outlives its run.
-async fn embedding_place(services: &Arc<Services>) -> Result<CallPlace, EngineError> {
+/// Returns the place under which the engine asks models for itself: its own session, which is in no list and outlives its run.
+///
+/// # Errors
+///
+/// If the store cannot be used, or the session cannot be opened.
+pub(crate) async fn engine_place(services: &Arc<Services>) -> Result<CallPlace, EngineError> {
     let session = match services.memories.session() {
         Some(session) => session,
         None => {
@@ -163,7 +179,11 @@ async fn embedding_place(services: &Arc<Services>) -> Result<CallPlace, EngineEr
 }
 
 /// Closes the engine's session, since its tokens are used up: the next request opens another.
-async fn end_session(services: &Services, session: &Session) -> Result<(), EngineError> {
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn end_session(services: &Services, session: &Session) -> Result<(), EngineError> {
     let at = services.journal.clock.now().to_string();
     let op =
         Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value: Some(at.into()) };

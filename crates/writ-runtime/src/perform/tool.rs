@@ -9,12 +9,15 @@ use writ_mcp::error::McpError;
 use writ_mcp::readers;
 use writ_mcp::result::CallResult;
 use writ_policy::permit::Permit;
+use writ_store::batch::Op;
+use writ_store::tools::{MAX_TOOL_NAME_BYTES, ToolOp};
 use writ_tools::foreign::PIN;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::UNKNOWN;
 use writ_types::action::CallTool;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
 use crate::mcp;
@@ -71,6 +74,24 @@ pub(super) async fn call(
         busy.0.give_up();
     }
     Ok(told(&server, call, answer))
+}
+
+/// Returns the operation that counts a run of a tool.
+pub(super) fn count_run(
+    tool: &str,
+    (began, ended): (Timestamp, Timestamp),
+    outcome: &PerformedOutcome,
+) -> Op {
+    let failed = matches!(
+        outcome,
+        PerformedOutcome::Failed { .. }
+            | PerformedOutcome::Doubtful { .. }
+            | PerformedOutcome::Called { is_error: true, .. }
+    );
+    let took_ms = u64::try_from(ended.time_since(began).as_millis()).unwrap_or(u64::MAX);
+    // A longer name could not be counted, and the turn must not fail for that.
+    let tool = tool.get(..tool.floor_char_boundary(MAX_TOOL_NAME_BYTES)).unwrap_or_default().to_owned();
+    Op::Tools(ToolOp::Ran { tool, at: ended, took_ms, failed })
 }
 
 /// Returns the report for a call with a permit that expired while its server started.

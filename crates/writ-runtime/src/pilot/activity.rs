@@ -1,17 +1,19 @@
 //! Signs of life of an attempt, and its calls, read from the ledger: what an agent says about itself is no sign.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::LedgerReads as _;
+use writ_store::work::WorkAttempt;
 use writ_types::action::ActionKind;
 use writ_types::api::work::WorkState;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, ItemId};
-use writ_types::unit::Timestamp;
+use writ_types::error::Exit;
+use writ_types::id::{AttemptId, EntrySeq, ItemId};
+use writ_types::unit::{Timestamp, Tokens};
 
 use super::{AttemptCalls, AttemptSigns, AttemptWait, attempt};
 use crate::error::EngineError;
@@ -35,7 +37,10 @@ pub(super) async fn read_signs(
     let began = attempt.map_or(item.changed_at, |attempt| attempt.began_at);
     let answered = rows.iter().find(|row| is_answer(row)).map(|row| row.at);
     let answered_at = answered.unwrap_or(began).max(began);
-    let waits_for = if item.state != WorkState::Running || attempt.is_some_and(|attempt| attempt.is_held) {
+    let is_held = attempt.is_some_and(|attempt| attempt.is_held);
+    let waits_for = if item.state == WorkState::Running && is_held && asks_person(attempt) {
+        AttemptWait::Answer
+    } else if item.state != WorkState::Running || is_held {
         AttemptWait::Person
     } else if !course.session.runs(None) {
         AttemptWait::Room
@@ -45,6 +50,11 @@ pub(super) async fn read_signs(
         next_actor(&rows)
     };
     Ok(AttemptSigns { waits_for, last_at, answered_at })
+}
+
+/// Returns true if an attempt's last turn has ended with a question to a person.
+fn asks_person(attempt: Option<&WorkAttempt>) -> bool {
+    attempt.is_some_and(|attempt| attempt.exit == Some(Exit::Waiting.code()))
 }
 
 /// The signs of life of an attempt in which the owner's coding agent works. Its own tools are not in the ledger: while no model call
@@ -93,14 +103,31 @@ fn next_actor(rows: &[LedgerRow]) -> AttemptWait {
     rows.iter().find_map(of_row).unwrap_or(AttemptWait::Model)
 }
 
-/// Reads the calls of an attempt; of one with more entries than a look takes, the newest.
-pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<AttemptCalls, EngineError> {
+/// Reads the calls of an attempt after an entry; of one with more entries than a look takes, the newest.
+pub(super) async fn read_calls(
+    services: &Services,
+    id: ItemId,
+    after: Option<EntrySeq>,
+) -> Result<AttemptCalls, EngineError> {
     let course = attempt::find(services, id).await?;
-    let all =
-        LedgerQuery { session: Some(course.item.session), limit: MAX_READ_ROWS, ..LedgerQuery::default() };
+    let all = LedgerQuery {
+        session: Some(course.item.session),
+        after,
+        limit: MAX_READ_ROWS,
+        ..LedgerQuery::default()
+    };
     let mut rows = services.journal.store.ledger_search(&all).await?;
     rows.reverse();
-    let mut made = AttemptCalls { calls: 0, successes: 0, digest: Digest::of_bytes(b""), models: Vec::new() };
+    let last = rows.last().map(|row| row.seq).or(after);
+    let mut made = AttemptCalls {
+        calls: 0,
+        successes: 0,
+        digest: Digest::of_bytes(b""),
+        models: Vec::new(),
+        lasting: BTreeMap::new(),
+        cache_read: Tokens::ZERO,
+        last,
+    };
     let mut text = String::new();
     let mut tools: BTreeSet<AttemptId> = BTreeSet::new();
     for fact in rows.iter().filter_map(LedgerRow::entry).map(|entry| entry.fact) {
@@ -115,9 +142,13 @@ pub(super) async fn read_calls(services: &Services, id: ItemId) -> Result<Attemp
         {
             made.successes = made.successes.saturating_add(u32::from(*outcome == ToolOutcome::Done));
             text.push_str(&result.to_string());
-        } else if let Fact::ModelCalled { requested, stop, role, .. } = fact
+        } else if let Fact::ModelCalled { requested, stop, usage, error, is_lasting, role, .. } = fact
             && role.is_empty()
         {
+            made.cache_read = made.cache_read.saturating_add(usage.cache_read);
+            if is_lasting {
+                made.lasting.insert(made.models.len(), error);
+            }
             made.models.push((requested, stop.is_some()));
         }
     }

@@ -7,23 +7,26 @@ use std::time::Duration;
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_sandbox::git::worktrees::is_tree_of;
 use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::StoreError;
-use writ_store::reads::{UsageReads as _, WorkReads as _};
+use writ_store::reads::{AskReads as _, UsageReads as _, WorkReads as _};
 use writ_store::work::{AttemptState, ItemMove, WorkItem, WorkOp};
 use writ_types::api::work::WorkState;
+use writ_types::digest::Digest;
 use writ_types::id::ItemId;
 use writ_types::taint::Taint;
 use writ_types::work::{OnStuck, PlanDocument, WorkBudget, WorkKind};
 
-use super::{AttemptLook, AttemptOutcome, NewAttempt, activity, plan};
+use super::{AttemptLook, AttemptOutcome, AttemptRest, NewAttempt, activity, plan};
+use crate::asks::tell;
 use crate::budget;
 use crate::error::{EngineError, PilotError, WorkError};
 use crate::opening;
 use crate::proposals::{steps::step_rows, to_json};
 use crate::services::Services;
 use crate::session::{MODEL, UnderPlan, WorkTerms};
-use crate::work::{ItemCourse, is_race, move_on, out_of_order, pilot};
-use crate::work_calls::worked;
+use crate::work::{ItemCourse, is_race, move_on, out_of_order, pilot, turns};
+use crate::work_calls::{AttemptOrder, worked};
 
 /// The most attempts of one plan that are open at a time: more than executors work at once, and few among the open items of a home.
 pub const MAX_OPEN_ATTEMPTS: usize = 64;
@@ -197,6 +200,21 @@ pub(super) async fn pending_files(services: &Arc<Services>, id: ItemId) -> Resul
     Ok(changes.changes.into_iter().map(|change| change.path).collect())
 }
 
+/// Returns the digest of what an attempt has changed in its sandbox.
+pub(super) async fn pending_digest(
+    services: &Arc<Services>,
+    id: ItemId,
+) -> Result<Option<Digest>, EngineError> {
+    let course = find(services, id).await?;
+    let changes = services.workspace(&course.session).await?.read_changes().await?;
+    if changes.changes.is_empty() {
+        return Ok(None);
+    }
+    let files: Vec<(&str, Option<Digest>)> =
+        changes.changes.iter().map(|change| (change.path.as_str(), change.after)).collect();
+    Ok(Some(Digest::of_canonical(&files)?))
+}
+
 pub(super) async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, EngineError> {
     let course = ItemCourse::read(services, id).await?.ok_or_else(|| WorkError::Unknown(id.to_string()))?;
     if course.is_attempt() { Ok(course) } else { Err(PilotError::NoAttempt(id).into()) }
@@ -208,6 +226,13 @@ pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook,
     let (item, store) = (&course.item, &services.journal.store);
     let used = store.session_usage(item.session).await?;
     if !item.state.is_over() {
+        if services.life.work.turn_order(id).is_none()
+            && let Some(rest) = turns::resting_turn(services, &course).await?
+        {
+            let (said, is_cut) = (rest.attempt.said.clone(), rest.is_cut);
+            let (tokens, cost) = (used.usage.total_tokens(), used.cost);
+            return Ok(AttemptLook::Resting(AttemptRest { said, is_cut, tokens, cost }));
+        }
         let signs = activity::read_signs(services, &course).await?;
         return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, signs });
     }
@@ -222,6 +247,55 @@ pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook,
         output: used.usage.output,
         cost: used.cost,
     }))
+}
+
+/// Lets an attempt go on with another turn.
+pub(super) async fn go_on(
+    services: &Services,
+    id: ItemId,
+    (turn, text): (u32, String),
+    after: &str,
+) -> Result<(), EngineError> {
+    let course = find(services, id).await?;
+    let bytes = text.len();
+    if bytes > MAX_INSTRUCTION_BYTES {
+        let (what, most) = ("text of a turn", MAX_INSTRUCTION_BYTES);
+        return Err(PilotError::TooLarge { what, bytes, most }.into());
+    }
+    // Its next look sees the end.
+    if course.item.state.is_over() {
+        return Ok(());
+    }
+    let text = services.journal.redactor.mask_text(&text).as_ref().into();
+    services.life.work.order_turn(id, AttemptOrder::Next { turn, text, after: after.into() });
+    // After the order: the end of the last question lets the attempt go on.
+    withdraw_questions(services, &course).await?;
+    services.life.work.call_item(id);
+    Ok(())
+}
+
+/// The reason with which a question ends that no person answers.
+const NO_ANSWER: &str = "the autopilot goes on without an answer";
+
+async fn withdraw_questions(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    for ask in services.journal.store.waiting_asks(course.session.id, MAX_READ_ROWS).await? {
+        if !services.life.approved.is_performing(&ask.card.ask_id) {
+            tell::end_ask(services, &ask, NO_ANSWER).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Has an attempt judged that rests.
+pub(super) async fn finish(services: &Services, id: ItemId, why: &str) -> Result<(), EngineError> {
+    let course = find(services, id).await?;
+    if !course.item.state.is_over() {
+        let entry = worked(&services.journal, &course.item, "", course.item.state.name(), why);
+        services.journal.store.commit(Batch::relaxed(vec![entry])).await?;
+        services.life.work.order_turn(id, AttemptOrder::End);
+        services.life.work.call_item(id);
+    }
+    Ok(())
 }
 
 /// Ends an attempt. Its turns have ended, too, when this returns, so that all that it has used is written down.

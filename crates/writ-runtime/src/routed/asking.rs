@@ -93,6 +93,8 @@ struct EndedAttempt<'a> {
     stop: Option<StopReason>,
     usage: Usage,
     error: &'a str,
+    /// True if another call would fail alike.
+    is_lasting: bool,
     /// The tokens that count against the quota.
     counted: Tokens,
 }
@@ -222,6 +224,7 @@ impl RoutedCall<'_> {
                     stop: Some(reply.stop.clone()),
                     usage: reply.usage,
                     error: "",
+                    is_lasting: false,
                     counted: answered_tokens(planned, &reply),
                     reply: Some(&reply),
                 };
@@ -239,7 +242,15 @@ impl RoutedCall<'_> {
                 let usage = failed_usage(planned, &error, estimate_tokens(&read));
                 let part = self.broken_off(read, usage);
                 let counted = usage.total_tokens();
-                let end = EndedAttempt { stop: None, usage, error: &text, counted, reply: part.as_ref() };
+                let is_lasting = error.failure.is_lasting();
+                let end = EndedAttempt {
+                    stop: None,
+                    usage,
+                    error: &text,
+                    is_lasting,
+                    counted,
+                    reply: part.as_ref(),
+                };
                 self.record(models, placed, end).await?;
                 Ok(Err(FailedAttempt { error: Box::new(error), has_begun }))
             }
@@ -391,7 +402,7 @@ impl RoutedCall<'_> {
         &self,
         models: &Models,
         (planned, set_aside, attempt): (&PlannedCall, &SetAside, AttemptId),
-        EndedAttempt { reply, stop, usage, error, counted }: EndedAttempt<'_>,
+        EndedAttempt { reply, stop, usage, error, is_lasting, counted }: EndedAttempt<'_>,
     ) -> Result<(), RoutingError> {
         let now = self.services.journal.clock.now();
         let fact = Fact::ModelCalled {
@@ -402,6 +413,7 @@ impl RoutedCall<'_> {
             usage,
             cost: models.call_cost(planned, &usage, now),
             error: error.to_owned(),
+            is_lasting,
             role: String::new(),
             sealed_reply: reply.map(|reply| self.sealed(SEALED_REPLY, reply)).transpose()?,
         };

@@ -70,29 +70,40 @@ pub(crate) struct WorkTerms {
     pub(crate) attempt: AttemptTerms,
 }
 
-/// The settings of the turn of an attempt: each narrows those of the engine, or says what these leave open.
+/// The settings of the turns of an attempt: each narrows those of the engine, or says what these leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttemptTerms {
     /// The effort of its model's reasoning, where the engine's settings name none; none: that of the provider.
     pub effort: Option<Effort>,
-    /// The most calls of its model; none, or more than the engine allows a turn: as many as that.
-    pub max_model_calls: Option<u32>,
+    /// The most turns: after each one it waits for the autopilot's word; none: it has one turn, and ends with it.
+    pub max_turns: Option<u32>,
     /// The share of the context above which old results leave it; none, or a higher one: the engine's.
     pub evict_above: Option<Share>,
+    /// The share of the context above which the turn ends, where nothing more can leave it; none, or a lower one: that above
+    /// which old results leave it.
+    pub end_above: Option<Share>,
+    /// The times of a program that is to end because the turn was ended; none: it is killed at once.
+    pub tool_end: Option<ToolEndTimes>,
+}
+
+/// The times of a program that is to end: first without help, then at a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolEndTimes {
+    /// Milliseconds in which it may end without a signal.
+    pub grace_ms: u64,
+    /// Milliseconds from the signal until it is killed.
+    pub kill_ms: u64,
 }
 
 impl AttemptTerms {
     /// Narrows the settings of an engine to those of an attempt.
     pub(crate) fn narrow_config(&self, config: &AgentConfig) -> AgentConfig {
         let mut narrow = config.clone();
-        let limits = &mut narrow.limits;
-        limits.max_model_calls_per_turn = self
-            .max_model_calls
-            .map_or(limits.max_model_calls_per_turn, |most| most.min(limits.max_model_calls_per_turn));
         let context = &mut narrow.context;
         let engines = context.eviction_threshold_pct;
         context.eviction_threshold_pct = self.evict_above.map_or(engines, |share| share.min(engines));
+        context.hard_limit_pct = self.end_above;
         // The system texts stay: they are not the attempt's.
         if context.eviction_threshold() <= context.system_max {
             context.eviction_threshold_pct = engines;

@@ -26,7 +26,7 @@ use super::attempt::{self, cut};
 use crate::error::EngineError;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::{attempt_id, continued_id, worked};
+use crate::work_calls::{AttemptOrder, attempt_id, continued_id, worked};
 
 /// The most times that one attempt is held: after that its end counts like any other.
 const MAX_HOLDS: u32 = 32;
@@ -107,18 +107,7 @@ async fn wait_of(
     }
     // Without a turn nothing was refused: its message was set aside.
     let Some(turn) = turn_of(services, course, attempt).await? else { return Ok(None) };
-    let query = LedgerQuery {
-        event: Some("denied".to_owned()),
-        turn: Some(turn),
-        limit: super::MAX_DENIALS,
-        ..LedgerQuery::default()
-    };
-    let rows = services.journal.store.ledger_search(&query).await?;
-    // The newest first.
-    let reached = rows.iter().filter_map(LedgerRow::entry).find_map(|entry| {
-        let Fact::Denied { reason: DenyReason::Budget, rule, .. } = entry.fact else { return None };
-        Some(rule)
-    });
+    let reached = limit_of(services, turn).await?;
     let is = |limit: Exhausted| reached.as_deref() == Some(limit.setting_name());
     let periods = [Exhausted::DayTokens, Exhausted::DayCost, Exhausted::MonthCost];
     Ok(if is(Exhausted::Paused) {
@@ -127,6 +116,51 @@ async fn wait_of(
         // The money of a turn is that of the whole attempt: what it goes on with counts what it has spent before.
         periods.into_iter().find(|limit| is(*limit)).map(|limit| Wait::Period(limit.setting_name()))
     })
+}
+
+/// Returns true if the turn of an attempt was cut without any refusal: it has asked its model as often as one turn may. One of which
+/// the context is full has asked less often, and another turn would be as full.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) async fn is_turn_cut(
+    services: &Services,
+    course: &ItemCourse,
+    attempt: &WorkAttempt,
+) -> Result<bool, EngineError> {
+    if attempt.exit != Some(Exit::Budget.code()) || course.is_spent() {
+        return Ok(false);
+    }
+    let Some(turn) = turn_of(services, course, attempt).await? else { return Ok(false) };
+    if limit_of(services, turn).await?.is_some() {
+        return Ok(false);
+    }
+    let most = usize::try_from(services.config.agent_config.limits.max_model_calls_per_turn);
+    let most = most.map_or(MAX_READ_ROWS, |most| most.min(MAX_READ_ROWS));
+    let query = LedgerQuery {
+        event: Some("model_called".to_owned()),
+        turn: Some(turn),
+        limit: most,
+        ..LedgerQuery::default()
+    };
+    Ok(services.journal.store.ledger_search(&query).await?.len() >= most)
+}
+
+/// Returns the name of the limit for which the door has refused something in a turn last.
+async fn limit_of(services: &Services, turn: TurnId) -> Result<Option<String>, EngineError> {
+    let query = LedgerQuery {
+        event: Some("denied".to_owned()),
+        turn: Some(turn),
+        limit: super::MAX_DENIALS,
+        ..LedgerQuery::default()
+    };
+    let rows = services.journal.store.ledger_search(&query).await?;
+    // The newest first.
+    Ok(rows.iter().filter_map(LedgerRow::entry).find_map(|entry| {
+        let Fact::Denied { reason: DenyReason::Budget, rule, .. } = entry.fact else { return None };
+        Some(rule)
+    }))
 }
 
 async fn turn_of(
@@ -212,6 +246,9 @@ pub(super) async fn go_on(
     course: &ItemCourse,
     held: &WorkAttempt,
 ) -> Result<(), EngineError> {
+    if let Some(AttemptOrder::Next { text, .. }) = services.life.work.turn_order(course.item.id) {
+        return send_on(services, course, held, text.to_string()).await;
+    }
     let mut text = attempt::instructions(course, held.step);
     let _ = writeln!(
         text,
@@ -221,6 +258,16 @@ pub(super) async fn go_on(
         let _ = writeln!(text, "You ended with: {}", cut(&held.said, attempt::MAX_SAID_CHARS));
     }
     text.push_str(&outcomes(services, course, held).await?);
+    send_on(services, course, held, text).await
+}
+
+/// Sends the text with which a held attempt goes on.
+async fn send_on(
+    services: &Arc<Services>,
+    course: &ItemCourse,
+    held: &WorkAttempt,
+    text: String,
+) -> Result<(), EngineError> {
     let begun = attempt_id(&course.item, held.step, held.n);
     // Never the name of a message that begins an attempt: both are numbers of the same item.
     let client_id = continued_id(&begun, held.holds);
@@ -232,7 +279,9 @@ pub(super) async fn go_on(
         n,
         message,
     })
-    .await
+    .await?;
+    services.life.work.forget_order(item);
+    Ok(())
 }
 
 /// Describes what came of the questions of an attempt's turn.

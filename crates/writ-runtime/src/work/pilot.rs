@@ -37,6 +37,47 @@ pub(super) async fn look_after(services: &Arc<Services>, course: &ItemCourse) ->
     Ok(false)
 }
 
+/// Ends the attempts that an earlier engine has left open, before any turn begins: a turn that was cut in half is not resumed, no tool
+/// call of it is repeated, and the autopilot begins another attempt. One that cannot be ended now is in the log; the opening of its
+/// project tries again.
+pub(crate) async fn end_left_attempts(services: &Services) {
+    for id in super::open_items(services).await {
+        let ended = async {
+            match ItemCourse::read(services, id).await? {
+                Some(course) if course.is_attempt() && !course.item.state.is_over() => {
+                    move_on(services, &course, WorkEvent::Cancel, "the engine that ran it has ended")
+                        .await
+                        .map(drop)
+                }
+                Some(_) | None => Ok(()),
+            }
+        };
+        if let Err(error) = ended.await {
+            let report = services.journal.report(&error);
+            tracing::error!(item = %id, inside = report.inside, "an attempt of an earlier engine is not ended");
+        }
+    }
+}
+
+/// The reason of a plan that ended since no person answered its card.
+pub(super) const NOT_ANSWERED: &str = "its plan was not answered in time";
+
+/// Returns true for a plan that goes on only after another approval: the one before has ended or its budget is used up, or no person
+/// has answered. What a person has refused or cancelled wants none.
+pub fn needs_approval(state: WorkState, reason: &str) -> bool {
+    match state {
+        WorkState::Stuck | WorkState::OverBudget => true,
+        WorkState::Cancelled => reason == NOT_ANSWERED,
+        WorkState::Proposed
+        | WorkState::Running
+        | WorkState::Paused
+        | WorkState::Consulting
+        | WorkState::Done
+        | WorkState::Failed
+        | WorkState::Denied => false,
+    }
+}
+
 /// Returns the event of an attempt: one that cannot go on has failed, since the autopilot begins another and asks people itself.
 pub(super) fn event_of(course: &ItemCourse, event: WorkEvent) -> WorkEvent {
     if !course.is_attempt() || event != WorkEvent::Stick {
@@ -129,4 +170,25 @@ fn revoke_keys(services: &Services, course: &ItemCourse) -> Vec<Op> {
         ops.push(Op::Revoke { id: key, at, expires_at });
     }
     ops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan without an approval in force wants another one; what a person has ended, and what is over or under way, does not.
+    #[test]
+    fn only_a_plan_that_lapsed_needs_another_approval() {
+        use WorkState::{
+            Cancelled, Consulting, Denied, Done, Failed, OverBudget, Paused, Proposed, Running, Stuck,
+        };
+        for lapsed in [Stuck, OverBudget] {
+            assert!(needs_approval(lapsed, "any reason"), "{lapsed:?}");
+        }
+        assert!(needs_approval(Cancelled, NOT_ANSWERED));
+        assert!(!needs_approval(Cancelled, "a person has ended it"));
+        for other in [Proposed, Running, Paused, Consulting, Done, Failed, Denied] {
+            assert!(!needs_approval(other, NOT_ANSWERED), "{other:?}");
+        }
+    }
 }

@@ -32,7 +32,7 @@ use writ_types::work::{
 };
 
 use super::evidence::{AttemptEvidence, MAX_OUTPUT_CHARS, stored_text, verdict_name};
-use super::{ItemCourse, held, judged};
+use super::{ItemCourse, held, judged, turns};
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
@@ -70,6 +70,9 @@ pub(super) async fn check_step(
     let (Some(plan), Some(attempt)) = (course.steps.get(step), ended) else { return Ok(false) };
     if held::hold(services, course, attempt).await? {
         return Ok(true);
+    }
+    if turns::waits_for_turn(services, course, attempt).await? {
+        return Ok(false);
     }
     // Runs outside the executor's turn and tools, so that the executor can neither see nor change the check.
     let place = place::outside_turn(services, Arc::clone(&course.session)).await?;

@@ -30,6 +30,24 @@ pub async fn list_files(project: &GitProject, commit: &CommitId) -> Result<Vec<C
     Ok(split_nul(&listed).filter_map(read_entry).collect())
 }
 
+/// Finds one file of a commit by its path.
+///
+/// # Errors
+///
+/// If the commit is not there.
+pub async fn find_file(
+    project: &GitProject,
+    commit: &CommitId,
+    path: &str,
+) -> Result<Option<CommitFile>, GitFault> {
+    let git = GitProcess::in_own(project, "find a file");
+    let listed =
+        git.with_args(["ls-tree", "-z", "--full-tree", commit.as_str(), "--", path]).run_well().await?;
+    // A folder of that name is another entry.
+    let found = split_nul(&listed).filter_map(read_entry).find(|file| file.path == path.as_bytes());
+    Ok(found)
+}
+
 /// Reads `100644 blob ID<TAB>PATH`.
 fn read_entry(entry: &[u8]) -> Option<CommitFile> {
     let tab = entry.iter().position(|byte| *byte == b'\t')?;

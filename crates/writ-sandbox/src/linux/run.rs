@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::spec::{InitMessage, JobEnd, SetupFault, Spec};
 use super::zygote::helper_error;
 use super::{disk, network, tree};
 use crate::error::SandboxError;
-use crate::exec::{ExecOptions, Limit, Listener, PROXY_PORT, Piece, Stream};
+use crate::exec::{EndTimes, ExecOptions, Limit, Listener, PROXY_PORT, Piece, Stream};
 use crate::runner::{StreamCapture, Talk};
 
 /// The bytes of one read from a stream.
@@ -101,9 +101,9 @@ async fn drive_job(
     let watchdog = alive.unlimited_pid().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
     let over = Notify::new();
     let done = CancellationToken::new();
-    let limits = async {
+    let bounds = async {
         tokio::select! {
-            () = options.cancel.cancelled() => Limit::Cancelled,
+            () = options.kill.cancelled() => Limit::Cancelled,
             () = tokio::time::sleep(launch.time) => Limit::Time,
             () = over.notified() => Limit::Output,
             limit = watch_disk(disk) => limit,
@@ -112,14 +112,24 @@ async fn drive_job(
     };
     let listener = options.network.as_ref().filter(|_| !launch.spec.setup.ports.is_empty());
     let supervise = async {
-        let mut limits = pin!(limits);
-        let ended = tokio::select! {
+        let (mut bounds, mut word) = (pin!(bounds), pin!(last_word(&alive, listener)));
+        let (limit, event) = tokio::select! {
             biased;
-            event = last_word(&alive, listener) => (None, event),
-            limit = &mut limits => { alive.kill_and_wait().await; (Some(limit), None) }
+            event = &mut word => (None, Some(event)),
+            () = options.cancel.cancelled() => {
+                let ended = tokio::select! {
+                    ended = await_end(&alive, word.as_mut(), options.end) => ended,
+                    _ = &mut bounds => None,
+                };
+                (Some(Limit::Cancelled), ended)
+            }
+            limit = &mut bounds => (Some(limit), None),
         };
+        if event.is_none() {
+            alive.kill_and_wait().await;
+        }
         done.cancel();
-        ended
+        (limit, event.flatten())
     };
     let capture = |pipe, stream| {
         let bounds = Bounds { keep: launch.keep, kill_above: launch.kill_above };
@@ -139,6 +149,22 @@ async fn drive_job(
     let event = event.ok_or_else(|| helper_error("report", &io::ErrorKind::UnexpectedEof.into()))?;
     launch.hold = alive.let_go(&event);
     Ok(JobResult { event, limit, stdout, stderr, duration: began.elapsed() })
+}
+
+/// Gives a job that is cancelled its times to end. `None`: it has not ended.
+async fn await_end(
+    alive: &LiveSandbox,
+    mut word: Pin<&mut impl Future<Output = Option<JobEnd>>>,
+    times: EndTimes,
+) -> Option<Option<JobEnd>> {
+    if times == EndTimes::default() {
+        return None;
+    }
+    if let Ok(event) = tokio::time::timeout(times.grace, word.as_mut()).await {
+        return Some(event);
+    }
+    alive.control_socket().ask_to_end().await;
+    tokio::time::timeout(times.kill, word.as_mut()).await.ok()
 }
 
 /// Returns the first process's report of the job, after which no process is left in it. `None`: it ended

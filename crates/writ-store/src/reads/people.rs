@@ -17,6 +17,7 @@ use crate::memory::{
 use crate::readers::BlockingReads;
 use crate::settings;
 use crate::store::Store;
+use crate::tools::{self, ToolRuns};
 use crate::undo::{self, StoredUndo};
 use crate::usage::{self, BudgetState, Reservations, UsageKind, UsageTotals};
 
@@ -200,5 +201,13 @@ reads! {
 
         /// Returns the epoch in force.
         fn epoch() -> u64 = brief |db| settings::epoch_of(&db.conn);
+    }
+}
+
+reads! {
+    /// Reads of the counters of tools.
+    ToolReads {
+        /// Returns the counters of tools, by name.
+        fn tool_runs(limit: usize) -> Vec<ToolRuns> = |db| tools::read_tool_runs(&db.conn, limit);
     }
 }

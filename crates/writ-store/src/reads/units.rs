@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, ChoiceRow, GateRow, PilotBlocker, PilotSession, ResultRow, RunRow, TransitionRow, UnitCost,
-    UnitKey, UnitLine, UnitRow,
+    self, ChoiceRow, CircuitRow, GateRow, HookRunRow, PilotBlocker, PilotSession, ResultRow, RunRow,
+    TransitionRow, UnitCost, UnitKey, UnitLine, UnitRow,
 };
 
 reads! {
@@ -75,6 +75,12 @@ reads! {
         /// Returns the newest ratings of a class of units, oldest first, at most [`units::MAX_RESULTS`].
         fn model_results(project: &str, fingerprint: &str) -> Vec<ResultRow>
             = |db| units::results(&db.conn, &project, &fingerprint);
+
+        /// Returns the circuits of the models of a project, by their names.
+        fn circuits(project: &str) -> Vec<CircuitRow> = |db| units::circuits(&db.conn, &project);
+
+        /// Returns the newest runs of hooks of a unit, oldest first, at most [`units::MAX_HOOK_RUNS`].
+        fn unit_hook_runs(key: UnitKey) -> Vec<HookRunRow> = |db| units::hook_runs(&db.conn, &key);
 
         /// Returns the text of a workflow that was pinned.
         fn workflow_pin(hash: Digest) -> Option<String> = brief |db| units::pin(&db.conn, &hash.to_string());

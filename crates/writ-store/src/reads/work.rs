@@ -15,7 +15,7 @@ use crate::kept::{self, WithheldResult};
 use crate::ledger::erase::SessionRemains;
 use crate::memory::{self, Memory, Secrets};
 use crate::outbox::{self, OutboxPage};
-use crate::queue::{self, QueueDepth, QueuedMessage};
+use crate::queue::{self, MessageState, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
 use crate::sessions::{self, ChronicleHits, ChronicleRow, SessionRow, erasure};
 use crate::store::Store;
@@ -160,6 +160,10 @@ reads! {
         /// Returns the message that a client has sent under this id.
         fn message_by_client_id(session: SessionId, client_id: &str) -> Option<QueuedMessage> =
             brief |db| queue::message_by_client_id(&db.conn, session, &client_id);
+
+        /// Returns the state of the message that a client has sent under this id.
+        fn message_state(session: SessionId, client_id: &str) -> Option<MessageState> =
+            brief |db| queue::message_state(&db.conn, session, &client_id);
 
         /// Returns the ids that clients have given to these messages, in this order, without those of missing messages.
         fn client_ids(messages: &[MessageId]) -> Vec<String> = |db| queue::client_ids(&db.conn, &messages);

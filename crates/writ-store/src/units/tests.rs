@@ -930,3 +930,68 @@ fn a_rating_is_about_the_newest_run_that_was_decided() {
     assert_eq!(found(session, "task/m1/s1/t2"), None);
     assert_eq!(found(pilot(77), ""), None, "another session");
 }
+
+/// A circuit is one row of its model, which a second failure changes; those of another project stay where all are removed.
+///
+/// Rows: SF-047 (in part: the row, by its project and its model)
+#[test]
+fn a_circuit_is_one_row_of_its_model() {
+    let home = home();
+    let day = 24 * 3_600_000;
+    let circuit = |project: &str, model: &str, tripped: Option<i64>, fail_count| CircuitRow {
+        project: project.into(),
+        model: model.into(),
+        tier: "standard".into(),
+        tripped: tripped.map(|from| (at(from), at(from + day))),
+        failed_at: at(tripped.unwrap_or(1)),
+        fail_count,
+        reason: "the request is not accepted".into(),
+    };
+    let set = |row: &CircuitRow| UnitOp::SetCircuit(Box::new(row.clone()));
+    let (first, opened) = (circuit(PROJECT, "a/one", None, 2), circuit(PROJECT, "a/one", Some(5), 3));
+    let (again, two) = (circuit(PROJECT, "a/one", Some(9), 4), circuit(PROJECT, "a/two", Some(7), 3));
+    let other = circuit("/other", "a/one", Some(7), 3);
+    home.commit(units([set(&first), set(&two), set(&other)]));
+    let store = home.store.blocking();
+    let read = |project: &str| store.circuits(project).expect("reads");
+    assert_eq!(read(PROJECT), [first, two.clone()]);
+    home.commit(units([set(&opened)]));
+    let (from, until) = read(PROJECT)[0].tripped.expect("is open");
+    assert_eq!(until.time_since(from).as_secs(), 24 * 3_600);
+    home.commit(units([set(&again)]));
+    assert_eq!(read(PROJECT), [again, two.clone()]);
+    let clear = |model: Option<&str>| UnitOp::ClearCircuits {
+        project: PROJECT.into(),
+        model: model.map(str::to_owned),
+    };
+    home.commit(units([clear(Some("a/one"))]));
+    assert_eq!(read(PROJECT), [two]);
+    home.commit(units([clear(None)]));
+    assert_eq!((read(PROJECT), read("/other")), (Vec::new(), vec![other]));
+}
+
+/// Of the runs of a unit's hooks the newest stay, in their order.
+#[test]
+fn runs_of_hooks_are_bounded() {
+    let home = planned_home();
+    let row = |id: &str, n: usize, outcome: &str| HookRunRow {
+        key: key(id),
+        attempt: u32::try_from(n).expect("small"),
+        hook: "before_run".into(),
+        script: "tools/before.sh".into(),
+        outcome: outcome.into(),
+        reason: "x".repeat(MAX_REASON_CHARS + 9),
+        output: String::new(),
+        began_at: at(1),
+        ended_at: at(2),
+    };
+    let add = |row: HookRunRow| UnitOp::AddHookRun(Box::new(row));
+    home.commit(units((0..MAX_HOOK_RUNS + 3).map(|n| add(row("task/m1/s1/t1", n, "passed")))));
+    home.commit(units([add(row("task/m1/s1/t2", 1, "timed_out"))]));
+    assert!(home.try_commit(units([add(row("task/m1/s1/t2", 2, "odd"))])).is_err());
+    let store = home.store.blocking();
+    let rows = store.unit_hook_runs(key("task/m1/s1/t1")).expect("reads");
+    assert_eq!((rows.len(), rows[0].attempt), (MAX_HOOK_RUNS, 3));
+    assert_eq!(rows[0].reason.chars().count(), MAX_REASON_CHARS);
+    assert_eq!(store.unit_hook_runs(key("task/m1/s1/t2")).expect("reads").len(), 1);
+}

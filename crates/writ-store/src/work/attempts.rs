@@ -99,6 +99,23 @@ pub(super) fn go_on(
     require_attempt((item, step, n), changed, "held attempt")
 }
 
+pub(super) fn next_turn(
+    conn: &Connection,
+    (item, step, n): (ItemId, usize, u32),
+    message: MessageId,
+) -> Result<(), StoreError> {
+    check_executors(conn)?;
+    let sql =
+        "UPDATE work_attempt SET state = 'running', message = ?4, exit = NULL, said = '', ended_at = NULL
+               WHERE item = ?1 AND step = ?2 AND n = ?3 AND state = 'ended' AND is_held = 0";
+    let changed = execute(conn, sql, params![item.to_string(), number(step), n, message.to_string()])?;
+    require_attempt((item, step, n), changed, "ended attempt")?;
+    let sql = "UPDATE work_step SET state = ?3 WHERE item = ?1 AND n = ?2 AND state = ?4";
+    let (checking, running) = (StepState::Checking.name(), StepState::Running.name());
+    execute(conn, sql, params![item.to_string(), number(step), running, checking])?;
+    Ok(())
+}
+
 pub(super) fn judge(
     conn: &Connection,
     (item, step, n): (ItemId, usize, u32),

@@ -253,6 +253,33 @@ fn a_held_attempt_goes_on_under_its_own_number() {
     assert_eq!(seen().0, StepState::Done);
 }
 
+/// An attempt has another turn only after its last one has ended and before it is judged, under its own number.
+#[test]
+fn an_attempt_has_another_turn_after_the_end_of_the_last() {
+    let (home, id) = proposed();
+    let next = |n| WorkOp::NextTurn { item: id, step: 0, n: 1, message: message(n) };
+    home.commit(work([begin(id, 1, 1)]));
+    assert!(home.try_commit(work([next(2)])).is_err(), "its turn runs");
+    home.commit(work([end(1)]));
+    home.commit(work([next(2)]));
+    let read = home.store.blocking();
+    let seen = || {
+        let (_, steps, mut attempts) = read.whole_work_item(id).expect("reads").expect("is there");
+        assert_eq!(attempts.len(), 1);
+        let attempt = attempts.remove(0);
+        (steps[0].state, attempt.state, attempt.message, attempt.exit, attempt.said)
+    };
+    let running = (StepState::Running, AttemptState::Running, Some(message(2)), None, String::new());
+    assert_eq!(seen(), running, "nothing of the turn before is left");
+    home.commit(work([end(1)]));
+    assert_eq!(seen().1, AttemptState::Running, "its first turn is over");
+    home.commit(work([end(2), WorkOp::Hold { item: id, step: 0, n: 1 }]));
+    assert!(home.try_commit(work([next(3)])).is_err(), "it is held");
+    home.commit(work([WorkOp::GoOn { item: id, step: 0, n: 1, message: message(3) }, end(3)]));
+    home.commit(work([judge(id, 1, StepState::Done)]));
+    assert!(home.try_commit(work([next(4)])).is_err(), "it was judged");
+}
+
 #[test]
 fn no_more_executors_work_than_may_over_all_items() {
     let home = TestHome::new();

@@ -12,7 +12,7 @@ use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
     approvals, compaction, files, fleet, jobs, kept, keys, memory, operations, outbox, queue, restore,
-    sessions, settings, turns, undo, units, usage, work,
+    sessions, settings, tools, turns, undo, units, usage, work,
 };
 
 /// A batch on its way: what it has got so far.
@@ -120,6 +120,7 @@ impl BatchProgress<'_> {
             Op::Forget { memory } => memory::delete_memory(conn, *memory),
             Op::Memory(op) => memory::apply_memory_op(conn, op),
             Op::Jobs(op) => jobs::apply_job(conn, op),
+            Op::Tools(op) => tools::apply_tool_op(conn, op),
             Op::Outbox(op) => self.outbox(op),
             Op::Operations(op) => operations::apply_operation(conn, op),
             Op::Fleet(op) => fleet::apply_fleet_op(conn, op),

@@ -178,6 +178,71 @@ pub struct MemoryAmendment {
     pub causes: Option<Vec<MemoryId>>,
 }
 
+/// The curated profile of the owner, which stands in every context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CuratedProfile {
+    /// Its text: Markdown with five sections.
+    pub text: String,
+    /// The trust in it: that in the least trusted memory that its writer has read.
+    pub taint: Taint,
+    /// When it was written, as RFC 3339.
+    pub at: String,
+}
+
+/// The result of a digest for the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DigestOutcome {
+    /// There is no memory that a profile may rest on.
+    NothingRemembered,
+    /// The memories are those of the digest before, so that no model was asked.
+    NothingNew,
+    /// The model has written the same profile.
+    Unchanged,
+    /// There is a new profile.
+    Written,
+}
+
+/// Something that memories should become, for the owner to decide.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DigestSuggestion {
+    /// The form: `procedure` or `tool`.
+    pub becomes: String,
+    /// The suggestion, written by a model.
+    pub text: String,
+    /// The memories.
+    pub memories: Vec<MemoryId>,
+}
+
+/// The report of a digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DigestReport {
+    /// When it ended, as RFC 3339.
+    pub at: String,
+    /// The result for the profile.
+    pub outcome: DigestOutcome,
+    /// The memories that it has read.
+    pub memories: usize,
+    /// Those that there was no room for.
+    pub left_out: usize,
+    /// The contradictions that the owner is asked about.
+    pub contradictions: usize,
+    /// Suggestions for the owner; nothing is made of them by itself.
+    pub suggestions: Vec<DigestSuggestion>,
+    /// A remark for people, such as why the change was not recorded with git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The curated profile, and the last digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileView {
+    /// The profile; none before the first digest.
+    pub profile: Option<CuratedProfile>,
+    /// The report of the last digest.
+    pub report: Option<DigestReport>,
+}
+
 /// What waits for the owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingMemories {

@@ -116,12 +116,41 @@ pub struct PilotStatus {
     pub blockers: Vec<PilotBlockerLine>,
     /// The cost of all runs, in micro-USD.
     pub cost: MicroUsd,
+    /// The circuits of models that have failed in a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circuits: Vec<PilotCircuitLine>,
     /// The settings in force, each with its source.
     #[serde(default)]
     pub settings: Vec<PilotSettingLine>,
     /// What a person should know and nothing waits for: settings that need a restart or have a mistake, findings of the supervisor.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// The circuit of a model that has failed in a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotCircuitLine {
+    /// The model, as `provider/name`.
+    pub model: String,
+    /// The tier that it was asked in last.
+    pub tier: String,
+    /// `closed`, `open` or `half-open`: asked, passed over, or tried once more.
+    pub state: String,
+    /// The failures in a row.
+    pub failures: u32,
+    /// The time at which it was opened.
+    pub tripped_at: Option<Timestamp>,
+    /// The time from which the model is asked again.
+    pub resets_at: Option<Timestamp>,
+    /// The last failure, in words.
+    pub reason: String,
+}
+
+/// Circuits that were removed by a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotCircuitsReset {
+    /// The open circuits among them; failures of closed ones are forgotten with them.
+    pub reset: Vec<PilotCircuitLine>,
 }
 
 /// A setting in force.

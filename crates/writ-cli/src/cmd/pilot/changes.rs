@@ -1,14 +1,17 @@
 //! What a person changes beside the work: the plan is read again, a unit is undone, a conflict is resolved.
 
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::{PilotRateRun, PilotReloadPlan, PilotResolve, PilotRevertShow, PilotRevertUnit};
+use writ_runtime::methods::{
+    PilotRateRun, PilotReloadPlan, PilotResetCircuits, PilotResolve, PilotRevertShow, PilotRevertUnit,
+};
 use writ_types::api::pilot::{
-    PilotProject, PilotRate, PilotRated, PilotRating, PilotReload, PilotReloaded, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotUnitName, ResolveState, RevertEnd,
+    PilotCircuitLine, PilotCircuitsReset, PilotProject, PilotRate, PilotRated, PilotRating, PilotReload,
+    PilotReloaded, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotUnitName, ResolveState,
+    RevertEnd,
 };
 use writ_types::error::Exit;
 
-use super::project_of;
+use super::{cut, project_of};
 use crate::args::{PilotPlace, RatingArg};
 use crate::client::EngineClient;
 use crate::cmd::chat::end_with;
@@ -193,4 +196,62 @@ fn describe_rated(rated: &PilotRated) -> Vec<String> {
         rated.attempt,
         escape_line(model)
     )]
+}
+
+/// Closes the circuits of models.
+pub(super) async fn reset(
+    context: &Context,
+    client: &mut EngineClient,
+    place: &PilotPlace,
+) -> Result<(), Failure> {
+    let done = client.ask::<PilotResetCircuits>(&project_of(context, place)?).await?;
+    context.out.print_either(&done, describe_reset)
+}
+
+fn describe_reset(done: &PilotCircuitsReset) -> Vec<String> {
+    if done.reset.is_empty() {
+        return vec!["none: no circuit was open".to_owned()];
+    }
+    done.reset.iter().map(|one| format!("{} is asked again", escape_line(&one.model))).collect()
+}
+
+/// Describes the circuit of a model in one line.
+pub(super) fn describe_circuit(circuit: &PilotCircuitLine) -> String {
+    let until = circuit.resets_at.map(|at| format!(" until {at}")).unwrap_or_default();
+    let (model, tier) = (escape_line(&circuit.model), escape_line(&circuit.tier));
+    format!(
+        "circuit of {model} ({tier}): {}{until}, {} failures in a row: {}",
+        circuit.state,
+        circuit.failures,
+        cut(&circuit.reason)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_circuit_is_described_in_one_line() {
+        let circuit = PilotCircuitLine {
+            model: "a/one".to_owned(),
+            tier: "fast".to_owned(),
+            state: "open".to_owned(),
+            failures: 3,
+            tripped_at: Some(Timestamp::from_millis(0)),
+            resets_at: Some(Timestamp::from_millis(86_400_000)),
+            reason: "the request\nis not accepted".to_owned(),
+        };
+        let line = describe_circuit(&circuit);
+        assert!(
+            line.starts_with("circuit of a/one (fast): open until 1970-01-02")
+                && line.contains(", 3 failures in a row: the request")
+                && !line.contains('\n'),
+            "{line}"
+        );
+        assert_eq!(describe_reset(&PilotCircuitsReset { reset: vec![circuit] }), ["a/one is asked again"]);
+        assert_eq!(describe_reset(&PilotCircuitsReset { reset: Vec::new() }), ["none: no circuit was open"]);
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use toml::Value;
 use writ_inspect::egress::host::{Host, HostPattern};
+use writ_types::calendar::{NoRecurrence, Recurrence};
 
 /// The largest number that TOML can write.
 pub(super) const MOST: u64 = i64::MAX as u64;
@@ -34,6 +35,8 @@ pub(crate) enum ValueKind {
     OneOf(&'static [&'static str]),
     /// A list of some of a few words.
     SomeOf(&'static [&'static str]),
+    /// A recurring time of the calendar.
+    Recurrence,
     /// A host, by name or address.
     Host,
     /// A list of hosts, each with a port or without; `*.` stands for everything below.
@@ -67,6 +70,7 @@ impl ValueKind {
             Self::Number => value.is_integer() || value.as_float().is_some_and(f64::is_finite),
             Self::Text | Self::Folder => value.as_str().is_some_and(|text| !text.trim().is_empty()),
             Self::AnyText => value.is_str(),
+            Self::Recurrence => value.as_str().is_some_and(|text| text.parse::<Recurrence>().is_ok()),
             Self::Folders => {
                 // `~` is expanded afterwards, or refused there.
                 let is_whole = |path: &str| Path::new(path).is_absolute() || path.starts_with('~');
@@ -103,6 +107,7 @@ impl ValueKind {
             Self::Number => "a number".into(),
             Self::Text => "a text that is not empty".into(),
             Self::AnyText => "a text".into(),
+            Self::Recurrence => NoRecurrence.to_string(),
             Self::Folder => "a path, as text".into(),
             Self::Folders => "a list of absolute paths".into(),
             Self::Texts => "a list of texts".into(),
@@ -142,6 +147,7 @@ impl ValueKind {
             | Self::SomeOf(_)
             | Self::Hosts => typed().ok_or_else(|| self.expected_kind())?,
             Self::Text
+            | Self::Recurrence
             | Self::AnyText
             | Self::Folder
             | Self::OneOf(_)

@@ -193,6 +193,8 @@ fn look(desk: &Desk) {
     let newest = desk.run(&["rate", "over"], 0);
     assert!(newest.contains("task/m1/s2/t1, execute, ") && newest.contains("is rated 'over'"), "{newest}");
     desk.run(&["rate", "great"], 2);
+    let reset = desk.run(&["reset-circuits"], 0);
+    assert!(reset.contains("none: no circuit was open"), "{reset}");
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
     let found = desk.run(&["doctor"], 0);

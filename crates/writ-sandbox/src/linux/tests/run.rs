@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::exec::EndTimes;
 
 /// Rows: SIL-203 (output as it is, and an unknown program; the tool trims it)
 #[tokio::test]
@@ -165,6 +166,50 @@ async fn cancelling_or_dropping_kills_everything() {
     drop(running);
     // The next command gets the folder only when every process of the dropped one is gone.
     assert_eq!(fixture.sh("echo next").await, "next");
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+/// A cancelled program may end by itself, and gets no signal then; later it gets SIGTERM, and what ignores that is killed with its
+/// children.
+///
+/// Rows: SF-190 SF-191 (in part: a program of the sandbox)
+#[tokio::test]
+async fn a_cancelled_program_has_its_times_to_end() {
+    let fixture = Fixture::new().await;
+    let (short, long) = (Duration::from_millis(100), Duration::from_secs(600));
+    let marker = marker();
+    let trap = "trap 'echo signal; exit 0' TERM; echo ready";
+    let obeys = format!("{trap}; sleep {marker} & wait");
+    let ends = format!("{trap}; sleep 0.3; echo end");
+    let ignores = format!("trap '' TERM; echo ready; sleep {marker} & sleep {marker}");
+    for (script, end, said) in [
+        (obeys.as_str(), EndTimes { grace: short, kill: long }, "ready\nsignal\n"),
+        (ends.as_str(), EndTimes { grace: long, kill: long }, "ready\nend\n"),
+        (ignores.as_str(), EndTimes { grace: short, kill: short }, "ready\n"),
+    ] {
+        let cancel = CancellationToken::new();
+        let (output, mut pieces) = tokio::sync::mpsc::channel(4);
+        let options =
+            ExecOptions { cancel: cancel.clone(), output: Some(output), end, ..ExecOptions::default() };
+        let running = fixture.workspace.run_exec(exec(&["sh", "-c", script]), options);
+        let stop = async {
+            assert_eq!(pieces.recv().await.unwrap().bytes, b"ready\n");
+            cancel.cancel();
+        };
+        let (result, ()) = tokio::join!(running, stop);
+        let result = result.unwrap();
+        assert_eq!(result.ending, Ending::Killed { limit: Limit::Cancelled }, "{script}");
+        assert_eq!(result.stdout.text, said, "{script}");
+        assert_eq!(processes(&marker), NOBODY_LEFT, "{script}");
+    }
+    // The end of the engine waits for none of it.
+    let (cancel, kill) = (CancellationToken::new(), CancellationToken::new());
+    cancel.cancel();
+    kill.cancel();
+    let options =
+        ExecOptions { cancel, kill, end: EndTimes { grace: long, kill: long }, ..ExecOptions::default() };
+    let result = fixture.workspace.run_exec(exec(&["sh", "-c", &ignores]), options).await.unwrap();
+    assert_eq!(result.ending, Ending::Killed { limit: Limit::Cancelled });
     assert_eq!(processes(&marker), NOBODY_LEFT);
 }
 
