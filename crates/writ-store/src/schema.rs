@@ -66,6 +66,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 24, name: "memory rows", sql: include_str!("schema/0024_memory_rows.sql") },
     Migration { number: 25, name: "units", sql: include_str!("schema/0025_units.sql") },
     Migration { number: 26, name: "model results", sql: include_str!("schema/0026_model_results.sql") },
+    Migration { number: 27, name: "trace index", sql: include_str!("schema/0027_trace_index.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
