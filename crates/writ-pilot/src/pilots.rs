@@ -128,7 +128,7 @@ impl Pilots {
             return Err(AutopilotError::NoGoal);
         }
         let project = self.open(&goal.project).await?;
-        goal::plan_goal(&project, &goal.goal).await
+        goal::plan_goal(&project, &goal).await
     }
 
     async fn run(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {

@@ -21,6 +21,12 @@ pub(crate) enum PilotCommand {
         goal: String,
         #[command(flatten)]
         place: PilotPlace,
+        /// The workflow of its units, instead of the project's usual one
+        #[arg(long, value_name = "NAME")]
+        workflow: Option<String>,
+        /// The number of the issue that it is about; hooks read it with each of its units
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        link_issue: Option<u64>,
     },
     /// Approve the newest plan: signs exactly what is shown
     Approve {

@@ -48,7 +48,9 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
         let mut client = EngineClient::ensure(context).await?;
         match command {
             PilotCommand::Init { .. } => Ok(()),
-            PilotCommand::Plan { goal, place } => plan(context, &mut client, goal, place).await,
+            PilotCommand::Plan { goal, place, workflow, link_issue } => {
+                plan(context, &mut client, (goal, place), (workflow.clone(), *link_issue)).await
+            }
             PilotCommand::Approve { place, yes, reason } => {
                 approve_plan(context, &config, &mut client, (place, *yes, reason)).await
             }
@@ -126,11 +128,12 @@ fn name_of(context: &Context, args: &PilotUnitArgs) -> Result<PilotUnitName, Fai
 async fn plan(
     context: &Context,
     client: &mut EngineClient,
-    goal: &str,
-    place: &PilotPlace,
+    (goal, place): (&str, &PilotPlace),
+    (workflow, link_issue): (Option<String>, Option<u64>),
 ) -> Result<(), Failure> {
     let PilotProject { project } = project_of(context, place)?;
-    let planned = client.ask::<PilotPlan>(&PilotGoal { project, goal: goal.to_owned() }).await?;
+    let goal = PilotGoal { project, goal: goal.to_owned(), workflow, link_issue };
+    let planned = client.ask::<PilotPlan>(&goal).await?;
     context.out.print_either(&planned, |planned| {
         let mut lines: Vec<String> = planned.units.iter().map(describe_line).collect();
         lines.push("`writ pilot approve` shows the whole plan and signs it".to_owned());

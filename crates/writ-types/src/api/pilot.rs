@@ -50,6 +50,12 @@ pub struct PilotPlanned {
     pub milestone: String,
     /// Its units.
     pub units: Vec<PilotUnitLine>,
+    /// The workflow of its units; none: the one of the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// The number of the issue that it is about: hooks read it with each of its units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_issue: Option<u64>,
 }
 
 /// A unit, as lists show it.

@@ -239,17 +239,25 @@ fn change(desk: &Desk) {
 /// Every command around a run of the autopilot, on one engine: each does what it says, ends with its code, and changes nothing
 /// without a person's word. Hooks of the owner are notified of what becomes of units.
 ///
-/// Rows: SF-020 SF-232
+/// Rows: SF-020 SF-232 SF-529
 /// Rows: SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
 #[test]
 fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
     let desk = Desk::new();
-    let notes = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\nprint(json.dumps({'verdict': 'abstain', 'reason': read['unit'] + ' ' + read['phase']}))\n";
+    let notes = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\nwords = read['unit'] + ' ' + read['phase'] if read['metadata'] == {'gh_issue': 42} else 'no issue'\nprint(json.dumps({'verdict': 'abstain', 'reason': words}))\n";
     for event in ["unit_started", "unit_blocked", "unit_merged", "unit_done"] {
         hook(&desk.bench, event, &format!("on = \"{event}\""), notes);
     }
     begin(&desk);
-    desk.run(&["plan", "Sums and products."], 5);
+    for issue in ["--link-issue=abc", "--link-issue=0"] {
+        desk.run(&["plan", "Sums and products.", issue], 2);
+    }
+    assert!(desk.run(&["status"], 2).contains("nothing is planned in"));
+    desk.run(&["plan", "Sums and products.", "--link-issue=42"], 5);
+    let database = rusqlite::Connection::open(desk.bench.home.database()).expect("opens");
+    let row = "SELECT json_extract(metadata, '$.gh_issue') FROM unit WHERE id = 'milestone/m1'";
+    assert_eq!(database.query_row(row, [], |row| row.get::<_, i64>(0)).expect("reads"), 42);
+    drop(database);
     desk.run(&["approve", "--yes"], 0);
     resolve(&desk);
     assert_eq!(desk.hooked("unit_blocked"), ["slice/m1/s2 merge"]);
