@@ -66,6 +66,9 @@ mod autopilot_phases;
 #[path = "suite/autopilot_rows.rs"]
 mod autopilot_rows;
 
+#[path = "suite/autopilot_seen.rs"]
+mod autopilot_seen;
+
 #[path = "suite/pilot.rs"]
 mod pilot;
 

@@ -26,9 +26,11 @@ use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
 use crate::drive::{Baselines, OpenEnds, SeenState, WorkCourse};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
+use crate::loop_control::LoopControl;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
+use crate::span_queue::SpanQueue;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::{UnitFile, UnitFiles};
 
@@ -87,22 +89,15 @@ pub(crate) struct OpenProject {
     pub(crate) target: BranchName,
     /// Wakes the scheduling loop.
     pub(crate) wake: Notify,
+    /// The spans that are to be written.
+    pub(crate) trace: SpanQueue,
     work: UnitsAtWork,
     /// The branches and models that this process has last seen.
     pub(crate) seen: SeenState,
-    /// The scheduling loop, while it runs.
-    looping: Mutex<Option<RunningLoop>>,
+    /// The scheduling loop.
+    pub(crate) looping: LoopControl,
     /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
-}
-
-/// A scheduling loop that runs.
-#[derive(Debug)]
-struct RunningLoop {
-    /// Cancelled to stop the loop after the attempts that run.
-    stop: CancellationToken,
-    /// True if the loop was started again while it ran: at its end it runs another round.
-    is_wanted: bool,
 }
 
 /// Returns the canonical folder of a project, and the name of the project in the store's rows.
@@ -164,9 +159,10 @@ impl OpenProject {
             hidden_tests: owner.hidden_tests.clone(),
             target,
             wake: Notify::new(),
+            trace: SpanQueue::default(),
             work: UnitsAtWork::default(),
             seen: SeenState::default(),
-            looping: Mutex::default(),
+            looping: LoopControl::default(),
             tasks: TaskTracker::new(),
         };
         project.check_worktree_mode().await?;
@@ -431,34 +427,16 @@ impl OpenProject {
     /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
     /// ending.
     pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = true;
+        let begun = self.looping.begin(&self.hands.draining());
+        if begun.is_none() {
             self.wake.notify_one();
-            return None;
         }
-        let stop = self.hands.draining().child_token();
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
-    }
-
-    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
-    pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = looping.take().filter(|running| running.is_wanted)?;
-        let stop =
-            if running.stop.is_cancelled() { self.hands.draining().child_token() } else { running.stop };
-        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
-        Some(stop)
+        begun
     }
 
     /// Stops the loop; attempts that run are finished first.
     pub(crate) fn end_loop(&self) {
-        let mut looping = self.looping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = looping.as_mut() {
-            running.is_wanted = false;
-            running.stop.cancel();
-        }
+        self.looping.end();
         self.wake.notify_one();
     }
 

@@ -33,6 +33,8 @@ mod changes;
 
 mod looks;
 
+mod traces;
+
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The longest reason in a line, in characters.
@@ -59,12 +61,8 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let status = client.ask::<PilotPause>(&project_of(context, place)?).await?;
                 context.out.print_either(&status, describe_status)
             }
-            PilotCommand::Status { place, watch: _, settings: true } => {
-                let status = client.ask::<PilotShow>(&project_of(context, place)?).await?;
-                context.out.print_either(&status.settings, |settings| describe_settings(settings))
-            }
-            PilotCommand::Status { place, watch, settings: false } => {
-                show(context, &mut client, place, *watch).await
+            PilotCommand::Status { place, watch, settings } => {
+                show(context, &mut client, place, (*watch, *settings)).await
             }
             PilotCommand::Show(args) => {
                 let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
@@ -88,6 +86,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let query = PilotLogQuery { project, unit, attempt, last, skip };
                 looks::print_log(context, &mut client, &query).await
             }
+            PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
             PilotCommand::Rate { rating, unit, place } => {
                 changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
             }
@@ -270,9 +269,13 @@ async fn show(
     context: &Context,
     client: &mut EngineClient,
     place: &PilotPlace,
-    watch: bool,
+    (watch, settings): (bool, bool),
 ) -> Result<(), Failure> {
     let project = project_of(context, place)?;
+    if settings {
+        let status = client.ask::<PilotShow>(&project).await?;
+        return context.out.print_either(&status.settings, |settings| describe_settings(settings));
+    }
     let mut shown = None;
     loop {
         let status = client.ask::<PilotShow>(&project).await?;

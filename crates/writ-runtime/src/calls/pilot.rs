@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use writ_policy::principal::Authenticated;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotFindings, PilotGoal, PilotLog, PilotLogQuery, PilotPlanned,
-    PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials, PilotUnitDetails, PilotUnitName,
-    PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionQuery, PilotState, PilotStatus, PilotTrace, PilotTraceQuery,
+    PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitState,
 };
 use writ_types::error::Report;
 
@@ -118,4 +119,43 @@ pub(super) async fn resolve(
 
 pub(super) async fn rate_run(services: &Services, order: PilotRate) -> Result<PilotRated, EngineError> {
     find_desk(services)?.rate_run(order).await.map_err(refused)
+}
+
+pub(super) async fn show_state(
+    services: &Services,
+    query: PilotSessionQuery,
+) -> Result<PilotState, EngineError> {
+    find_desk(services)?.show_state(query).await.map_err(refused)
+}
+
+pub(super) async fn show_unit_state(
+    services: &Services,
+    query: PilotUnitQuery,
+) -> Result<PilotUnitState, EngineError> {
+    find_desk(services)?.show_unit_state(query).await.map_err(refused)
+}
+
+pub(super) async fn refresh(
+    services: &Services,
+    query: PilotSessionQuery,
+) -> Result<PilotRefreshed, EngineError> {
+    find_desk(services)?.refresh(query).await.map_err(refused)
+}
+
+pub(super) async fn find_spans(
+    services: &Services,
+    query: PilotTraceQuery,
+) -> Result<PilotTrace, EngineError> {
+    find_desk(services)?.find_spans(query).await.map_err(refused)
+}
+
+pub(super) async fn clean_up(services: &Services, order: PilotCleaning) -> Result<PilotCleaned, EngineError> {
+    find_desk(services)?.clean_up(order).await.map_err(refused)
+}
+
+pub(super) async fn list_history(
+    services: &Services,
+    query: PilotHistoryQuery,
+) -> Result<PilotHistory, EngineError> {
+    find_desk(services)?.list_history(query).await.map_err(refused)
 }

@@ -193,10 +193,39 @@ fn look(desk: &Desk) {
     let newest = desk.run(&["rate", "over"], 0);
     assert!(newest.contains("task/m1/s2/t1, execute, ") && newest.contains("is rated 'over'"), "{newest}");
     desk.run(&["rate", "great"], 2);
+    look_back(desk);
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
     let found = desk.run(&["doctor"], 0);
     assert!(found.contains("gate there") && found.contains("passes today"), "{found}");
+}
+
+/// Spans and the units that are over are found again, and nothing is old enough to be moved.
+fn look_back(desk: &Desk) {
+    let spans = desk.run(&["forensics", "task/m1/s1/t1"], 0);
+    for part in [
+        "run  task/m1/s1/t1 execute 1 success",
+        "tool_call  write add.sh",
+        "phase_transition",
+        "gate  there 1",
+    ] {
+        assert!(spans.contains(part), "{part}: {spans}");
+    }
+    assert!(desk.run(&["forensics", "task/m7/s1/t1"], 2).contains("task/m7/s1/t1"));
+    assert!(desk.run(&["forensics", "x"], 2).contains("neither a run nor a session 'x'"));
+    for flags in [&["clean", "--dry-run"][..], &["clean"]] {
+        assert!(desk.run(flags, 0).contains("nothing is old enough"), "{flags:?}");
+    }
+    let history = desk.run(&["history"], 0);
+    let lines: Vec<&str> = history.lines().filter(|line| line.contains("/m1/s")).collect();
+    assert_eq!(lines.len(), 4, "{history}");
+    assert!(lines[0].contains(PRODUCTS) && lines[0].contains("succeeded"), "{history}");
+    let merged = desk.run(&["history", "--phase", "merge", "--verdict", "succeeded", "--limit", "1"], 0);
+    assert!(merged.contains(PRODUCTS) && !merged.contains("slice/m1/s1"), "{merged}");
+    assert!(desk.run(&["history", "--workflow", "feature"], 0).contains("none"));
+    for wrong in [["--since", "2026-13-01"], ["--phase", "lunch"], ["--verdict", "good"], ["--limit", "x"]] {
+        desk.run(&[&["history"], &wrong[..]].concat(), 2);
+    }
 }
 
 /// Merged work is undone on a person's word alone.
@@ -229,7 +258,7 @@ fn change(desk: &Desk) {
     assert!(desk.run(&["reload", "--yes"], 0).contains("nothing is to be done"));
     let cancelled = desk.run(&["abandon", "milestone/m2", "--reason", "not now"], 0);
     assert!(cancelled.contains("milestone/m2"), "{cancelled}");
-    let shown = desk.run(&["forensics", "task/m2/s1/t1"], 0);
+    let shown = desk.run(&["show", "task/m2/s1/t1"], 0);
     assert!(shown.contains("cancel by ") && shown.contains(": not now"), "{shown}");
     assert!(desk.run(&["abandon", "milestone/m2"], 2).contains("does not fit"), "it is over");
     let status = desk.run(&["status"], 0);
