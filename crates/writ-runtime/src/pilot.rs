@@ -427,6 +427,18 @@ impl PilotHands {
         zone.date_at(now).and_then(|date| zone.start_of_day(date)).unwrap_or(Timestamp::from_millis(0))
     }
 
+    /// Returns the date of a time in the owner's time zone, as `2026-01-31`.
+    pub fn date_at(&self, at: Timestamp) -> String {
+        let date = self.services.config.time_zone.date_at(at);
+        // Out of the calendar's range there is one long day.
+        date.map_or_else(|| "1970-01-01".to_owned(), |date| date.to_string())
+    }
+
+    /// Returns the first moment of a day in the owner's time zone, written as `2026-01-31`; `None`: it is no day.
+    pub fn parse_day(&self, day: &str) -> Option<Timestamp> {
+        self.services.config.time_zone.parse_day(day)
+    }
+
     /// Returns the source of ids.
     pub fn ids(&self) -> &Ids {
         &self.services.journal.ids

@@ -71,6 +71,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "circuits and hooks",
         sql: include_str!("schema/0027_circuits_and_hooks.sql"),
     },
+    Migration { number: 28, name: "trace index", sql: include_str!("schema/0028_trace_index.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
