@@ -359,7 +359,7 @@ fn refresh_later(project: Arc<OpenProject>, wait: Duration) {
     hands.spawn(async move {
         tokio::select! {
             () = draining.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
+            () = hands.wait(wait) => {}
         }
         project.looping.refreshes.begin_due(project.hands.now());
         project.wake.notify_one();

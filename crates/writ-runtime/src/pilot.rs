@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -418,6 +419,17 @@ impl PilotHands {
     /// Returns the time.
     pub fn now(&self) -> Timestamp {
         self.services.journal.clock.now()
+    }
+
+    /// Returns after a time by the engine's clock, however that is set.
+    pub async fn wait(&self, time: Duration) {
+        let clock = &self.services.journal.clock;
+        let began = clock.elapsed();
+        loop {
+            let (now, passed) = (clock.now(), clock.elapsed().saturating_sub(began));
+            let Some(left) = time.checked_sub(passed).filter(|left| !left.is_zero()) else { return };
+            clock.wait(now, left).await;
+        }
     }
 
     /// Returns the time at which today has begun, in the owner's time zone.

@@ -57,7 +57,8 @@ fn get(web: &Web, path: &str) -> Value {
 /// unknown one is not found. Units are found with the slashes of their ids. Requests to look at once are taken in and become few looks.
 /// (The routes lie below `/api/v1/pilot/`: `/api/v1/state` is the engine's own.)
 ///
-/// Rows: SF-469 SF-472 SF-473
+/// Rows: SF-469 (in part: state and refresh of two sessions; a unit of each) SF-472 (in part: the first run has no trace yet)
+/// Rows: SF-473 (in part: the answers)
 #[test]
 fn needs_userns_needs_git_autopilots_are_watched_over_http() {
     let held = ReplyGate::new();
@@ -120,15 +121,16 @@ fn needs_userns_needs_git_autopilots_are_watched_over_http() {
     assert_eq!((&running["unit_id"], &running["phase"]), (&json!(TASK), &json!("execute")));
     look_at_units(&web, names);
     refuse_unknown(&web);
-    let (began, mut taken) = (Instant::now(), 0);
+    let mut taken = 0;
     for _ in 0..50 {
         let answer = web.api("POST", "/api/v1/pilot/refresh", &Value::Null);
         assert_eq!(answer.status, 202, "{answer:?}");
-        taken += answer.json()["queued"].as_u64().expect("a number");
+        let answer = answer.json();
+        taken +=
+            ["queued", "coalesced"].map(|name| answer[name].as_u64().expect("a number")).iter().sum::<u64>();
     }
-    // Two projects: for each one look at once, and one for each further second.
-    let most = 2 * (2 + began.elapsed().as_secs());
-    assert!(taken <= most, "{taken} of at most {most}");
+    // Only a project that is open can look, and that is the first one at least.
+    assert!((50..=100).contains(&taken), "{taken}");
     assert_eq!(web.api("GET", "/api/v1/pilot/refresh", &Value::Null).status, 405);
     held.open();
     let until = Instant::now() + PATIENCE;

@@ -100,7 +100,7 @@ fn a_record_is_of_its_form_alone() {
 /// A reader takes a file of its own version, and says of another that it is not supported; no byte of a file changes by reading or by
 /// writing the list, which has the version and every file.
 ///
-/// Rows: SF-456
+/// Rows: SF-456 (in part: the reader and the list; no upgrade of the program)
 #[test]
 fn a_reader_goes_by_the_version_of_the_file() {
     let top = tempfile::tempdir().expect("a folder");
