@@ -16,7 +16,6 @@ use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
 use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
-use writ_runtime::pilot::needs_approval;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -29,7 +28,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name, read_facts};
+use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
 use crate::unit_files::UnitFile;
 
 mod agent;
@@ -79,7 +78,7 @@ mod trail;
 mod turns;
 
 pub(crate) use baseline::Baselines;
-use candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
+use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
@@ -239,18 +238,6 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
     }
     // What such a plan has begun is not done, and only a person's approval can let it go on.
     Ok(Tick::Ended(if has_lapsed_plan(project, &milestones).await? { "paused" } else { "complete" }))
-}
-
-/// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or nobody has answered in time.
-async fn has_lapsed_plan(project: &OpenProject, milestones: &[UnitRow]) -> Result<bool, AutopilotError> {
-    for row in milestones.iter().filter(|row| !row.is_over) {
-        let Some(plan) = read_facts(row)?.plan else { continue };
-        let item = project.hands.store().work_item(plan).await?;
-        if item.is_some_and(|item| needs_approval(item.state, &item.reason)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {

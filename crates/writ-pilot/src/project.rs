@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_autopilot::schedule::workspace_of;
 use writ_autopilot::unit_id::UnitId;

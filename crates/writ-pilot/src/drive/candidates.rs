@@ -6,14 +6,15 @@ use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, workspace_of};
 use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
-use writ_store::reads::UnitReads as _;
-use writ_store::units::{MAX_UNITS, PilotBlocker, UnitLine};
+use writ_runtime::pilot::needs_approval;
+use writ_store::reads::{UnitReads as _, WorkReads as _};
+use writ_store::units::{MAX_UNITS, PilotBlocker, UnitLine, UnitRow};
 use writ_types::api::work::WorkState;
 
 use super::{id_of, milestone_of};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
-use crate::standing::{event_name, status_name};
+use crate::standing::{event_name, read_facts, status_name};
 
 /// Returns true if an open blocker pauses the loop as a whole.
 pub(super) fn holds_loop(blocker: &PilotBlocker) -> bool {
@@ -79,4 +80,19 @@ pub(super) async fn hold_other_slices(
         candidate.is_held = *current.entry(milestone).or_insert(slice) != slice;
     }
     Ok(())
+}
+
+/// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or nobody has answered in time.
+pub(super) async fn has_lapsed_plan(
+    project: &OpenProject,
+    milestones: &[UnitRow],
+) -> Result<bool, AutopilotError> {
+    for row in milestones.iter().filter(|row| !row.is_over) {
+        let Some(plan) = read_facts(row)?.plan else { continue };
+        let item = project.hands.store().work_item(plan).await?;
+        if item.is_some_and(|item| needs_approval(item.state, &item.reason)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -149,7 +149,7 @@ struct AgentTurns<'a> {
 }
 
 impl<'a> AgentTurns<'a> {
-    const fn new(
+    fn new(
         project: &'a Arc<OpenProject>,
         work: &'a WorkClaim,
         task: &'a AgentTask<'a>,
