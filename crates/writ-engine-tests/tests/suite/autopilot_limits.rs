@@ -77,10 +77,10 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns the text of the request's first message.
+    /// Returns the text of the newest message of a person: the prompt of the turn.
     pub(crate) fn prompt(&self) -> String {
-        let first = self.request.messages.iter().find(|message| !message.text.is_empty());
-        first.map(|message| message.text.clone()).unwrap_or_default()
+        let newest = self.request.messages.iter().rfind(|message| message.role == Role::User);
+        newest.map(|message| message.text.clone()).unwrap_or_default()
     }
 }
 
