@@ -271,8 +271,8 @@ impl PilotHands {
         self.reported(attempt::look(&self.services, item).await)
     }
 
-    /// Begins the next turn of an attempt that rests, with this number and text, as soon as there is room for an executor. One whose
-    /// last turn has asked a person goes on without the answer: its questions are withdrawn. `after`: the end of the turn before, for the
+    /// Begins the next turn of an attempt that rests, with this number and text, as soon as there is room for an executor. If
+    /// its last turn has asked a person it goes on without the answer: its questions are withdrawn. `after`: the end of the turn before, for the
     /// record.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub(crate) const GOAL_PREFIX: &str = "goal.";
 
 /// The autopilot's decision about an attempt of which a turn has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TurnOrder {
+pub(crate) enum AttemptOrder {
     /// Another turn begins with this text.
     Next {
         /// Its number in the attempt.
@@ -51,7 +51,7 @@ pub(crate) struct WorkCalls {
     /// Set once an item was seen: before, no lane has a message.
     begun: AtomicBool,
     /// What follows the last turns of attempts; one for each open attempt at most. A restart ends the attempts themselves.
-    turn_orders: Mutex<BTreeMap<ItemId, TurnOrder>>,
+    turn_orders: Mutex<BTreeMap<ItemId, AttemptOrder>>,
     /// The number of changes of plans of the autopilot and of their attempts.
     pilot: watch::Sender<u64>,
 }
@@ -121,12 +121,12 @@ impl WorkCalls {
     }
 
     /// Sets what follows the last turn of an attempt.
-    pub(crate) fn order_turn(&self, item: ItemId, order: TurnOrder) {
+    pub(crate) fn order_turn(&self, item: ItemId, order: AttemptOrder) {
         self.turn_orders.lock().unwrap_or_else(PoisonError::into_inner).insert(item, order);
     }
 
     /// Returns what follows the last turn of an attempt, if that was decided.
-    pub(crate) fn turn_order(&self, item: ItemId) -> Option<TurnOrder> {
+    pub(crate) fn turn_order(&self, item: ItemId) -> Option<AttemptOrder> {
         self.turn_orders.lock().unwrap_or_else(PoisonError::into_inner).get(&item).cloned()
     }
 

@@ -26,7 +26,7 @@ use crate::proposals::{steps::step_rows, to_json};
 use crate::services::Services;
 use crate::session::{MODEL, UnderPlan, WorkTerms};
 use crate::work::{ItemCourse, is_race, move_on, out_of_order, pilot, turns};
-use crate::work_calls::{TurnOrder, worked};
+use crate::work_calls::{AttemptOrder, worked};
 
 /// The most attempts of one plan that are open at a time: more than executors work at once, and few among the open items of a home.
 pub const MAX_OPEN_ATTEMPTS: usize = 64;
@@ -267,14 +267,14 @@ pub(super) async fn go_on(
         return Ok(());
     }
     let text = services.journal.redactor.mask_text(&text).as_ref().into();
-    services.life.work.order_turn(id, TurnOrder::Next { turn, text, after: after.into() });
+    services.life.work.order_turn(id, AttemptOrder::Next { turn, text, after: after.into() });
     // After the order: the end of the last question lets the attempt go on.
     withdraw_questions(services, &course).await?;
     services.life.work.call_item(id);
     Ok(())
 }
 
-/// The reason with which a question ends that nobody answers.
+/// The reason with which a question ends that no person answers.
 const NO_ANSWER: &str = "the autopilot goes on without an answer";
 
 async fn withdraw_questions(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
@@ -292,7 +292,7 @@ pub(super) async fn finish(services: &Services, id: ItemId, why: &str) -> Result
     if !course.item.state.is_over() {
         let entry = worked(&services.journal, &course.item, "", course.item.state.name(), why);
         services.journal.store.commit(Batch::relaxed(vec![entry])).await?;
-        services.life.work.order_turn(id, TurnOrder::End);
+        services.life.work.order_turn(id, AttemptOrder::End);
         services.life.work.call_item(id);
     }
     Ok(())

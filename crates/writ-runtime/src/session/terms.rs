@@ -87,10 +87,10 @@ pub struct AttemptTerms {
     pub tool_end: Option<ToolEndTimes>,
 }
 
-/// The times of a program that is to end: first by itself, then at a signal.
+/// The times of a program that is to end: first without help, then at a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolEndTimes {
-    /// Milliseconds in which it may end by itself.
+    /// Milliseconds in which it may end without a signal.
     pub grace_ms: u64,
     /// Milliseconds from the signal until it is killed.
     pub kill_ms: u64,

@@ -26,7 +26,7 @@ use super::attempt::{self, cut};
 use crate::error::EngineError;
 use crate::proposals::{commit_news, news};
 use crate::services::Services;
-use crate::work_calls::{TurnOrder, attempt_id, continued_id, worked};
+use crate::work_calls::{AttemptOrder, attempt_id, continued_id, worked};
 
 /// The most times that one attempt is held: after that its end counts like any other.
 const MAX_HOLDS: u32 = 32;
@@ -246,7 +246,7 @@ pub(super) async fn go_on(
     course: &ItemCourse,
     held: &WorkAttempt,
 ) -> Result<(), EngineError> {
-    if let Some(TurnOrder::Next { text, .. }) = services.life.work.turn_order(course.item.id) {
+    if let Some(AttemptOrder::Next { text, .. }) = services.life.work.turn_order(course.item.id) {
         return send_on(services, course, held, text.to_string()).await;
     }
     let mut text = attempt::instructions(course, held.step);

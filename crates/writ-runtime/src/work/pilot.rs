@@ -59,11 +59,11 @@ pub(crate) async fn end_left_attempts(services: &Services) {
     }
 }
 
-/// The reason of a plan that ended since nobody answered its card.
+/// The reason of a plan that ended since no person answered its card.
 pub(super) const NOT_ANSWERED: &str = "its plan was not answered in time";
 
-/// Returns true for a plan that goes on only after another approval: the one before has ended or its budget is used up, or nobody has
-/// answered. What a person has refused or cancelled wants none.
+/// Returns true for a plan that goes on only after another approval: the one before has ended or its budget is used up, or no person
+/// has answered. What a person has refused or cancelled wants none.
 pub fn needs_approval(state: WorkState, reason: &str) -> bool {
     match state {
         WorkState::Stuck | WorkState::OverBudget => true,

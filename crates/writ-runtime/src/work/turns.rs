@@ -1,4 +1,4 @@
-//! The turns of an attempt of the autopilot: after each one the attempt rests until the autopilot has said what follows.
+//! The turns of an attempt of the autopilot: after each one the attempt rests until the autopilot has decided what follows.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use writ_types::taint::Taint;
 use super::{ItemCourse, attempt, held};
 use crate::error::EngineError;
 use crate::services::Services;
-use crate::work_calls::{TurnOrder, attempt_id, turn_id};
+use crate::work_calls::{AttemptOrder, attempt_id, turn_id};
 
 /// A turn that has ended, after which another one may follow.
 pub(crate) struct RestingTurn<'a> {
@@ -64,9 +64,9 @@ pub(super) async fn waits_for_turn(
     }
     let item = course.item.id;
     match services.life.work.turn_order(item) {
-        Some(TurnOrder::End) => Ok(false),
+        Some(AttemptOrder::End) => Ok(false),
         // During a pause of its plan nothing begins; the order stays.
-        Some(TurnOrder::Next { turn, text, after }) if course.item.state == WorkState::Running => {
+        Some(AttemptOrder::Next { turn, text, after }) if course.item.state == WorkState::Running => {
             let (step, n) = (ended.step, ended.n);
             let client_id = turn_id(&attempt_id(&course.item, step, n), turn);
             let about = (step, Taint::External, format!("turn {turn} of attempt {n}: {after}"));
@@ -77,6 +77,6 @@ pub(super) async fn waits_for_turn(
             services.life.work.forget_order(item);
             Ok(true)
         }
-        Some(TurnOrder::Next { .. }) | None => Ok(true),
+        Some(AttemptOrder::Next { .. }) | None => Ok(true),
     }
 }

@@ -177,7 +177,7 @@ async fn cancelling_or_dropping_kills_everything() {
 async fn a_cancelled_program_has_its_times_to_end() {
     let fixture = Fixture::new().await;
     let (short, long) = (Duration::from_millis(100), Duration::from_secs(600));
-    let marker = marker("times");
+    let marker = marker();
     let trap = "trap 'echo signal; exit 0' TERM; echo ready";
     let obeys = format!("{trap}; sleep {marker} & wait");
     let ends = format!("{trap}; sleep 0.3; echo end");
