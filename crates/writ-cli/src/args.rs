@@ -67,7 +67,9 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
-pub(crate) use pilot::{PilotCommand, PilotPlace, PilotReasonArgs, PilotUnitArgs, RatingArg};
+pub(crate) use pilot::{
+    HistoryArgs, PilotCommand, PilotLook, PilotPlace, PilotReasonArgs, PilotUnitArgs, RatingArg,
+};
 pub(crate) use plan::{ExecutionMode, PlanCommand, PlanRunArgs};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};

@@ -72,6 +72,9 @@ mod autopilot_phases;
 #[path = "suite/autopilot_rows.rs"]
 mod autopilot_rows;
 
+#[path = "suite/autopilot_seen.rs"]
+mod autopilot_seen;
+
 #[path = "suite/autopilot_turns.rs"]
 mod autopilot_turns;
 

@@ -76,6 +76,8 @@ mod base;
 
 mod passkeys;
 
+mod pilot;
+
 mod openai;
 
 mod openapi;

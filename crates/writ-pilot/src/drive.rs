@@ -176,6 +176,7 @@ enum Tick {
 async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, AutopilotError> {
     let now = project.hands.now();
     let store = project.hands.store();
+    project.looping.count_tick();
     project.settings.refresh();
     ends::try_ends(project).await;
     // First, so that what another process has left is among what is ready.
@@ -322,6 +323,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         work_on(&own, &work, &stop).await;
         if !own.hands.draining().is_cancelled() {
             ending::end_if_over(&own, work.unit.id).await;
+            own.trace.emit(work.unit.id);
         }
         own.live().remove(&work.unit.id);
         // What was cancelled around it has left its folder until now.

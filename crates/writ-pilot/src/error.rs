@@ -214,6 +214,26 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// There is no such session of an autopilot.
+    #[error("there is no session '{session}' of an autopilot")]
+    NoSession {
+        /// The id that was asked for.
+        session: String,
+    },
+    /// A filter of the history has no such value.
+    #[error("'{text}' is no {what}")]
+    NoFilter {
+        /// The kind of value.
+        what: &'static str,
+        /// The text that was given.
+        text: String,
+    },
+    /// Nothing of that id is in the trace.
+    #[error("there is neither a run nor a session '{id}' in the trace of this project")]
+    NoTrace {
+        /// The id that was asked for.
+        id: String,
+    },
     /// The machine refuses an event.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -257,6 +277,13 @@ impl ToReport for AutopilotError {
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
                 .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
+            Self::NoSession { .. } => Report::new(Exit::Usage, "pilot.no_session", text)
+                .with_hint("`writ pilot status --json` names the session of a project"),
+            Self::NoFilter { .. } => Report::new(Exit::Usage, "pilot.no_filter", text)
+                .with_hint("a day is written as 2026-01-31; `writ pilot history --help` names the filters"),
+            Self::NoTrace { .. } => Report::new(Exit::Usage, "pilot.no_trace", text).with_hint(
+                "name a unit, as `writ pilot status` lists it, a run, or the session of the project",
+            ),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

@@ -13,7 +13,7 @@ use writ_sandbox::git::GitFault;
 use writ_sandbox::git::refs::read_ref;
 use writ_store::batch::Op;
 use writ_store::units::{NewUnit, UnitOp};
-use writ_types::api::pilot::{PilotPlanned, PilotUnitLine};
+use writ_types::api::pilot::{PilotGoal, PilotPlanned, PilotUnitLine};
 use writ_types::error::ToReport as _;
 use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
@@ -40,11 +40,12 @@ const MAX_WORKFLOWS: usize = 64;
 /// If the planner writes no plan, no workflow can be used, or the engine or store refuse.
 pub(crate) async fn plan_goal(
     project: &Arc<OpenProject>,
-    goal: &str,
+    asked: &PilotGoal,
 ) -> Result<PilotPlanned, AutopilotError> {
     project.settings.refresh();
     // Before a model is paid: a broken workflow would refuse the plan afterwards.
-    let flows = read_workflows(project)?;
+    let flows = read_workflows(project, asked.workflow.as_deref())?;
+    let goal = asked.goal.as_str();
     let plan = ask_planner(project, goal).await?;
     // Numbered after the answer, and held until it is stored: another goal that was planned meanwhile has numbers of its own.
     let _plans = project.hold_plans().await;
@@ -64,7 +65,7 @@ pub(crate) async fn plan_goal(
             branch: project.target.to_string(),
         })
         .await?;
-    if let Err(error) = add_units(project, (&plan, item), &flows).await {
+    if let Err(error) = add_units(project, (&plan, item), (&flows, asked.link_issue)).await {
         // A card without units could be approved, and nothing would come of it.
         project.hands.move_plan(item, WorkEvent::Cancel, "its units could not be stored").await?;
         return Err(error);
@@ -149,7 +150,14 @@ impl Workflows {
 }
 
 /// Reads the workflows of a project: its own files over the built-in ones.
-pub(crate) fn read_workflows(project: &OpenProject) -> Result<Workflows, AutopilotError> {
+///
+/// # Errors
+///
+/// If a file is none, or the one that was asked for is not there.
+pub(crate) fn read_workflows(
+    project: &OpenProject,
+    asked: Option<&str>,
+) -> Result<Workflows, AutopilotError> {
     let mut flows = BTreeMap::new();
     for (flow, text) in built_in_workflows().map_err(|error| error.report())? {
         flows.insert(flow.name.clone(), (flow, text.to_owned()));
@@ -172,7 +180,7 @@ pub(crate) fn read_workflows(project: &OpenProject) -> Result<Workflows, Autopil
     }
     let names: Vec<&str> = flows.keys().map(String::as_str).collect();
     let config = project.config();
-    let default = choose_workflow(None, config.default_workflow.as_deref(), &names);
+    let default = choose_workflow(asked, config.default_workflow.as_deref(), &names);
     let default = default.map_err(|error| error.report())?.to_owned();
     Ok(Workflows { flows, default })
 }
@@ -192,7 +200,7 @@ fn read_bounded(path: &std::path::Path) -> Result<String, String> {
 async fn add_units(
     project: &Arc<OpenProject>,
     (plan, item): (&GoalPlan, ItemId),
-    flows: &Workflows,
+    (flows, issue): (&Workflows, Option<u64>),
 ) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let (mut ops, mut pinned, mut units) = (Vec::new(), BTreeSet::new(), Vec::new());
@@ -205,7 +213,7 @@ async fn add_units(
             let (name, content) = (flow.name.clone(), text.clone());
             ops.push(Op::Units(UnitOp::Pin { name, content, at: now }));
         }
-        units.push(new_unit(plan, item, unit, flow)?);
+        units.push(new_unit(plan, (item, issue), unit, flow)?);
     }
     ops.push(Op::Units(UnitOp::Add { session: project.session, units, at: now }));
     project.hands.commit(ops).await?;
@@ -214,7 +222,7 @@ async fn add_units(
 
 pub(crate) fn new_unit(
     plan: &GoalPlan,
-    item: ItemId,
+    (item, gh_issue): (ItemId, Option<u64>),
     unit: &PilotUnit,
     flow: &PhaseFlow,
 ) -> Result<NewUnit, AutopilotError> {
@@ -225,6 +233,7 @@ pub(crate) fn new_unit(
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
         branch: None,
         cancelled: None,
+        gh_issue,
     };
     // What has parts waits for them.
     let parts = plan.units.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);

@@ -37,11 +37,23 @@ pub mod unit_files;
 
 mod project;
 
+mod loop_control;
+
 mod settings;
 
 mod goal;
 
 mod show;
+
+mod history;
+
+mod state;
+
+mod refresh;
+
+mod span_queue;
+
+mod spans;
 
 mod account;
 

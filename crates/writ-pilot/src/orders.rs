@@ -46,8 +46,20 @@ pub(crate) async fn carry_out(
     if order.order == PilotOrder::Reject && order.reason.trim().is_empty() {
         return Err(AutopilotError::NoReason { unit: id.to_string() });
     }
-    let event = event_of(&unit, order.order);
-    let flow = project.flow_of(&unit).await?;
+    give_order(project, &unit, (person, order)).await?;
+    project.trace.emit(id);
+    Ok(())
+}
+
+/// Gives an order about a unit that no worker has to the machine, and writes its answer down.
+async fn give_order(
+    project: &Arc<OpenProject>,
+    unit: &UnitRecord,
+    (person, order): (&str, &PilotUnitOrder),
+) -> Result<(), AutopilotError> {
+    let id = unit.id;
+    let event = event_of(unit, order.order);
+    let flow = project.flow_of(unit).await?;
     let made = apply_event(&flow, &project.config().limits, &unit.stand, &event)?;
     let reason = words_of(person, order);
     // Read by the next attempt, like any other last error.
@@ -63,10 +75,10 @@ pub(crate) async fn carry_out(
     // A person has looked: the branches as they are now are right.
     project.seen.accept_branches();
     if !made.stand.is_terminal() {
-        return commit_move(project, &unit, &made, (None, &reason)).await;
+        return commit_move(project, unit, &made, (None, &reason)).await;
     }
     project.ends().announce(&[id]);
-    if let Err(error) = commit_move(project, &unit, &made, (None, &reason)).await {
+    if let Err(error) = commit_move(project, unit, &made, (None, &reason)).await {
         drive::withdraw_ends(project, &[id]).await;
         return Err(error);
     }
@@ -128,6 +140,7 @@ async fn cancel(project: &Arc<OpenProject>, unit: &UnitRecord, reason: &str) -> 
     // folder any more.
     let finished = drive::finish_ends(project, &cancelled).await;
     for id in &cancelled {
+        project.trace.emit(*id);
         let part = project.read_unit(*id).await?;
         drive::tell_hooks(
             project,

@@ -11,19 +11,27 @@ use writ_runtime::pilot::PilotHands;
 use writ_runtime::pilot_desk::PilotDesk;
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
+use writ_store::units::{PilotSession, UnitKey};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
-    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder, ResolveState,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal,
+    PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate,
+    PilotRated, PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus,
+    PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotUnitQuery, PilotUnitSnapshots, PilotUnitState, ResolveState,
 };
 use writ_types::error::ToReport as _;
+use writ_types::id::PilotId;
 
 use crate::error::{AutopilotError, PilotGitError};
 use crate::orders::carry_out;
 pub use crate::project::OwnerFiles;
 use crate::project::{OpenProject, name_project};
-use crate::{account, checkup, circuits, drive, goal, rating, regret, reload, show, trace, trial};
+use crate::refresh::RefreshAnswer;
+use crate::{
+    account, checkup, circuits, drive, goal, history, rating, regret, reload, show, spans, state, trace,
+    trial,
+};
 
 /// The longest wait at a start for the lock of a repository: a git that outlives its engine writes files to its end.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -109,6 +117,7 @@ impl Pilots {
         if let Err(error) = reload::end_removed_plans(&project).await {
             tracing::error!(%error, "the plan of a removed milestone is not ended; the next start tries again");
         }
+        spans::begin_trace(&project).await;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -128,7 +137,7 @@ impl Pilots {
             return Err(AutopilotError::NoGoal);
         }
         let project = self.open(&goal.project).await?;
-        goal::plan_goal(&project, &goal.goal).await
+        goal::plan_goal(&project, &goal).await
     }
 
     async fn run(&self, asked: PilotProject) -> Result<PilotStatus, AutopilotError> {
@@ -244,6 +253,85 @@ impl Pilots {
         Ok(PilotTrials { gates: trial::try_gates(&self.hands, &path, gates).await })
     }
 
+    /// Returns a session, or without an id all that are not over.
+    async fn sessions(&self, id: Option<PilotId>) -> Result<Vec<PilotSession>, AutopilotError> {
+        let store = self.hands.store();
+        match id {
+            None => Ok(store.active_pilot_sessions().await?),
+            Some(id) => match store.pilot_session_of(id).await? {
+                Some(session) => Ok(vec![session]),
+                None => Err(AutopilotError::NoSession { session: id.to_string() }),
+            },
+        }
+    }
+
+    async fn state(&self, query: PilotSessionQuery) -> Result<PilotState, AutopilotError> {
+        let mut sessions = Vec::new();
+        for session in self.sessions(query.session).await? {
+            let open = self.projects.lock().await.get(&session.project).cloned();
+            let ticks = open.map_or(0, |project| project.looping.ticks());
+            sessions.push(state::show_session(&self.hands, &session, ticks).await?);
+        }
+        match (query.session, sessions.pop()) {
+            (Some(_), Some(one)) => Ok(PilotState::One(Box::new(one))),
+            (_, last) => {
+                sessions.extend(last);
+                Ok(PilotState::All(PilotSnapshots { generated_at: self.hands.now(), sessions }))
+            }
+        }
+    }
+
+    async fn unit_state(&self, query: PilotUnitQuery) -> Result<PilotUnitState, AutopilotError> {
+        let id = read_id(&query.unit)?;
+        let mut sessions = Vec::new();
+        for session in self.sessions(query.session).await? {
+            let key = UnitKey { project: session.project.clone(), id: id.to_string() };
+            if self.hands.store().unit(key).await?.is_some() {
+                sessions.push(state::show_unit(&*self.open(&session.project).await?, id).await?);
+            }
+        }
+        let Some(last) = sessions.pop() else { return Err(AutopilotError::NoUnit { unit: id.to_string() }) };
+        if query.session.is_some() {
+            return Ok(PilotUnitState::One(Box::new(last)));
+        }
+        sessions.push(last);
+        Ok(PilotUnitState::All(PilotUnitSnapshots { generated_at: self.hands.now(), sessions }))
+    }
+
+    async fn refresh_loops(&self, query: PilotSessionQuery) -> Result<PilotRefreshed, AutopilotError> {
+        let now = self.hands.now();
+        let mut done = PilotRefreshed { requested_at: now, queued: 0, coalesced: 0 };
+        let sessions = self.sessions(query.session).await?;
+        let open: Vec<Arc<OpenProject>> = {
+            let projects = self.projects.lock().await;
+            sessions.iter().filter_map(|session| projects.get(&session.project).cloned()).collect()
+        };
+        for project in open {
+            match project.looping.refreshes.ask(now) {
+                RefreshAnswer::Now => project.wake.notify_one(),
+                RefreshAnswer::After(wait) => refresh_later(project, wait),
+                RefreshAnswer::Joined => {
+                    done.coalesced += 1;
+                    continue;
+                }
+            }
+            done.queued += 1;
+        }
+        Ok(done)
+    }
+
+    async fn spans(&self, query: PilotTraceQuery) -> Result<PilotTrace, AutopilotError> {
+        spans::find_spans(&*self.open_known(&query.project).await?, &query).await
+    }
+
+    async fn history(&self, query: PilotHistoryQuery) -> Result<PilotHistory, AutopilotError> {
+        history::list_history(&*self.open_known(&query.project).await?, &query).await
+    }
+
+    async fn clean(&self, order: PilotCleaning) -> Result<PilotCleaned, AutopilotError> {
+        spans::clean_up(&*self.open_known(&order.project).await?, &order).await
+    }
+
     /// Runs a request to its end, also if its caller goes away.
     fn answer<T, F>(&self, work: impl FnOnce(Arc<Self>) -> F) -> DeskAnswer<'_, T>
     where
@@ -263,6 +351,19 @@ impl Pilots {
             }
         })
     }
+}
+
+/// Wakes the loop of a project after a time.
+fn refresh_later(project: Arc<OpenProject>, wait: Duration) {
+    let (hands, draining) = (project.hands.clone(), project.hands.draining());
+    hands.spawn(async move {
+        tokio::select! {
+            () = draining.cancelled() => return,
+            () = hands.wait(wait) => {}
+        }
+        project.looping.refreshes.begin_due(project.hands.now());
+        project.wake.notify_one();
+    });
 }
 
 /// Returns true if another process has the repository.
@@ -360,6 +461,30 @@ impl PilotDesk for Pilots {
 
     fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset> {
         self.answer(|own| async move { own.reset_circuits(project).await })
+    }
+
+    fn show_state(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotState> {
+        self.answer(|own| async move { own.state(query).await })
+    }
+
+    fn show_unit_state(&self, query: PilotUnitQuery) -> DeskAnswer<'_, PilotUnitState> {
+        self.answer(|own| async move { own.unit_state(query).await })
+    }
+
+    fn refresh(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotRefreshed> {
+        self.answer(|own| async move { own.refresh_loops(query).await })
+    }
+
+    fn find_spans(&self, query: PilotTraceQuery) -> DeskAnswer<'_, PilotTrace> {
+        self.answer(|own| async move { own.spans(query).await })
+    }
+
+    fn list_history(&self, query: PilotHistoryQuery) -> DeskAnswer<'_, PilotHistory> {
+        self.answer(|own| async move { own.history(query).await })
+    }
+
+    fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned> {
+        self.answer(|own| async move { own.clean(order).await })
     }
 
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -24,9 +24,11 @@ use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
 use crate::drive::{Baselines, SeenState};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::events::NoEvents;
+use crate::loop_control::LoopControl;
 use crate::prompts::PromptSet;
 use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
+use crate::span_queue::SpanQueue;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
 use crate::unit_files::{UnitFile, UnitFiles};
 
@@ -36,7 +38,6 @@ mod looping;
 
 use at_work::UnitsAtWork;
 pub(crate) use at_work::{DispatchHold, LiveUnit};
-use looping::RunningLoop;
 
 /// The most attempts at one unit whose costs are added up when the project is opened.
 const MAX_STARTED: usize = 10_000;
@@ -72,11 +73,13 @@ pub(crate) struct OpenProject {
     pub(crate) target: BranchName,
     /// Wakes the scheduling loop.
     pub(crate) wake: Notify,
+    /// The spans that are to be written.
+    pub(crate) trace: SpanQueue,
     work: UnitsAtWork,
     /// The branches and models that this process has last seen.
     pub(crate) seen: SeenState,
-    /// The scheduling loop, while it runs.
-    looping: Mutex<Option<RunningLoop>>,
+    /// The scheduling loop.
+    pub(crate) looping: LoopControl,
     /// The tasks of the loop and of the workers.
     pub(crate) tasks: TaskTracker,
 }
@@ -140,9 +143,10 @@ impl OpenProject {
             hidden_tests: owner.hidden_tests.clone(),
             target,
             wake: Notify::new(),
+            trace: SpanQueue::default(),
             work: UnitsAtWork::default(),
             seen: SeenState::default(),
-            looping: Mutex::default(),
+            looping: LoopControl::default(),
             tasks: TaskTracker::new(),
         };
         project.check_worktree_mode().await?;

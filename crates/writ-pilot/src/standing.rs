@@ -44,6 +44,9 @@ pub struct UnitFacts {
     /// The branch of its work, from the first time that it was handed out: another title later is no other branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// The number of the issue that its goal is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gh_issue: Option<u64>,
     /// The reason for which a person has cancelled it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<String>,

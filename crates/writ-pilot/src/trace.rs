@@ -89,7 +89,7 @@ pub(crate) async fn read_log(
 }
 
 /// Returns the sessions of a unit's attempts under all plans that it ever had, with their begins, the newest first.
-async fn attempts_of(
+pub(crate) async fn attempts_of(
     project: &OpenProject,
     id: UnitId,
 ) -> Result<Vec<(SessionId, Timestamp)>, AutopilotError> {
@@ -218,7 +218,8 @@ fn line_of(entry: &Entry, begun: &mut BTreeMap<AttemptId, (Timestamp, String)>) 
     None
 }
 
-fn describe(action: &Action) -> String {
+/// Describes an action in one line.
+pub(crate) fn describe(action: &Action) -> String {
     if let Action::Exec(exec) = action {
         return format!("exec {}", exec.argv.join(" "));
     }

@@ -31,12 +31,7 @@ use writ_types::api::memory::{
     MemoryUndoing, NewFact, PendingMemories, ProfileView, ShownMemory,
 };
 use writ_types::api::model::{LocalModels, ModelChoice, ModelList, ModelName, ModelSetup, PriceList};
-use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
-    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
-};
+use writ_types::api::pilot;
 use writ_types::api::plan::{PlanRun as PlanOfCalls, PlanRunResults};
 use writ_types::api::project::{
     ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -435,44 +430,56 @@ methods! {
         Post ["/api/v1/fleet/close"], or [404, 409];
 
     /// Plans a goal in a project, and asks a person about the plan.
-    PilotPlan = "pilot.plan", PilotGoal => PilotPlanned, Terminal;
+    PilotPlan = "pilot.plan", pilot::PilotGoal => pilot::PilotPlanned, Terminal;
     /// Shows the autopilot of a project: plans, units, and what holds them up.
-    PilotShow = "pilot.status", PilotProject => PilotStatus, Read, Get ["/api/v1/pilot"], or [404];
+    PilotShow = "pilot.status", pilot::PilotProject => pilot::PilotStatus, Read, Get ["/api/v1/pilot"], or [404];
     /// Shows a unit with its runs, moves and gates.
-    PilotUnit = "pilot.unit", PilotUnitName => PilotUnitDetails, Read, Get ["/api/v1/pilot/unit"], or [404];
+    PilotUnit = "pilot.unit", pilot::PilotUnitName => pilot::PilotUnitDetails, Read, Get ["/api/v1/pilot/unit"], or [404];
     /// Lets the autopilot of a project work on what was approved, until it is paused or nothing is left.
-    PilotRun = "pilot.run", PilotProject => PilotStatus, Change("it goes on with what was approved"),
+    PilotRun = "pilot.run", pilot::PilotProject => pilot::PilotStatus, Change("it goes on with what was approved"),
         Post ["/api/v1/pilot/run"], or [404];
     /// Stops the autopilot of a project after the attempts that run.
-    PilotPause = "pilot.pause", PilotProject => PilotStatus, Change("less is done than before"),
+    PilotPause = "pilot.pause", pilot::PilotProject => pilot::PilotStatus, Change("less is done than before"),
         Post ["/api/v1/pilot/pause"], or [404];
     /// Carries out a person's order about a unit.
-    PilotOrder = "pilot.order", PilotUnitOrder => PilotUnitDetails,
+    PilotOrder = "pilot.order", pilot::PilotUnitOrder => pilot::PilotUnitDetails,
         Change("a unit ends, waits, or goes on within what was approved"), Post ["/api/v1/pilot/order"], or [404, 409];
 
     /// Reports on the autopilot of a project, or on one of its units with its parts.
-    PilotReportOf = "pilot.report", PilotScope => PilotReport, Read, Get ["/api/v1/pilot/report"], or [404];
+    PilotReportOf = "pilot.report", pilot::PilotScope => pilot::PilotReport, Read, Get ["/api/v1/pilot/report"], or [404];
     /// Lists everything that happened to a unit: attempts with their turns, tools and money, moves, gates.
-    PilotLogOf = "pilot.log", PilotLogQuery => PilotLog, Read, Get ["/api/v1/pilot/log"], or [404];
+    PilotLogOf = "pilot.log", pilot::PilotLogQuery => pilot::PilotLog, Read, Get ["/api/v1/pilot/log"], or [404];
     /// Shows what a unit changes that is not in the target.
-    PilotChangesOf = "pilot.changes", PilotUnitName => PilotChanges, Read,
+    PilotChangesOf = "pilot.changes", pilot::PilotUnitName => pilot::PilotChanges, Read,
         Get ["/api/v1/pilot/changes"], or [404];
     /// Finds the commits that undoing a unit would undo.
-    PilotRevertShow = "pilot.revert_plan", PilotUnitName => PilotRevertPlan, Terminal;
+    PilotRevertShow = "pilot.revert_plan", pilot::PilotUnitName => pilot::PilotRevertPlan, Terminal;
     /// Undoes a unit in the target branch.
-    PilotRevertUnit = "pilot.revert", PilotRevert => PilotReverted, Terminal;
+    PilotRevertUnit = "pilot.revert", pilot::PilotRevert => pilot::PilotReverted, Terminal;
     /// Brings both sides of a conflict into a unit's workspace, or commits what a person has made of them.
-    PilotResolve = "pilot.resolve", PilotUnitName => PilotResolved, Terminal;
+    PilotResolve = "pilot.resolve", pilot::PilotUnitName => pilot::PilotResolved, Terminal;
     /// Reads the plan that a person has edited, and carries the edits out.
-    PilotReloadPlan = "pilot.reload", PilotReload => PilotReloaded, Terminal;
+    PilotReloadPlan = "pilot.reload", pilot::PilotReload => pilot::PilotReloaded, Terminal;
     /// Looks for what is wrong with the autopilot of a project.
-    PilotDoctor = "pilot.doctor", PilotCheckup => PilotFindings, Terminal;
+    PilotDoctor = "pilot.doctor", pilot::PilotCheckup => pilot::PilotFindings, Terminal;
     /// Tries the gates that a project could have, in the sandbox.
-    PilotTry = "pilot.try", PilotProject => PilotTrials, Terminal;
+    PilotTry = "pilot.try", pilot::PilotProject => pilot::PilotTrials, Terminal;
+    /// Shows a session of an autopilot at this moment, or all sessions that are not over.
+    PilotStateOf = "pilot.state", pilot::PilotSessionQuery => pilot::PilotState, Read, Get ["/api/v1/pilot/state"], or [404];
+    /// Shows a unit at this moment, in one session or in all that are not over.
+    PilotUnitStateOf = "pilot.unit_state", pilot::PilotUnitQuery => pilot::PilotUnitState, Read;
+    /// Lets the loop of an autopilot, or of all, look at its units now.
+    PilotRefresh = "pilot.refresh", pilot::PilotSessionQuery => pilot::PilotRefreshed, Read;
+    /// Shows the spans of a unit, a run or a session, by the index of the trace files.
+    PilotForensics = "pilot.forensics", pilot::PilotTraceQuery => pilot::PilotTrace, Read, Get ["/api/v1/pilot/trace"], or [404];
+    /// Lists the units of a project that are over.
+    PilotHistoryOf = "pilot.history", pilot::PilotHistoryQuery => pilot::PilotHistory, Read, Get ["/api/v1/pilot/history"], or [404];
+    /// Moves old trace files of a project to its archive.
+    PilotClean = "pilot.clean", pilot::PilotCleaning => pilot::PilotCleaned, Terminal;
     /// Rates a run of the autopilot, for later choices of a model.
-    PilotRateRun = "pilot.rate", PilotRate => PilotRated, Terminal;
+    PilotRateRun = "pilot.rate", pilot::PilotRate => pilot::PilotRated, Terminal;
     /// Closes the circuits of models that have failed in a row: they are asked again.
-    PilotResetCircuits = "pilot.reset_circuits", PilotProject => PilotCircuitsReset, Terminal;
+    PilotResetCircuits = "pilot.reset_circuits", pilot::PilotProject => pilot::PilotCircuitsReset, Terminal;
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
@@ -549,6 +556,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
+    const READS: [&str; 51] = [
     const READS: [&str; 48] = [
         "agents.named",
         "approvals.cadence",
@@ -580,10 +588,15 @@ mod tests {
         "models.local",
         "orders.list",
         "pilot.changes",
+        "pilot.forensics",
+        "pilot.history",
         "pilot.log",
+        "pilot.refresh",
         "pilot.report",
+        "pilot.state",
         "pilot.status",
         "pilot.unit",
+        "pilot.unit_state",
         "ping",
         "sessions.cassette",
         "sessions.history",

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -420,11 +421,34 @@ impl PilotHands {
         self.services.journal.clock.now()
     }
 
+    /// Returns after a time by the engine's clock, however that is set.
+    pub async fn wait(&self, time: Duration) {
+        let clock = &self.services.journal.clock;
+        let began = clock.elapsed();
+        loop {
+            let (now, passed) = (clock.now(), clock.elapsed().saturating_sub(began));
+            let Some(left) = time.checked_sub(passed).filter(|left| !left.is_zero()) else { return };
+            clock.wait(now, left).await;
+        }
+    }
+
     /// Returns the time at which today has begun, in the owner's time zone.
     pub fn day_start(&self) -> Timestamp {
         let (zone, now) = (&self.services.config.time_zone, self.now());
         // Out of the calendar's range there is one long day.
         zone.date_at(now).and_then(|date| zone.start_of_day(date)).unwrap_or(Timestamp::from_millis(0))
+    }
+
+    /// Returns the date of a time in the owner's time zone, as `2026-01-31`.
+    pub fn date_at(&self, at: Timestamp) -> String {
+        let date = self.services.config.time_zone.date_at(at);
+        // Out of the calendar's range there is one long day.
+        date.map_or_else(|| "1970-01-01".to_owned(), |date| date.to_string())
+    }
+
+    /// Returns the first moment of a day in the owner's time zone, written as `2026-01-31`; `None`: it is no day.
+    pub fn parse_day(&self, day: &str) -> Option<Timestamp> {
+        self.services.config.time_zone.parse_day(day)
     }
 
     /// Returns the source of ids.

@@ -5,10 +5,12 @@
 use std::fmt;
 
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
-    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal,
+    PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate,
+    PilotRated, PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 
 use crate::fleet::DeskAnswer;
@@ -62,6 +64,24 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Closes the circuits of models that have failed in a row.
     fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset>;
+
+    /// Shows a session at this moment, or all that are not over.
+    fn show_state(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotState>;
+
+    /// Shows a unit at this moment.
+    fn show_unit_state(&self, query: PilotUnitQuery) -> DeskAnswer<'_, PilotUnitState>;
+
+    /// Lets a loop, or all, look at its units now.
+    fn refresh(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotRefreshed>;
+
+    /// Finds spans.
+    fn find_spans(&self, query: PilotTraceQuery) -> DeskAnswer<'_, PilotTrace>;
+
+    /// Lists the units that are over.
+    fn list_history(&self, query: PilotHistoryQuery) -> DeskAnswer<'_, PilotHistory>;
+
+    /// Moves old trace files to the archive.
+    fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned>;
 
     /// Tries the gates that a project could have.
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;

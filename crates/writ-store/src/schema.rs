@@ -72,6 +72,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0027_circuits_and_hooks.sql"),
     },
     Migration { number: 28, name: "tool runs", sql: include_str!("schema/0028_tool_runs.sql") },
+    Migration { number: 29, name: "trace index", sql: include_str!("schema/0029_trace_index.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -6,8 +6,11 @@
 mod changes;
 mod circuits;
 mod claims;
+mod history;
 mod hook_runs;
 mod results;
+mod spans;
+mod state;
 mod stored;
 mod texts;
 
@@ -26,9 +29,16 @@ pub use hook_runs::{HookRunRow, MAX_HOOK_RUNS};
 pub use results::{ChoiceRow, GateRow, MAX_RESULTS, ResultRow};
 pub(crate) use results::{choices, newest_choice, results};
 pub(crate) use stored::{
-    costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
-    transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
+    claimed, costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready,
+    runs, transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
 };
+
+pub(crate) use history::history;
+pub use history::{HistoryFilter, HistoryRow, MAX_HISTORY};
+pub use spans::{IndexedFile, MAX_INDEXED_SPANS, SpanFilter, SpanRow, TraceMove};
+pub(crate) use spans::{indexed_files, spans, untraced_units};
+pub use state::{MAX_SHOWN_SESSIONS, PilotSums, RetryRow};
+pub(crate) use state::{active_sessions, retries, session, sums};
 pub use texts::UnitTexts;
 
 /// The most units of a project: the scheduler is measured with as many.
@@ -443,6 +453,10 @@ pub enum UnitOp {
         /// When.
         at: Timestamp,
     },
+    /// Notes where spans lie in the files of a trace. Conflict if one of them is there.
+    IndexSpans(Vec<SpanRow>),
+    /// Notes that a trace file has another place.
+    MoveTrace(Box<TraceMove>),
     /// Archives a unit that is over.
     Archive {
         /// The unit.
@@ -489,6 +503,8 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::Resolve { session, event, unit, by, at } => {
             changes::resolve(conn, *session, (event, unit), (by, *at))
         }
+        UnitOp::IndexSpans(rows) => spans::index_spans(conn, rows),
+        UnitOp::MoveTrace(moved) => spans::move_trace(conn, moved),
         UnitOp::Archive { key, at } => claims::archive(conn, key, *at),
     }
 }

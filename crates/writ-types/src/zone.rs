@@ -60,6 +60,11 @@ impl TimeZone {
         Some(at.to_zoned(self.0.clone()).date())
     }
 
+    /// Returns the first moment there of a day that is written as `2026-01-31`; `None`: it is no day.
+    pub fn parse_day(&self, text: &str) -> Option<Timestamp> {
+        text.parse().ok().and_then(|date| self.start_of_day(date))
+    }
+
     /// Returns the first moment of a day there; where the clock leaves out midnight, the first after it.
     pub fn start_of_day(&self, date: jiff::civil::Date) -> Option<Timestamp> {
         let start = date.to_zoned(self.0.clone()).ok()?.start_of_day().ok()?;

@@ -21,6 +21,12 @@ pub(crate) enum PilotCommand {
         goal: String,
         #[command(flatten)]
         place: PilotPlace,
+        /// The workflow of its units, instead of the project's usual one
+        #[arg(long, value_name = "NAME")]
+        workflow: Option<String>,
+        /// The number of the issue that it is about; hooks read it with each of its units
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        link_issue: Option<u64>,
     },
     /// Approve the newest plan: signs exactly what is shown
     Approve {
@@ -58,8 +64,9 @@ pub(crate) enum PilotCommand {
         settings: bool,
     },
     /// Show a unit: its runs, its moves from phase to phase, its gates, its last error
-    #[command(visible_alias = "forensics")]
     Show(PilotUnitArgs),
+    #[command(flatten)]
+    Look(PilotLook),
     /// Accept the result of a unit that waits for it
     #[command(visible_alias = "uat-approve")]
     Accept(PilotUnitArgs),
@@ -157,6 +164,7 @@ impl PilotCommand {
             | Self::Pause { place }
             | Self::ResetCircuits { place }
             | Self::Status { place, .. } => place,
+            Self::Look(look) => look.place(),
             Self::Show(args)
             | Self::Accept(args)
             | Self::ForceClear(args)
@@ -166,6 +174,67 @@ impl PilotCommand {
             Self::Reject(args) | Self::Resume(args) | Self::Cancel(args) => &mut args.unit.place,
         }
     }
+}
+
+/// Commands that look back.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PilotLook {
+    /// Show the spans of a unit, a run or a session in the order of their times: runs, moves, tool calls, model requests, gates, hooks
+    Forensics {
+        /// The unit, as `task/m1/s2/t3`, or the id of a run or of the project's session
+        id: String,
+        #[command(flatten)]
+        place: PilotPlace,
+        /// Only the last spans
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        last: usize,
+    },
+    /// List the units that are over, the newest first; filters are joined
+    History {
+        #[command(flatten)]
+        place: PilotPlace,
+        #[command(flatten)]
+        filter: HistoryArgs,
+    },
+    /// Move trace files that are older than 30 days to the archive, where `forensics` still finds them
+    Clean {
+        #[command(flatten)]
+        place: PilotPlace,
+        /// Only list what would be moved
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+impl PilotLook {
+    const fn place(&mut self) -> &mut PilotPlace {
+        match self {
+            Self::Forensics { place, .. } | Self::History { place, .. } | Self::Clean { place, .. } => place,
+        }
+    }
+}
+
+/// The filters of the history.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Ended on this day or later, as 2026-01-31
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "DAY")]
+    pub(crate) since: String,
+    /// With a run in this phase
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "PHASE")]
+    pub(crate) phase: String,
+    /// With this verdict: succeeded, failed, canceled or interrupted
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "VERDICT")]
+    pub(crate) verdict: String,
+    /// With this workflow
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
+    pub(crate) workflow: String,
+    /// With a run for which this model was chosen
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// At most so many; without it: 20
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    pub(crate) limit: usize,
 }
 
 /// A rating of a run.

@@ -34,6 +34,8 @@ mod changes;
 
 mod looks;
 
+mod traces;
+
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The longest reason in a line, in characters.
@@ -49,7 +51,9 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
         let mut client = EngineClient::ensure(context).await?;
         match command {
             PilotCommand::Init { .. } => Ok(()),
-            PilotCommand::Plan { goal, place } => plan(context, &mut client, goal, place).await,
+            PilotCommand::Plan { goal, place, workflow, link_issue } => {
+                plan(context, &mut client, (goal, place), (workflow.clone(), *link_issue)).await
+            }
             PilotCommand::Approve { place, yes, reason } => {
                 approve_plan(context, &config, &mut client, (place, *yes, reason)).await
             }
@@ -58,12 +62,8 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let status = client.ask::<PilotPause>(&project_of(context, place)?).await?;
                 context.out.print_either(&status, describe_status)
             }
-            PilotCommand::Status { place, watch: _, settings: true } => {
-                let status = client.ask::<PilotShow>(&project_of(context, place)?).await?;
-                context.out.print_either(&status.settings, |settings| describe_settings(settings))
-            }
-            PilotCommand::Status { place, watch, settings: false } => {
-                show(context, &mut client, place, *watch).await
+            PilotCommand::Status { place, watch, settings } => {
+                show(context, &mut client, place, (*watch, *settings)).await
             }
             PilotCommand::Show(args) => {
                 let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
@@ -87,6 +87,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let query = PilotLogQuery { project, unit, attempt, last, skip };
                 looks::print_log(context, &mut client, &query).await
             }
+            PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
             PilotCommand::Rate { rating, unit, place } => {
                 changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
             }
@@ -128,11 +129,12 @@ fn name_of(context: &Context, args: &PilotUnitArgs) -> Result<PilotUnitName, Fai
 async fn plan(
     context: &Context,
     client: &mut EngineClient,
-    goal: &str,
-    place: &PilotPlace,
+    (goal, place): (&str, &PilotPlace),
+    (workflow, link_issue): (Option<String>, Option<u64>),
 ) -> Result<(), Failure> {
     let PilotProject { project } = project_of(context, place)?;
-    let planned = client.ask::<PilotPlan>(&PilotGoal { project, goal: goal.to_owned() }).await?;
+    let goal = PilotGoal { project, goal: goal.to_owned(), workflow, link_issue };
+    let planned = client.ask::<PilotPlan>(&goal).await?;
     context.out.print_either(&planned, |planned| {
         let mut lines: Vec<String> = planned.units.iter().map(describe_line).collect();
         lines.push("`writ pilot approve` shows the whole plan and signs it".to_owned());
@@ -287,9 +289,13 @@ async fn show(
     context: &Context,
     client: &mut EngineClient,
     place: &PilotPlace,
-    watch: bool,
+    (watch, settings): (bool, bool),
 ) -> Result<(), Failure> {
     let project = project_of(context, place)?;
+    if settings {
+        let status = client.ask::<PilotShow>(&project).await?;
+        return context.out.print_either(&status.settings, |settings| describe_settings(settings));
+    }
     let mut shown = None;
     loop {
         let status = client.ask::<PilotShow>(&project).await?;

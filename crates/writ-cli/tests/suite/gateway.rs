@@ -26,6 +26,9 @@ mod sends;
 #[path = "gateway/guard.rs"]
 mod guard;
 
+#[path = "gateway/pilots.rs"]
+mod pilots;
+
 #[path = "gateway/prefix.rs"]
 mod prefix;
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -216,6 +217,8 @@ pub(crate) struct Scene {
     pilots: Arc<Pilots>,
     pub(crate) project: PathBuf,
     ticking: AbortHandle,
+    /// Set while the clock stands still.
+    is_held: Arc<AtomicBool>,
 }
 
 impl Scene {
@@ -234,15 +237,18 @@ impl Scene {
     pub(crate) fn with_owner_files(engine: TestEngine, project: PathBuf, owner: OwnerFiles) -> Self {
         let pilots = Pilots::new(engine.engine.pilot_hands(), owner);
         engine.engine.open_autopilot(pilots.clone());
-        let clock = Arc::clone(&engine.clock);
+        let (clock, is_held) = (Arc::clone(&engine.clock), Arc::new(AtomicBool::new(false)));
+        let held = Arc::clone(&is_held);
         let ticking = engine.runtime.spawn(async move {
             let mut steps = tokio::time::interval(STEP);
             loop {
                 steps.tick().await;
-                clock.go_on(STEP);
+                if !held.load(Ordering::SeqCst) {
+                    clock.go_on(STEP);
+                }
             }
         });
-        Self { engine, pilots, project, ticking: ticking.abort_handle() }
+        Self { engine, pilots, project, ticking: ticking.abort_handle(), is_held }
     }
 
     /// Ends the engine where it stands, and starts another on its home, which goes on by itself.
@@ -257,6 +263,11 @@ impl Scene {
         let scene = Self::of_engine(engine.restarted(), project);
         scene.engine.runtime.block_on(scene.pilots.resume_projects());
         scene
+    }
+
+    /// Lets the clock stand still, or go on again.
+    pub(crate) fn hold_clock(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::SeqCst);
     }
 
     pub(crate) fn end(self) {

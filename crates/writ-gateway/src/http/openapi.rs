@@ -34,7 +34,7 @@ fn write_document(routes: &[HttpRoute]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     // Routes with the same path share an entry, one verb each.
     for route in routes {
-        let verbs = paths.entry(route.path).or_insert_with(|| json!({}));
+        let verbs = paths.entry(documented_path(route.path)).or_insert_with(|| json!({}));
         verbs[verb_name(route.verb)] = write_operation(route, &error, &mut schemas);
     }
     json!({
@@ -53,6 +53,11 @@ fn write_document(routes: &[HttpRoute]) -> Value {
             "schemas": schemas.take_definitions(true),
         },
     })
+}
+
+/// Returns a path as the document writes it: a part that takes in slashes has no mark there.
+fn documented_path(path: &str) -> String {
+    path.replace("{*", "{")
 }
 
 const fn verb_name(verb: Verb) -> &'static str {
@@ -98,14 +103,15 @@ fn write_operation(route: &HttpRoute, error: &Schema, schemas: &mut SchemaGenera
 
 // The names of the path are those of the router's pattern.
 fn write_parameters(route: &HttpRoute) -> Vec<Value> {
-    let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let path = in_path
+    let path = documented_path(route.path);
+    let in_path = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let in_path = in_path
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
     let query = route
         .query
         .iter()
         .map(|field| json!({ "name": field.name, "in": "query", "required": false, "schema": field.schema }));
-    path.chain(query).collect()
+    in_path.chain(query).collect()
 }
 
 fn write_success(route: &HttpRoute, schemas: &mut SchemaGenerator) -> Value {
@@ -144,7 +150,7 @@ mod tests {
         let documented: usize = documented.map(|verbs| verbs.as_object().expect("verbs").len()).sum();
         assert_eq!(documented, routes.len());
         for route in &routes {
-            let operation = &document["paths"][route.path][verb_name(route.verb)];
+            let operation = &document["paths"][documented_path(route.path)][verb_name(route.verb)];
             let success = &operation["responses"][route.success.status.to_string()];
             let schema = &success["content"]["application/json"]["schema"];
             assert_eq!(schema.is_object(), route.success.schema.is_some(), "{}: {success}", route.path);

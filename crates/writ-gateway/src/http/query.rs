@@ -25,6 +25,11 @@ impl QueryField {
         Self { name: name.to_owned(), schema: serde_json::json!({ "type": "integer", "minimum": 0 }) }
     }
 
+    /// Returns a field that is a text.
+    pub(super) fn text_field(name: &str) -> Self {
+        Self { name: name.to_owned(), schema: serde_json::json!({ "type": "string" }) }
+    }
+
     fn is_text(&self) -> bool {
         self.schema.get("type").is_some_and(|kind| kind == "string")
     }

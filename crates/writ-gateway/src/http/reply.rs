@@ -160,6 +160,8 @@ fn status_of(report: &Report) -> StatusCode {
         | "fleet.none"
         | "pilot.none"
         | "pilot.no_plan"
+        | "pilot.no_session"
+        | "pilot.no_trace"
         | "pilot.no_unit"
         | "outbox.missing" => StatusCode::NOT_FOUND,
         "pilot.busy"

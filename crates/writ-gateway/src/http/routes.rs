@@ -11,7 +11,9 @@ use super::openai::schemas::{
 };
 use super::query::QueryField;
 use super::route::{Body, HttpRoute, SchemaOf, Success};
-use super::{api, methods, openai, openapi, passkeys, schema, sessions, show_health, show_metrics, socket};
+use super::{
+    api, methods, openai, openapi, passkeys, pilot, schema, sessions, show_health, show_metrics, socket,
+};
 use super::{end_session, link_route};
 
 const JSON: &[&str] = &["application/json"];
@@ -30,6 +32,7 @@ pub(super) fn all_routes() -> Vec<HttpRoute> {
         history_routes(),
         approval_routes(),
         program_routes(),
+        pilot_routes(),
         methods::method_routes(),
     ];
     groups.into_iter().flatten().collect()
@@ -234,6 +237,28 @@ fn program_routes() -> Vec<HttpRoute> {
         )
         .with_body(needed_body(SchemaGenerator::subschema_for::<CreateResponse>))
         .or_refuses(UNSUPPORTED),
+    ]
+}
+
+/// Returns the routes of autopilots that are not those of one method.
+fn pilot_routes() -> Vec<HttpRoute> {
+    vec![
+        HttpRoute::from_handler(
+            (Get, "/api/v1/pilot/units/{*unit}"),
+            "Shows a unit of an autopilot at this moment.",
+            StatusCode::OK,
+            pilot::show_unit,
+        )
+        .with_query(pilot::session_fields())
+        .or_refuses(MISSING),
+        HttpRoute::from_handler(
+            (Post, "/api/v1/pilot/refresh"),
+            "Lets the loop of an autopilot, or of all, look at its units now; many requests become few looks.",
+            StatusCode::ACCEPTED,
+            pilot::refresh,
+        )
+        .with_query(pilot::session_fields())
+        .or_refuses(MISSING),
     ]
 }
 

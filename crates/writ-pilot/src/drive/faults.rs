@@ -50,6 +50,9 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::UnitsMoved { .. }
         | AutopilotError::NoReason { .. }
         | AutopilotError::NoRun { .. }
+        | AutopilotError::NoSession { .. }
+        | AutopilotError::NoFilter { .. }
+        | AutopilotError::NoTrace { .. }
         | AutopilotError::Machine(_) => result,
     }
 }

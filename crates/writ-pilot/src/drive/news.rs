@@ -28,6 +28,12 @@ impl<'a> UnitNews<'a> {
     }
 }
 
+/// Returns what a person has linked a unit with.
+fn metadata_of(unit: &UnitRecord) -> Value {
+    let issue = unit.facts.gh_issue.map(|issue| ("gh_issue".to_owned(), Value::from(issue)));
+    Value::Object(issue.into_iter().collect())
+}
+
 /// Notifies the hooks of an event of a unit.
 pub(crate) async fn tell_hooks(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
     let reason: String =
@@ -40,6 +46,7 @@ pub(crate) async fn tell_hooks(project: &OpenProject, event: HookEvent, news: &U
         ("attempt".to_owned(), news.unit.stand.counters.dispatches.into()),
         ("status".to_owned(), news.status.into()),
         ("reason".to_owned(), reason.into()),
+        ("metadata".to_owned(), metadata_of(news.unit)),
     ]);
     let told = match plan_of(project, news.unit.id).await {
         Ok(plan) => project.hands.tell_hooks(plan, event, about).await.map_err(|report| report.inside),

@@ -40,7 +40,7 @@ pub(super) async fn carry_out(
     plan: &StoredPlan,
     changes: &[PlanChange],
 ) -> Result<Vec<AskId>, AutopilotError> {
-    let flows = read_workflows(project)?;
+    let flows = read_workflows(project, None)?;
     let after = with_workflows(plan, units_after(plan, changes));
     let renewed = renewed_milestones(plan, changes)?;
     let mut proposed = BTreeMap::new();
@@ -254,7 +254,8 @@ fn add_ops(
         }
         let item = proposed.get(&milestone_of(unit.id)).map(|(item, _)| *item);
         let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
-        added.push(new_unit(&all, item.ok_or_else(no_plan)?, unit, flow)?);
+        let issue = plan.rows.get(&milestone_of(unit.id)).and_then(|(_, facts)| facts.gh_issue);
+        added.push(new_unit(&all, (item.ok_or_else(no_plan)?, issue), unit, flow)?);
     }
     Ok(added)
 }

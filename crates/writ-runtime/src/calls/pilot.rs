@@ -5,16 +5,21 @@ use std::sync::Arc;
 use serde_json::Value;
 use writ_policy::principal::Authenticated;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotFindings, PilotGoal, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotReload, PilotReloaded, PilotReport,
-    PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotStatus, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal,
+    PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate,
+    PilotRated, PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
+    PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 use writ_types::error::Report;
 
 use super::{Call, as_json};
 use crate::error::EngineError;
-use crate::methods::{PilotResetCircuits, PilotTry};
+use crate::methods::{
+    PilotClean, PilotForensics, PilotHistoryOf, PilotRefresh, PilotResetCircuits, PilotStateOf, PilotTry,
+    PilotUnitStateOf,
+};
 use crate::pilot_desk::PilotDesk;
 use crate::services::Services;
 
@@ -116,14 +121,38 @@ pub(super) async fn resolve(
     find_desk(services)?.resolve(who.principal().to_string(), unit).await.map_err(refused)
 }
 
+/// The calls that [`answer_order`] answers, as a pattern: one line in the table of all calls.
+macro_rules! orders {
+    () => {
+        (Call::PilotTry(_)
+            | Call::PilotResetCircuits(_)
+            | Call::PilotStateOf(_)
+            | Call::PilotUnitStateOf(_)
+            | Call::PilotRefresh(_)
+            | Call::PilotForensics(_)
+            | Call::PilotHistoryOf(_)
+            | Call::PilotClean(_))
+    };
+}
+pub(super) use orders;
+
 /// Answers an order about the models or the gates of a project.
 pub(super) async fn answer_order(services: &Services, call: Call) -> Result<Value, EngineError> {
-    if let Call::PilotTry(project) = call {
-        return as_json::<PilotTry>(try_gates(services, project).await);
+    macro_rules! answer {
+        ($call:ident, $answer:ident) => {
+            if let Call::$call(order) = call {
+                return as_json::<$call>($answer(services, order).await);
+            }
+        };
     }
-    if let Call::PilotResetCircuits(project) = call {
-        return as_json::<PilotResetCircuits>(reset_circuits(services, project).await);
-    }
+    answer!(PilotTry, try_gates);
+    answer!(PilotResetCircuits, reset_circuits);
+    answer!(PilotStateOf, show_state);
+    answer!(PilotUnitStateOf, show_unit_state);
+    answer!(PilotRefresh, refresh);
+    answer!(PilotForensics, find_spans);
+    answer!(PilotHistoryOf, list_history);
+    answer!(PilotClean, clean_up);
     Err(EngineError::NoMethod("pilot".to_owned()))
 }
 
@@ -136,4 +165,43 @@ async fn reset_circuits(
 
 pub(super) async fn rate_run(services: &Services, order: PilotRate) -> Result<PilotRated, EngineError> {
     find_desk(services)?.rate_run(order).await.map_err(refused)
+}
+
+pub(super) async fn show_state(
+    services: &Services,
+    query: PilotSessionQuery,
+) -> Result<PilotState, EngineError> {
+    find_desk(services)?.show_state(query).await.map_err(refused)
+}
+
+pub(super) async fn show_unit_state(
+    services: &Services,
+    query: PilotUnitQuery,
+) -> Result<PilotUnitState, EngineError> {
+    find_desk(services)?.show_unit_state(query).await.map_err(refused)
+}
+
+pub(super) async fn refresh(
+    services: &Services,
+    query: PilotSessionQuery,
+) -> Result<PilotRefreshed, EngineError> {
+    find_desk(services)?.refresh(query).await.map_err(refused)
+}
+
+pub(super) async fn find_spans(
+    services: &Services,
+    query: PilotTraceQuery,
+) -> Result<PilotTrace, EngineError> {
+    find_desk(services)?.find_spans(query).await.map_err(refused)
+}
+
+pub(super) async fn clean_up(services: &Services, order: PilotCleaning) -> Result<PilotCleaned, EngineError> {
+    find_desk(services)?.clean_up(order).await.map_err(refused)
+}
+
+pub(super) async fn list_history(
+    services: &Services,
+    query: PilotHistoryQuery,
+) -> Result<PilotHistory, EngineError> {
+    find_desk(services)?.list_history(query).await.map_err(refused)
 }

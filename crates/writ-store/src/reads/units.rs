@@ -10,8 +10,9 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, ChoiceRow, CircuitRow, GateRow, HookRunRow, PilotBlocker, PilotSession, ResultRow, RunRow,
-    TransitionRow, UnitCost, UnitKey, UnitLine, UnitRow,
+    self, ChoiceRow, CircuitRow, GateRow, HistoryFilter, HistoryRow, HookRunRow, IndexedFile, PilotBlocker,
+    PilotSession, PilotSums, ResultRow, RetryRow, RunRow, SpanFilter, SpanRow, TransitionRow, UnitCost,
+    UnitKey, UnitLine, UnitRow,
 };
 
 reads! {
@@ -81,6 +82,35 @@ reads! {
 
         /// Returns the newest runs of hooks of a unit, oldest first, at most [`units::MAX_HOOK_RUNS`].
         fn unit_hook_runs(key: UnitKey) -> Vec<HookRunRow> = |db| units::hook_runs(&db.conn, &key);
+
+        /// Returns the sessions that are not over, oldest first, at most [`units::MAX_SHOWN_SESSIONS`].
+        fn active_pilot_sessions() -> Vec<PilotSession> = |db| units::active_sessions(&db.conn);
+
+        /// Returns a session by its id.
+        fn pilot_session_of(id: PilotId) -> Option<PilotSession> = brief |db| units::session(&db.conn, id);
+
+        /// Returns the units of a project that workers have, the oldest first.
+        fn claimed_units(project: &str) -> Vec<UnitLine> = |db| units::claimed(&db.conn, &project);
+
+        /// Returns the units of a project that wait for another try, the next one first, at most [`units::MAX_READY`].
+        fn unit_retries(project: &str, now: Timestamp) -> Vec<RetryRow> = |db| units::retries(&db.conn, &project, now);
+
+        /// Returns the sums of a project over its runs that have ended.
+        fn pilot_sums(project: &str) -> PilotSums = |db| units::sums(&db.conn, &project);
+
+        /// Returns the units of a project that are over and were worked on, the newest first.
+        fn unit_history(project: &str, filter: HistoryFilter) -> Vec<HistoryRow>
+            = |db| units::history(&db.conn, &project, &filter);
+
+        /// Returns the newest spans of a project that fit, in the order of their begins.
+        fn trace_spans(project: &str, filter: SpanFilter, limit: usize) -> Vec<SpanRow>
+            = |db| units::spans(&db.conn, &project, &filter, limit);
+
+        /// Returns the trace files of a project, as far as they are indexed.
+        fn indexed_files(project: &str) -> Vec<IndexedFile> = |db| units::indexed_files(&db.conn, &project);
+
+        /// Returns the units with runs that have ended and have no span, the oldest first.
+        fn untraced_units(project: &str, limit: usize) -> Vec<String> = |db| units::untraced_units(&db.conn, &project, limit);
 
         /// Returns the text of a workflow that was pinned.
         fn workflow_pin(hash: Digest) -> Option<String> = brief |db| units::pin(&db.conn, &hash.to_string());

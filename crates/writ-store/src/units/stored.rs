@@ -14,7 +14,7 @@ use crate::error::StoreError;
 const LINE: &str = "SELECT id, parent, title, phase, phase_status, attempt, fence, priority, is_over,
                     claim_holder IS NOT NULL AS is_claimed, workspace IS NOT NULL AS has_begun, created_at FROM unit";
 
-fn decode_session(row: &Row<'_>) -> Result<PilotSession, StoreError> {
+pub(super) fn decode_session(row: &Row<'_>) -> Result<PilotSession, StoreError> {
     Ok(PilotSession {
         id: codec::parse("autopilot session id", &row.get::<_, String>("id")?)?,
         project: row.get("project")?,
@@ -158,6 +158,13 @@ pub(crate) fn ready(conn: &Connection, project: &str, now: Timestamp) -> Result<
          AND not_before <= ?2 ORDER BY coalesce(priority, 5), created_at, id LIMIT ?3"
     );
     query(conn, &sql, params![project, now.as_millis(), codec::limit(MAX_READY)], decode_line)
+}
+
+/// Returns the units that workers have, the oldest first.
+pub(crate) fn claimed(conn: &Connection, project: &str) -> Result<Vec<UnitLine>, StoreError> {
+    let sql =
+        format!("{LINE} WHERE project = ?1 AND claim_holder IS NOT NULL ORDER BY created_at, id LIMIT ?2");
+    query(conn, &sql, params![project, codec::limit(MAX_READY)], decode_line)
 }
 
 /// Returns the ids of the units that one waits for and that are not over.

@@ -995,3 +995,129 @@ fn runs_of_hooks_are_bounded() {
     assert_eq!(rows[0].reason.chars().count(), MAX_REASON_CHARS);
     assert_eq!(store.unit_hook_runs(key("task/m1/s1/t2")).expect("reads").len(), 1);
 }
+
+fn span(run: &str, span: &str, started_at: i64, offset: u64) -> SpanRow {
+    SpanRow {
+        run: run.to_owned(),
+        span: span.to_owned(),
+        parent: (span != run).then(|| run.to_owned()),
+        trace: "unit one".to_owned(),
+        operation: if span == run { "run" } else { "tool_call" }.to_owned(),
+        started_at: at(started_at),
+        duration_ms: 5,
+        project: PROJECT.to_owned(),
+        file: ".writ/trace/trace-2026-01-01.jsonl".to_owned(),
+        offset,
+    }
+}
+
+/// The index of a trace has the columns, the key and the indexes of its design. A span that is there twice in a run is refused, with all
+/// that came with it; the same name in another run is another span. Spans are found by run, trace and project, in the order of their
+/// begins, and have the new place once their file was moved.
+///
+/// Rows: SF-457
+#[test]
+fn the_index_of_a_trace_has_each_span_of_a_run_once() {
+    let home = planned_home();
+    let conn = Connection::open(home.path()).expect("opens");
+    let names = |sql: &str| -> Vec<String> {
+        let mut found = conn.prepare(sql).expect("reads");
+        found.query_map([], |row| row.get(0)).expect("reads").map(|name| name.expect("text")).collect()
+    };
+    let columns = names("SELECT name FROM pragma_table_info('trace_index') ORDER BY cid");
+    let expected = [
+        "run_id",
+        "span_id",
+        "parent_span_id",
+        "trace_id",
+        "operation",
+        "started_at",
+        "duration_ms",
+        "project",
+        "file_path",
+        "file_offset",
+    ];
+    assert_eq!(columns, expected);
+    let key = names("SELECT name FROM pragma_table_info('trace_index') WHERE pk > 0 ORDER BY pk");
+    assert_eq!(key, ["run_id", "span_id"]);
+    for column in ["started_at", "trace_id"] {
+        let of_column = format!(
+            "SELECT i.name FROM pragma_index_list('trace_index') i, pragma_index_info(i.name) c WHERE c.seqno = 0 AND c.name = '{column}'"
+        );
+        assert_eq!(names(&of_column).len(), 1, "{column}");
+    }
+    let all = [span("r1", "r1", 1, 90), span("r1", "a", 2, 200), span("r2", "a", 3, 300)];
+    home.commit(units([UnitOp::IndexSpans(all.to_vec())]));
+    let again = [span("r2", "b", 4, 400), span("r1", "a", 9, 500)];
+    assert!(home.try_commit(units([UnitOp::IndexSpans(again.to_vec())])).is_err(), "it is there");
+    let odd = SpanRow { operation: "thought".to_owned(), ..span("r2", "c", 4, 400) };
+    assert!(home.try_commit(units([UnitOp::IndexSpans(vec![odd])])).is_err(), "no such operation");
+    let find = |filter: SpanFilter, limit: usize| {
+        home.store.blocking().trace_spans(PROJECT, filter, limit).expect("reads")
+    };
+    assert_eq!(find(SpanFilter::Trace("unit one".to_owned()), 10), all);
+    assert_eq!(find(SpanFilter::Run("r1".to_owned()), 10), all[..2]);
+    assert_eq!(find(SpanFilter::Project(PROJECT.to_owned()), 2), all[1..], "the newest");
+    assert!(find(SpanFilter::Run("r9".to_owned()), 10).is_empty());
+    let elsewhere = home.store.blocking().trace_spans("/q", SpanFilter::Run("r1".to_owned()), 10);
+    assert!(elsewhere.expect("reads").is_empty(), "another project's are not shown");
+    let file = |name: &str| IndexedFile { file: name.to_owned(), spans: 3, last_offset: 300 };
+    let (from, to) = (all[0].file.as_str(), ".writ/archive/trace/trace-2026-01-01.jsonl");
+    assert_eq!(home.store.blocking().indexed_files(PROJECT).expect("reads"), [file(from)]);
+    let moved = TraceMove { project: PROJECT.to_owned(), from: from.to_owned(), to: to.to_owned() };
+    home.commit(units([UnitOp::MoveTrace(Box::new(moved))]));
+    assert_eq!(home.store.blocking().indexed_files(PROJECT).expect("reads"), [file(to)]);
+}
+
+/// Sums count each run once, and units that wait for another try have its time and the code of the last error.
+#[test]
+fn the_state_of_a_session_is_read_from_its_rows() {
+    let home = planned_home();
+    let read = || home.store.blocking();
+    assert_eq!(
+        read().pilot_session_of(pilot(1)).expect("reads").map(|one| one.project),
+        Some(PROJECT.into())
+    );
+    assert_eq!(read().pilot_session_of(pilot(9)).expect("reads"), None);
+    home.commit(units([claim("task/m1/s1/t1", 0, 1, 2)]));
+    let claimed =
+        || read().claimed_units(PROJECT).expect("reads").into_iter().map(|line| line.id).collect::<Vec<_>>();
+    assert_eq!(claimed(), ["task/m1/s1/t1"]);
+    let end = UnitRunEnd {
+        run: run(1),
+        outcome: "failure".to_owned(),
+        error_code: "pilot.unit_plan".to_owned(),
+        input: Tokens::new(30),
+        output: Tokens::new(12),
+        cost: MicroUsd::new(1_500_000),
+        at: at(4_002),
+    };
+    assert_eq!(read().untraced_units(PROJECT, 10).expect("reads"), Vec::<String>::new(), "it runs");
+    home.commit(units([UnitOp::EndRun(Box::new(end)), release("task/m1/s1/t1", 1, "failed", 20_000)]));
+    let sums = read().pilot_sums(PROJECT).expect("reads");
+    let expected = PilotSums {
+        input: Tokens::new(30),
+        output: Tokens::new(12),
+        cost: MicroUsd::new(1_500_000),
+        millis: 4_000,
+    };
+    assert_eq!(sums, expected);
+    assert!(claimed().is_empty());
+    let retry = RetryRow {
+        unit: "task/m1/s1/t1".to_owned(),
+        attempt: 1,
+        due_at: at(20_000),
+        error: "pilot.unit_plan".to_owned(),
+    };
+    assert_eq!(read().unit_retries(PROJECT, at(5_000)).expect("reads"), [retry]);
+    assert!(read().unit_retries(PROJECT, at(20_000)).expect("reads").is_empty(), "it is ready again");
+    assert_eq!(read().untraced_units(PROJECT, 10).expect("reads"), ["task/m1/s1/t1"]);
+    let id = run(1).to_string();
+    home.commit(units([UnitOp::IndexSpans(vec![span(&id, &id, 2, 90)])]));
+    assert!(read().untraced_units(PROJECT, 10).expect("reads").is_empty());
+    let states = |status: &str| {
+        home.commit(units([UnitOp::MoveSession { session: pilot(1), status: status.into(), at: at(9) }]));
+        read().active_pilot_sessions().expect("reads").len()
+    };
+    assert_eq!(["paused", "interrupted", "idle", "complete", "failed"].map(states), [1, 1, 1, 0, 0]);
+}

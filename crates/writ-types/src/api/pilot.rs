@@ -7,6 +7,7 @@ use crate::api::work::WorkState;
 use crate::id::{AskId, ItemId, PilotId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
+pub use history::{PilotHistory, PilotHistoryLine, PilotHistoryQuery};
 pub use orders::{
     FindingVerdict, PilotCheckup, PilotFinding, PilotFindings, PilotReload, PilotReloaded, PilotResolved,
     PilotRevert, PilotRevertPlan, PilotReverted, PilotTrial, PilotTrials, PlanEdit, PlanEditConflict,
@@ -16,10 +17,22 @@ pub use report::{
     PilotChanges, PilotLog, PilotLogLine, PilotLogQuery, PilotReport, PilotScope, ReportCommit, ReportGate,
     ReportMove, ReportReview, ReportRun, ReportUnit,
 };
+pub use state::{
+    PilotCounts, PilotRefreshed, PilotRetryLine, PilotRunningLine, PilotSessionQuery, PilotSnapshot,
+    PilotSnapshots, PilotState, PilotTokens, PilotTotals, PilotUnitQuery, PilotUnitSnapshot,
+    PilotUnitSnapshots, PilotUnitState,
+};
+pub use trace::{PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation};
+
+mod history;
 
 mod orders;
 
 mod report;
+
+mod state;
+
+mod trace;
 
 /// A project of the autopilot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +50,12 @@ pub struct PilotGoal {
     pub project: String,
     /// The goal, in words.
     pub goal: String,
+    /// The workflow of its units; none: the one of the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// The number of the issue that it is about: hooks read it with each of its units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_issue: Option<u64>,
 }
 
 /// A plan that a person is asked about.

@@ -92,7 +92,8 @@ impl PilotStory<'_> {
         let mut client = EngineClient::ensure(self.context).await?;
         let project = self.place.project.display().to_string();
         print_text(self.context, format!("goal: {GOAL}"))?;
-        let goal = PilotGoal { project: project.clone(), goal: GOAL.to_owned() };
+        let goal =
+            PilotGoal { project: project.clone(), goal: GOAL.to_owned(), workflow: None, link_issue: None };
         let planned = client.ask::<PilotPlan>(&goal).await?;
         for unit in &planned.units {
             let depth = unit.id.matches('/').count() - 1;

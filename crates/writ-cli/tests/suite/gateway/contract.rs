@@ -88,6 +88,7 @@ impl Contract {
             .replace("{ref}", segment)
             .replace("{name}", segment)
             .replace("{attempt}", segment)
+            .replace("{unit}", segment)
     }
 
     fn good_segment(&self, path: &str) -> String {

@@ -195,10 +195,39 @@ fn look(desk: &Desk) {
     desk.run(&["rate", "great"], 2);
     let reset = desk.run(&["reset-circuits"], 0);
     assert!(reset.contains("none: no circuit was open"), "{reset}");
+    look_back(desk);
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
     let found = desk.run(&["doctor"], 0);
     assert!(found.contains("gate there") && found.contains("passes today"), "{found}");
+}
+
+/// Spans and the units that are over are found again, and nothing is old enough to be moved.
+fn look_back(desk: &Desk) {
+    let spans = desk.run(&["forensics", "task/m1/s1/t1"], 0);
+    for part in [
+        "run  task/m1/s1/t1 execute 1 success",
+        "tool_call  write add.sh",
+        "phase_transition",
+        "gate  there 1",
+    ] {
+        assert!(spans.contains(part), "{part}: {spans}");
+    }
+    assert!(desk.run(&["forensics", "task/m7/s1/t1"], 2).contains("task/m7/s1/t1"));
+    assert!(desk.run(&["forensics", "x"], 2).contains("neither a run nor a session 'x'"));
+    for flags in [&["clean", "--dry-run"][..], &["clean"]] {
+        assert!(desk.run(flags, 0).contains("nothing is old enough"), "{flags:?}");
+    }
+    let history = desk.run(&["history"], 0);
+    let lines: Vec<&str> = history.lines().filter(|line| line.contains("/m1/s")).collect();
+    assert_eq!(lines.len(), 4, "{history}");
+    assert!(lines[0].contains(PRODUCTS) && lines[0].contains("succeeded"), "{history}");
+    let merged = desk.run(&["history", "--phase", "merge", "--verdict", "succeeded", "--limit", "1"], 0);
+    assert!(merged.contains(PRODUCTS) && !merged.contains("slice/m1/s1"), "{merged}");
+    assert!(desk.run(&["history", "--workflow", "feature"], 0).contains("none"));
+    for wrong in [["--since", "2026-13-01"], ["--phase", "lunch"], ["--verdict", "good"], ["--limit", "x"]] {
+        desk.run(&[&["history"], &wrong[..]].concat(), 2);
+    }
 }
 
 /// Merged work is undone on a person's word alone.
@@ -231,7 +260,7 @@ fn change(desk: &Desk) {
     assert!(desk.run(&["reload", "--yes"], 0).contains("nothing is to be done"));
     let cancelled = desk.run(&["abandon", "milestone/m2", "--reason", "not now"], 0);
     assert!(cancelled.contains("milestone/m2"), "{cancelled}");
-    let shown = desk.run(&["forensics", "task/m2/s1/t1"], 0);
+    let shown = desk.run(&["show", "task/m2/s1/t1"], 0);
     assert!(shown.contains("cancel by ") && shown.contains(": not now"), "{shown}");
     assert!(desk.run(&["abandon", "milestone/m2"], 2).contains("does not fit"), "it is over");
     let status = desk.run(&["status"], 0);
@@ -241,17 +270,25 @@ fn change(desk: &Desk) {
 /// Every command around a run of the autopilot, on one engine: each does what it says, ends with its code, and changes nothing
 /// without a person's word. Hooks of the owner are notified of what becomes of units.
 ///
-/// Rows: SF-020 SF-232
+/// Rows: SF-020 SF-232 SF-529
 /// Rows: SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
 #[test]
 fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
     let desk = Desk::new();
-    let notes = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\nprint(json.dumps({'verdict': 'abstain', 'reason': read['unit'] + ' ' + read['phase']}))\n";
+    let notes = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\nwords = read['unit'] + ' ' + read['phase'] if read['metadata'] == {'gh_issue': 42} else 'no issue'\nprint(json.dumps({'verdict': 'abstain', 'reason': words}))\n";
     for event in ["unit_started", "unit_blocked", "unit_merged", "unit_done"] {
         hook(&desk.bench, event, &format!("on = \"{event}\""), notes);
     }
     begin(&desk);
-    desk.run(&["plan", "Sums and products."], 5);
+    for issue in ["--link-issue=abc", "--link-issue=0"] {
+        desk.run(&["plan", "Sums and products.", issue], 2);
+    }
+    assert!(desk.run(&["status"], 2).contains("nothing is planned in"));
+    desk.run(&["plan", "Sums and products.", "--link-issue=42"], 5);
+    let database = rusqlite::Connection::open(desk.bench.home.database()).expect("opens");
+    let row = "SELECT json_extract(metadata, '$.gh_issue') FROM unit WHERE id = 'milestone/m1'";
+    assert_eq!(database.query_row(row, [], |row| row.get::<_, i64>(0)).expect("reads"), 42);
+    drop(database);
     desk.run(&["approve", "--yes"], 0);
     resolve(&desk);
     assert_eq!(desk.hooked("unit_blocked"), ["slice/m1/s2 merge"]);

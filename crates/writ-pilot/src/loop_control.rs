@@ -1,0 +1,77 @@
+//! The scheduling loop of a project: if it runs, if it is to run another round, how often it has looked, and who asks it to look.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::refresh::RefreshRequests;
+
+/// The control of one loop.
+#[derive(Debug, Default)]
+pub(crate) struct LoopControl {
+    running: Mutex<Option<RunningLoop>>,
+    ticks: AtomicU64,
+    /// Requests to look at the units now.
+    pub(crate) refreshes: RefreshRequests,
+}
+
+/// A scheduling loop that runs.
+#[derive(Debug)]
+struct RunningLoop {
+    /// Cancelled to stop the loop after the attempts that run.
+    stop: CancellationToken,
+    /// True if the loop was started again while it ran: at its end it runs another round.
+    is_wanted: bool,
+}
+
+impl LoopControl {
+    /// Returns the cancellation token of a loop that begins now, a child of `draining`; `None` if a loop runs already, which then runs
+    /// another round instead of ending.
+    pub(crate) fn begin(&self, draining: &CancellationToken) -> Option<CancellationToken> {
+        let mut looping = self.lock();
+        if let Some(running) = looping.as_mut() {
+            running.is_wanted = true;
+            return None;
+        }
+        let stop = draining.child_token();
+        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
+        Some(stop)
+    }
+
+    /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
+    pub(crate) fn finish(&self, draining: &CancellationToken) -> Option<CancellationToken> {
+        let mut looping = self.lock();
+        let running = looping.take().filter(|running| running.is_wanted)?;
+        let stop = if running.stop.is_cancelled() { draining.child_token() } else { running.stop };
+        *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
+        Some(stop)
+    }
+
+    /// Stops the loop; attempts that run are finished first.
+    pub(crate) fn end(&self) {
+        if let Some(running) = self.lock().as_mut() {
+            running.is_wanted = false;
+            running.stop.cancel();
+        }
+    }
+
+    /// Returns true if the loop that runs ends after the attempts that run; `None` if none runs.
+    pub(crate) fn is_stopping(&self) -> Option<bool> {
+        self.lock().as_ref().map(|running| running.stop.is_cancelled())
+    }
+
+    /// Counts a look of the loop at the units.
+    pub(crate) fn count_tick(&self) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of looks so far.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RunningLoop>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,168 @@
+//! Writing the spans of units, and the index of the files.
+
+use std::collections::BTreeSet;
+
+use writ_autopilot::unit_id::UnitId;
+use writ_store::batch::Op;
+use writ_store::error::{Conflict, StoreError};
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{LedgerReads as _, UnitReads as _};
+use writ_store::units::{MAX_INDEXED_SPANS, RunRow, SpanFilter, SpanRow, UnitOp};
+use writ_types::api::pilot::PilotSpan;
+use writ_types::entry::Entry;
+use writ_types::id::{EntrySeq, SessionId};
+use writ_types::unit::Timestamp;
+
+use super::file::{ARCHIVE, TRACE, TraceFiles};
+use super::make::SpanNames;
+use super::trace_id;
+use crate::error::AutopilotError;
+use crate::project::OpenProject;
+use crate::trace::attempts_of;
+
+/// The most spans of a unit that are compared with what is written.
+const MAX_COMPARED: usize = 10_000;
+/// The entries of an attempt that are read at once.
+const PAGE: usize = 2_000;
+/// The most pages of one attempt.
+const MAX_PAGES: usize = 500;
+
+/// Writes the spans of a unit that are not written yet.
+///
+/// # Errors
+///
+/// If store, ledger or file cannot be read or written.
+pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
+    let _alone = project.trace.writing.lock().await;
+    let (store, key) = (project.hands.store(), project.key_of(id));
+    let (unit, session) = (id.to_string(), project.session.to_string());
+    let trace = trace_id(&project.name, &unit);
+    let written = store.trace_spans(&project.name, SpanFilter::Trace(trace.clone()), MAX_COMPARED).await?;
+    let written: BTreeSet<String> = written.into_iter().map(|row| row.span).collect();
+    let names = SpanNames { trace: &trace, session: &session, unit: &unit };
+    let runs = store.unit_runs(key.clone()).await?;
+    let moves = store.unit_transitions(key.clone()).await?;
+    let gates = store.unit_gates(key).await?;
+    let mut spans = names.spans_of_moves(&runs, &moves);
+    spans.extend(names.spans_of_gates(&runs, &gates));
+    // The span of a run is written with all that has happened in it.
+    let ended = runs.iter().filter(|run| run.end.is_some() && !written.contains(&run.id.to_string()));
+    for run in ended {
+        for session in sessions_of(project, id, (&runs, run)).await? {
+            spans.extend(names.spans_of_entries(run, &read_entries(project, session).await?));
+        }
+        spans.extend(names.span_of_run(run));
+    }
+    spans.retain(|span| !written.contains(&span.span_id));
+    spans.sort_by_key(|span| span.started_at);
+    for part in spans.chunks(MAX_INDEXED_SPANS) {
+        append(project, part).await?;
+    }
+    Ok(())
+}
+
+/// Adds spans to the file of today, and to the index once they are on disk.
+async fn append(project: &OpenProject, spans: &[PilotSpan]) -> Result<(), AutopilotError> {
+    let _alone = project.trace.files.write().await;
+    let files = TraceFiles::of_project(project.git.project().top_dir());
+    let now = project.hands.now();
+    let (file, offsets) = files.append((&project.hands.date_at(now), now), spans)?;
+    let rows = spans.iter().zip(offsets).map(|(span, offset)| index_row(project, &file, (span, offset)));
+    index_rows(project, rows.collect()).await
+}
+
+fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64)) -> SpanRow {
+    SpanRow {
+        run: span.run_id.clone(),
+        span: span.span_id.clone(),
+        parent: span.parent_span_id.clone(),
+        trace: span.trace_id.clone(),
+        operation: span.operation.name().to_owned(),
+        started_at: span.started_at,
+        duration_ms: span.duration_ms,
+        project: project.name.clone(),
+        file: file.to_owned(),
+        offset,
+    }
+}
+
+async fn index_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), AutopilotError> {
+    match commit_rows(project, rows.clone()).await {
+        Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
+        done => return Ok(done?),
+    }
+    // One of them is there: the first that was written counts.
+    for row in rows {
+        match commit_rows(project, vec![row]).await {
+            Ok(()) | Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn commit_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), StoreError> {
+    project.hands.commit(vec![Op::Units(UnitOp::IndexSpans(rows))]).await
+}
+
+/// Brings the index up to date with the files: what a crash has left out, or all of it after its loss. A file that cannot be read is
+/// left out, with a line in the log.
+///
+/// # Errors
+///
+/// If the store or a folder cannot be read.
+pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotError> {
+    let _alone = project.trace.files.write().await;
+    let files = TraceFiles::of_project(project.git.project().top_dir());
+    let indexed = project.hands.store().indexed_files(&project.name).await?;
+    let name_of = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
+    for file in [files.list(TRACE)?, files.list(ARCHIVE)?].concat() {
+        // By the name alone: a move that was cut off has left the old place in the index.
+        let last = indexed.iter().find(|one| name_of(&one.file) == name_of(&file));
+        let found = match files.read_after(&file, last.map(|one| one.last_offset)) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(file, %error, "a trace file is not indexed");
+                continue;
+            }
+        };
+        let place = last.map_or(&file, |one| &one.file);
+        for part in found.chunks(MAX_INDEXED_SPANS) {
+            let rows = part.iter().map(|one| index_row(project, place, (&one.span, one.offset)));
+            index_rows(project, rows.collect()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the sessions in which agents have worked in a run.
+async fn sessions_of(
+    project: &OpenProject,
+    id: UnitId,
+    (runs, run): (&[RunRow], &RunRow),
+) -> Result<Vec<SessionId>, AutopilotError> {
+    let next = runs.iter().map(|other| other.started_at).filter(|at| *at > run.started_at).min();
+    let attempts = attempts_of(project, id).await?;
+    let is_in = |began: &Timestamp| *began >= run.started_at && next.is_none_or(|next| *began < next);
+    Ok(attempts.into_iter().filter(|(_, began)| is_in(began)).map(|(session, _)| session).collect())
+}
+
+/// Reads the entries of a session, the oldest first.
+async fn read_entries(
+    project: &OpenProject,
+    session: SessionId,
+) -> Result<Vec<(EntrySeq, Entry)>, AutopilotError> {
+    let (mut entries, mut before) = (Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let query = LedgerQuery { session: Some(session), before, limit: PAGE, ..LedgerQuery::default() };
+        let rows = project.hands.store().ledger_search(&query).await?;
+        before = rows.last().map(|row| row.seq);
+        let is_last = rows.len() < PAGE;
+        entries.extend(rows.into_iter().filter_map(|row| Some((row.seq, row.entry()?))));
+        if is_last {
+            break;
+        }
+    }
+    entries.reverse();
+    Ok(entries)
+}
