@@ -356,10 +356,11 @@ impl Pilots {
 /// Wakes the loop of a project after a time.
 fn refresh_later(project: Arc<OpenProject>, wait: Duration) {
     let (hands, draining) = (project.hands.clone(), project.hands.draining());
+    let waiting = hands.clone();
     hands.spawn(async move {
         tokio::select! {
             () = draining.cancelled() => return,
-            () = hands.wait(wait) => {}
+            () = waiting.wait(wait) => {}
         }
         project.looping.refreshes.begin_due(project.hands.now());
         project.wake.notify_one();

@@ -65,7 +65,7 @@ mod tests {
     /// A burst brings about one look at once and one after the gap; a request after that looks at once again.
     #[test]
     fn a_burst_of_requests_is_two_looks() {
-        let at = |millis| Timestamp::from_millis(10_000 + millis);
+        let at = |millis: i64| Timestamp::from_millis(10_000 + millis);
         let requests = RefreshRequests::default();
         assert_eq!(requests.ask(at(0)), RefreshAnswer::Now);
         assert_eq!(requests.ask(at(400)), RefreshAnswer::After(Duration::from_millis(600)));

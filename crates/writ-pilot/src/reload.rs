@@ -51,7 +51,7 @@ impl StoredPlan {
                 rows.insert(id, (row, facts));
             }
         }
-        Ok(Self { rows, workflow: read_workflows(project)?.default })
+        Ok(Self { rows, workflow: read_workflows(project, None)?.default })
     }
 
     fn fields_of(&self, id: UnitId) -> Option<OutlineFields> {
