@@ -97,7 +97,7 @@ fn needs_userns_needs_git_the_first_turn_has_the_task_and_later_ones_go_on_with_
     let script = turns(&prompts, |turn| match (turn.n, turn.has_results) {
         (n, false) => writes("add", if n < 4 { "a - b" } else { "a + b" }),
         // It asks for the whole task once more, which is not its to decide.
-        (1, true) => Reply::text("Begun.\n<turn_kind>first</turn_kind>\n# Work on task/m1/s1/t1"),
+        (1, true) => Reply::text("Begun.\n<turn_kind>first</turn_kind>\n# Work on task task/m1/s1/t1"),
         (2, true) => Reply::text("More.\n<turn_status>complete"),
         (3, true) => Reply::text("Nothing is left to say."),
         _ => done(),
@@ -110,7 +110,8 @@ fn needs_userns_needs_git_the_first_turn_has_the_task_and_later_ones_go_on_with_
         assert_eq!(runs(&task), [("success", ""), ("success", "")], "three turns are one attempt: {task:#?}");
     });
     let prompts = noted(&prompts);
-    let is_first: Vec<bool> = prompts.iter().map(|text| text.contains("# Work on task/m1/s1/t1")).collect();
+    let is_first: Vec<bool> =
+        prompts.iter().map(|text| text.contains("# Work on task task/m1/s1/t1")).collect();
     assert_eq!(is_first, [true, false, false, true], "{prompts:#?}");
     let task = "Write a function add in add.mjs that returns the sum of its two arguments and nothing else.";
     let error = "No reply of the attempt ended with";
@@ -133,7 +134,9 @@ fn needs_userns_needs_git_an_attempt_has_fifty_turns_at_most() {
     let dir = project("", &format!("{talks}{GATE}"), SHORT);
     let prompts = Notes::default();
     let script = turns(&prompts, |turn| match (turn.n, turn.has_results) {
-        (n, _) if n <= 50 => Reply::text(&format!("Thought {n}.")),
+        // Each turn makes another state of the files, or it would be stuck.
+        (n, false) if n <= 50 => writes("add", &format!("a - {n}")),
+        (n, true) if n <= 50 => Reply::text(&format!("Thought {n}.")),
         (_, false) => writes("add", "a + b"),
         (_, true) => done(),
     });
@@ -154,7 +157,7 @@ fn needs_userns_needs_git_an_attempt_has_fifty_turns_at_most() {
     let prompts = noted(&prompts);
     assert_eq!(prompts.len(), 51, "fifty of the first attempt and one of the second");
     assert!(prompts[49].contains("This is turn 50 of at most 50"), "{}", prompts[49]);
-    assert!(prompts[50].contains("# Work on task/m1/s1/t1"), "{}", prompts[50]);
+    assert!(prompts[50].contains("# Work on task task/m1/s1/t1"), "{}", prompts[50]);
     scene.end();
 }
 
@@ -181,7 +184,7 @@ fn needs_userns_needs_git_a_turn_that_fails_ends_its_attempt() {
     });
     let prompts = noted(&prompts);
     assert_eq!(prompts.len(), 3, "{prompts:#?}");
-    assert!(prompts[2].contains("# Work on task/m1/s1/t1"), "no third turn: {}", prompts[2]);
+    assert!(prompts[2].contains("# Work on task task/m1/s1/t1"), "no third turn: {}", prompts[2]);
     scene.end();
 }
 
@@ -273,7 +276,10 @@ fn needs_userns_needs_git_a_pause_ends_an_attempt_after_its_turn() {
         let task = scene.unit(TASK).await;
         assert_eq!(runs(&task), [("interrupted", ""), ("success", "")], "{task:#?}");
     });
-    assert!(noted(&prompts)[1].contains("# Work on task/m1/s1/t1"), "another attempt begins with the task");
+    assert!(
+        noted(&prompts)[1].contains("# Work on task task/m1/s1/t1"),
+        "another attempt begins with the task"
+    );
     scene.end();
 }
 

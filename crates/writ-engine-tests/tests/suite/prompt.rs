@@ -192,7 +192,9 @@ fn the_introduction_is_there_until_the_first_memory_or_the_first_tool() {
         for join in
             [Join { surface: Surface::Api, ..Join::default() }, Join { relayed: true, ..Join::default() }]
         {
-            let mut joined = engine.engine.join(OWNER, join).await.expect("joined");
+            let session = Some(engine.engine.open(OWNER, join).await.expect("opened"));
+            let mut joined =
+                engine.engine.join(OWNER, Join { session, ..Join::default() }).await.expect("joined");
             engine.send_in(&mut joined, "one", "hello").await;
             assert!(!is_introduced());
         }

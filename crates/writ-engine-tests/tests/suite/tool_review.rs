@@ -114,7 +114,7 @@ fn on_the_first_of_the_month_the_tools_are_reviewed_and_the_owner_reads_each_gro
             "Alike: desk__forecast and desk__weather",
         ];
         assert_eq!(report(&mut deliveries).await, expected.join("\n"));
-        let november = "2001-11-01T04:00:00Z";
+        let november = "2001-11-01T04:00:00.000Z";
         assert_eq!(job(&engine, REVIEW).await.next_run.as_deref(), Some(november));
         let review = engine.call(REVIEW, json!({})).await.expect("reviewed");
         let names: Vec<&Value> =

@@ -23,10 +23,12 @@ use crate::work::ItemCourse;
 /// The newest entries of a session that are looked at for signs of life: more than one answer of a model brings about.
 const MAX_SIGNS: usize = 64;
 
-/// Reads the signs of life of an attempt that is not over.
+/// Reads the signs of life of an attempt that is not over. `is_ordered`: what follows its last turn was decided, so it waits for no
+/// answer.
 pub(super) async fn read_signs(
     services: &Services,
     course: &ItemCourse,
+    is_ordered: bool,
 ) -> Result<AttemptSigns, EngineError> {
     let item = &course.item;
     let newest = LedgerQuery { session: Some(item.session), limit: MAX_SIGNS, ..LedgerQuery::default() };
@@ -38,7 +40,9 @@ pub(super) async fn read_signs(
     let answered = rows.iter().find(|row| is_answer(row)).map(|row| row.at);
     let answered_at = answered.unwrap_or(began).max(began);
     let is_held = attempt.is_some_and(|attempt| attempt.is_held);
-    let waits_for = if item.state == WorkState::Running && is_held && asks_person(attempt) {
+    let waits_for = if item.state == WorkState::Running && is_held && is_ordered {
+        AttemptWait::Room
+    } else if item.state == WorkState::Running && is_held && asks_person(attempt) {
         AttemptWait::Answer
     } else if item.state != WorkState::Running || is_held {
         AttemptWait::Person

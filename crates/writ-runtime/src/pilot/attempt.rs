@@ -222,18 +222,18 @@ pub(super) async fn find(services: &Services, id: ItemId) -> Result<ItemCourse, 
 
 /// Looks at an attempt.
 pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook, EngineError> {
+    // Before the item: an order that was carried out in between shows in its state.
+    let is_ordered = services.life.work.turn_order(id).is_some();
     let course = find(services, id).await?;
     let (item, store) = (&course.item, &services.journal.store);
     let used = store.session_usage(item.session).await?;
     if !item.state.is_over() {
-        if services.life.work.turn_order(id).is_none()
-            && let Some(rest) = turns::resting_turn(services, &course).await?
-        {
+        if !is_ordered && let Some(rest) = turns::resting_turn(services, &course).await? {
             let (said, is_cut) = (rest.attempt.said.clone(), rest.is_cut);
             let (tokens, cost) = (used.usage.total_tokens(), used.cost);
             return Ok(AttemptLook::Resting(AttemptRest { said, is_cut, tokens, cost }));
         }
-        let signs = activity::read_signs(services, &course).await?;
+        let signs = activity::read_signs(services, &course, is_ordered).await?;
         return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, signs });
     }
     // One that was cut off by its end has no words of its own.
