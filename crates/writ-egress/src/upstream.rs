@@ -1,4 +1,4 @@
-//! The proxy of the owner's network: which connections go through it, and how it is named.
+//! The HTTP proxy of the owner's network: its address, and the connections that use it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use zeroize::Zeroizing;
 
 use crate::host::HostPort;
 
-/// The port of a proxy with none in its address.
+/// The port of a proxy if its address has none.
 const DEFAULT_PORT: u16 = 80;
-/// The most hosts that may be named to be reached directly.
+/// The most entries in the list of hosts that are reached directly.
 pub const MAX_DIRECT: usize = 512;
 /// The longest user name or password, in bytes.
 const MAX_LOGIN_BYTES: usize = 1024;
@@ -28,7 +28,7 @@ pub struct Upstream {
     source: String,
 }
 
-/// The address and where it is set; never the password.
+/// Shows the address and the setting that names it, never the login.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{} ({})", self.address, self.source)
@@ -76,24 +76,26 @@ impl InvalidProxy {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Socks { .. } => {
-                "give an HTTP proxy, as http://HOST:PORT; a local bridge such as privoxy makes one of a SOCKS proxy"
+                "name an HTTP proxy, as http://HOST:PORT; a local bridge such as privoxy can offer a SOCKS proxy as one"
             }
             Self::Tls { .. } => {
-                "give its plain port, as http://HOST:PORT; connections through it still use TLS"
+                "name its plain HTTP port, as http://HOST:PORT; connections through it still use TLS"
             }
             Self::Address { .. } => "write it as http://HOST:PORT",
-            Self::Login { .. } => "a user name has no colon, and neither has control characters",
+            Self::Login { .. } => {
+                "name a user without a colon; neither user name nor password may have control characters"
+            }
         }
     }
 }
 
 impl Upstream {
-    /// Reads the address of a proxy: `http://USER:PASSWORD@HOST:PORT`, of which all but the host may be missing. User
-    /// name and password are percent-decoded. Without a port it is 80.
+    /// Reads the address of a proxy: `http://USER:PASSWORD@HOST:PORT`; only the host is required. User name and password
+    /// are percent-decoded. The default port is 80.
     ///
     /// # Errors
     ///
-    /// If it is another kind of proxy, or no address.
+    /// If it is another kind of proxy, no address, or has a login that cannot be sent.
     pub fn parse(text: &str, source: &str) -> Result<Self, InvalidProxy> {
         let source_name = source.to_owned();
         let text = text.trim();
@@ -106,7 +108,7 @@ impl Upstream {
             },
             None => text,
         };
-        // A password may hold an `@` or a `/` that was not encoded.
+        // The last `@` ends the login: a password may hold an `@` or a `/` that was not encoded.
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, rest),
@@ -131,11 +133,11 @@ impl Upstream {
         }
     }
 
-    /// Sends this user name and password to the proxy, as they are.
+    /// Sets the user name and password for the proxy; neither is percent-decoded.
     ///
     /// # Errors
     ///
-    /// If they are too long, or hold what cannot be sent.
+    /// If either is too long or has control characters, or the user name is empty or has a colon.
     pub fn with_login(mut self, user: &str, password: &SecretString) -> Result<Self, InvalidProxy> {
         let is_sendable = |text: &str| text.len() <= MAX_LOGIN_BYTES && !text.chars().any(char::is_control);
         if user.is_empty()
@@ -170,7 +172,7 @@ impl Upstream {
     }
 }
 
-/// Decodes `%41`; what is no such escape stays as it is.
+/// Decodes percent escapes (`%41`); any other text stays as it is.
 fn decode_percent(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -195,18 +197,18 @@ fn decode_percent(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// One host, or several, that are reached without the proxy.
+/// An entry of the list of hosts that are reached without the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Direct {
     /// `*`.
     All,
     /// A name and everything below it.
     Name(String, Option<u16>),
-    /// The addresses that share the first so many bits.
+    /// A network: the addresses that share this many leading bits with it.
     Net(IpAddr, u8, Option<u16>),
 }
 
-/// A text that names no host to reach directly.
+/// The reason why an entry of the list of direct hosts is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDirect {
     /// Not a host, domain, address or network.
@@ -222,9 +224,9 @@ pub enum InvalidDirect {
 pub struct DirectHosts(Vec<Direct>);
 
 impl DirectHosts {
-    /// Reads entries that commas or blanks separate: `*`, `host`, `.domain`, `*.domain`, an address, a network
-    /// (`10.0.0.0/8`), each with `:port` or without; an IPv6 address with a port stands in brackets. A name stands for
-    /// itself and for everything below it, as it does for curl. Returns what could be read, and what could not.
+    /// Reads entries that commas or blanks separate: `*`, a network (`10.0.0.0/8`), or `host`, `.domain`, `*.domain` or
+    /// an address, these with `:port` or without; an IPv6 address with a port stands in brackets. A name stands for
+    /// itself and for everything below it, as it does for curl. Returns the valid entries, and the errors of the others.
     pub fn parse(text: &str) -> (Self, Vec<InvalidDirect>) {
         let (mut hosts, mut wrong) = (Vec::new(), Vec::new());
         let entries = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|entry| !entry.is_empty());
@@ -307,23 +309,23 @@ fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// The proxies of connections, by their targets. The default: none.
+/// The proxies of connections, by their targets. By default there is none.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRoutes {
-    /// For what is TLS, and every tunnel.
+    /// The proxy for TLS connections and tunnels.
     pub secure: Option<Arc<Upstream>>,
-    /// For plain HTTP.
+    /// The proxy for plain HTTP.
     pub plain: Option<Arc<Upstream>>,
-    /// The hosts that are reached without them.
+    /// The hosts that are reached without a proxy.
     pub direct: DirectHosts,
-    /// True if a host that this machine cannot look up may be left to the proxy, which then alone decides
-    /// what address it has. Otherwise a host that an agent names must have an address here, and that is
+    /// True if the proxy may resolve a host that this machine cannot resolve, so that its address is not
+    /// judged. Otherwise a host that an agent names must resolve on this machine, and its addresses are
     /// judged.
     pub unchecked_names: bool,
 }
 
 impl ProxyRoutes {
-    /// The proxy for a host, `None`: it is reached directly. This machine always is.
+    /// Returns the proxy for a host; `None`: the host is reached directly, as this machine always is.
     pub fn proxy_for(&self, host: &str, port: u16, secure: bool) -> Option<&Arc<Upstream>> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         if is_this_machine(&host) || self.direct.contains_host(&host, port) {

@@ -1,6 +1,6 @@
-//! Commands behind programs that run others: `timeout 60 nice npm test` runs `npm test`.
+//! Finds the commands that wrapper programs run: `timeout 60 nice npm test` runs `npm test`.
 
-/// Programs that run the command behind their own options.
+/// Programs that run the command that follows their own options.
 const WRAPPERS: [&str; 50] = [
     "env",
     "timeout",
@@ -53,19 +53,19 @@ const WRAPPERS: [&str; 50] = [
     "coverage",
     "retry",
 ];
-/// Words of wrappers before the command that they run.
+/// Subcommands and signs of wrappers before the command that they run.
 const WRAPPER_WORDS: [&str; 9] = ["run", "exec", "x", "dlx", "develop", "shell", "tool", "-", "."];
-/// Package managers that are wrappers behind one of these words.
+/// Package managers that run another command with `exec`, `x` or `dlx`.
 const EXECUTORS: [&str; 5] = ["npm", "pnpm", "yarn", "bun", "deno"];
-/// The deepest nesting that is followed.
+/// The deepest nesting of wrappers that is followed.
 const MAX_DEPTH: usize = 8;
 
 pub(super) fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Returns the words of a command, and those of each command that it runs in the end: behind wrappers, their options and settings of the
-/// environment. A value of an option can look like a command, so that there may be one too many.
+/// Returns the words of a command and of each command that it runs through wrappers, from its program on. An option's value can look
+/// like a command, so the result may have one that is not run.
 pub(super) fn launched<'a, 'b>(words: &'b [&'a str]) -> Vec<&'b [&'a str]> {
     let mut found = Vec::new();
     add_launched(words, MAX_DEPTH, &mut found);
@@ -88,14 +88,14 @@ fn add_launched<'a, 'b>(words: &'b [&'a str], depth: usize, found: &mut Vec<&'b 
             continue;
         }
         add_launched(&words[at..], depth - 1, found);
-        // Behind an option it can be the value of that.
+        // After an option, the word can be the option's value, so the words after it are tried as well.
         if !words[at - 1].starts_with('-') || words[at - 1] == "--" {
             break;
         }
     }
 }
 
-/// Returns true for a setting of the environment: `CI=1`.
+/// Returns true for an assignment to an environment variable: `CI=1`.
 pub(super) fn is_setting(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
