@@ -18,8 +18,9 @@ use crate::names::{BASE_HEADER, TASK_HEADER};
 /// The largest key file, in bytes: room for the largest token in base64, and white space.
 pub(crate) const FILE_MAX: usize = 64 * 1024;
 const _: () = assert!(FILE_MAX >= MAX_TOKEN_BYTES.div_ceil(3) * 4, "a token fits");
-/// The permissions that a key file must not give: any to others, and execution to its owner.
-const OTHERS: u32 = 0o177;
+/// The mode bits that a key file must not have: any for others, execution for its owner, set-user-ID, set-group-ID and
+/// sticky.
+const REFUSED_BITS: u32 = 0o7177;
 
 /// The reason why a key file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -222,7 +223,7 @@ fn open_closed(role: &'static str, path: &Path) -> Result<(File, FileMark), KeyF
         return Err(KeyFileError::NoFile { role, path: path.to_owned() });
     }
     let mode = found.mode() & 0o7777;
-    if mode & OTHERS != 0 {
+    if mode & REFUSED_BITS != 0 {
         return Err(KeyFileError::Mode { role, path: path.to_owned(), mode });
     }
     if found.uid() != nix::unistd::geteuid().as_raw() {
@@ -248,7 +249,7 @@ mod tests {
         let temp = tempfile::tempdir().expect("temp dir");
         let path = temp.path().join("base.jwt");
         fs::write(&path, "  c2VjcmV0\n").expect("written");
-        for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o700, 0o666] {
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o700, 0o666, 0o4600, 0o2600, 0o1600] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
             let error = refused(&path);
             assert!(matches!(error, KeyFileError::Mode { mode: found, .. } if found == mode), "{error}");
