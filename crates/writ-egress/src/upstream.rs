@@ -15,6 +15,10 @@ use crate::host::HostPort;
 const DEFAULT_PORT: u16 = 80;
 /// The most entries in the list of hosts that are reached directly.
 pub const MAX_DIRECT: usize = 512;
+/// The most characters of a wrong entry that an error shows.
+const MAX_SHOWN_CHARS: usize = 80;
+/// The leading bits that all IPv4-mapped addresses share: `::ffff:0:0/96`.
+const MAPPED_BITS: u8 = 96;
 /// The longest user name or password, in bytes.
 const MAX_LOGIN_BYTES: usize = 1024;
 
@@ -214,9 +218,25 @@ pub enum InvalidDirect {
     /// Not a host, domain, address or network.
     #[error("'{0}' is not a host, a domain, an address or a network")]
     Entry(String),
+    /// An IPv4-mapped network (`::ffff:10.0.0.0/80`) with other addresses in it.
+    #[error("'{0}' is an IPv4-mapped network with fewer than {MAPPED_BITS} bits")]
+    MappedNetwork(String),
     /// More than [`MAX_DIRECT`].
     #[error("more than {MAX_DIRECT} hosts")]
     TooMany,
+}
+
+impl InvalidDirect {
+    /// A remedy, for people.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Entry(_) => {
+                "write *, a network such as 10.0.0.0/8, or a host, .domain or an address, these with :PORT or without"
+            }
+            Self::MappedNetwork(_) => "write the IPv4 network itself, such as 10.0.0.0/8",
+            Self::TooMany => "name domains and networks instead of single hosts",
+        }
+    }
 }
 
 /// The hosts that are reached without a proxy, as `NO_PROXY` lists them.
@@ -236,8 +256,8 @@ impl DirectHosts {
                 break;
             }
             match Direct::parse(entry) {
-                Some(host) => hosts.push(host),
-                None => wrong.push(InvalidDirect::Entry(entry.chars().take(80).collect())),
+                Ok(host) => hosts.push(host),
+                Err(why) => wrong.push(why),
             }
         }
         (Self(hosts), wrong)
@@ -263,15 +283,21 @@ impl DirectHosts {
 }
 
 impl Direct {
-    fn parse(entry: &str) -> Option<Self> {
+    fn parse(entry: &str) -> Result<Self, InvalidDirect> {
+        let shown = || -> String { entry.chars().take(MAX_SHOWN_CHARS).collect() };
+        if let Some((net, bits)) = entry.split_once('/') {
+            let (net, bits) = parse_network(net, bits).ok_or_else(|| InvalidDirect::Entry(shown()))?;
+            let (net, bits) =
+                canonical_network(net, bits).ok_or_else(|| InvalidDirect::MappedNetwork(shown()))?;
+            return Ok(Self::Net(net, bits, None));
+        }
+        Self::parse_host(entry).ok_or_else(|| InvalidDirect::Entry(shown()))
+    }
+
+    /// Reads an entry that is not a network.
+    fn parse_host(entry: &str) -> Option<Self> {
         if entry == "*" {
             return Some(Self::All);
-        }
-        if let Some((net, bits)) = entry.split_once('/') {
-            let net: IpAddr = net.trim_matches(['[', ']']).parse().ok()?;
-            let most = if net.is_ipv4() { 32 } else { 128 };
-            let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
-            return Some(Self::Net(net, bits, None));
         }
         let whole = |address: IpAddr, port| {
             let address = address.to_canonical();
@@ -292,6 +318,24 @@ impl Direct {
         let well_formed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
         (!name.is_empty() && name.chars().all(well_formed)).then_some(Self::Name(name, port))
     }
+}
+
+/// Reads an address and its number of leading bits.
+fn parse_network(net: &str, bits: &str) -> Option<(IpAddr, u8)> {
+    let net: IpAddr = net.trim_matches(['[', ']']).parse().ok()?;
+    let most = if net.is_ipv4() { 32 } else { 128 };
+    let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
+    Some((net, bits))
+}
+
+/// Returns an IPv4-mapped network (`::ffff:10.0.0.0/104`) as the IPv4 network that it stands for, because hosts are compared by their
+/// IPv4 addresses; any other network as it is. `None`: it is mapped, but has fewer bits than the prefix of mapped addresses.
+fn canonical_network(net: IpAddr, bits: u8) -> Option<(IpAddr, u8)> {
+    let canonical = net.to_canonical();
+    if canonical.is_ipv4() && net.is_ipv6() {
+        return Some((canonical, bits.checked_sub(MAPPED_BITS)?));
+    }
+    Some((net, bits))
 }
 
 fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
@@ -456,10 +500,27 @@ mod tests {
         assert!(DirectHosts::parse("*").0.contains_host("anything.example", 443));
         assert!(DirectHosts::parse("0.0.0.0/0").0.contains_host("203.0.113.9", 443));
         assert!(DirectHosts::parse("::/0").0.contains_host("2001:db8::9", 443));
-        let (_, wrong) = DirectHosts::parse("10.0.0.0/33,a:b,http://x,ok.example");
-        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        let (_, wrong) = DirectHosts::parse("10.0.0.0/33,::/129,a:b,http://x,ok.example");
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
         let many = "a.example,".repeat(MAX_DIRECT + 5);
         assert_eq!(DirectHosts::parse(&many).1, [InvalidDirect::TooMany]);
+    }
+
+    #[test]
+    fn a_mapped_network_is_the_ipv4_network_that_it_stands_for() {
+        let (direct, wrong) = DirectHosts::parse("::ffff:10.0.0.0/104 [::ffff:192.0.2.7]/128");
+        assert_eq!(wrong, []);
+        for host in ["10.1.2.3", "::ffff:10.255.0.1", "192.0.2.7"] {
+            assert!(direct.contains_host(host, 80), "{host}");
+        }
+        for host in ["11.0.0.1", "::ffff:11.0.0.1", "192.0.2.8", "fd00::1"] {
+            assert!(!direct.contains_host(host, 80), "{host}");
+        }
+        assert!(DirectHosts::parse("::ffff:0.0.0.0/96").0.contains_host("203.0.113.9", 443));
+        let (direct, wrong) = DirectHosts::parse("::ffff:10.0.0.0/95");
+        assert_eq!(wrong, [InvalidDirect::MappedNetwork("::ffff:10.0.0.0/95".to_owned())]);
+        assert!(wrong.iter().all(|why| why.hint().contains("10.0.0.0/8")));
+        assert!(!direct.contains_host("10.1.2.3", 80));
     }
 
     #[test]
