@@ -17,7 +17,7 @@ use super::view::{Layout, View};
 use crate::name;
 
 /// The most files that are listed for one deleted folder.
-const BELOW_MAX: usize = 10_000;
+pub(super) const BELOW_MAX: usize = 10_000;
 
 /// The base of the comparison with the session's files.
 pub(crate) enum Comparison {
@@ -55,6 +55,14 @@ impl ProjectFile {
             (None, _) | (_, None) => false,
         }
     }
+}
+
+/// The files at and below a path of the project.
+#[derive(Debug, Default)]
+pub(crate) struct FilesBelow {
+    pub(crate) files: Vec<(PathBuf, ProjectEntry)>,
+    /// Files and folders that were not looked at, because there are too many or they are too deep.
+    pub(crate) left_out: Vec<PathBuf>,
 }
 
 impl Comparison {
@@ -122,23 +130,25 @@ impl Comparison {
         folder.and_then(|folder| copy::list_names(&folder)).unwrap_or_default()
     }
 
-    /// Lists everything except folders at or below a path, up to [`BELOW_MAX`].
-    pub(crate) fn files_below(&self, path: &Path) -> Vec<(PathBuf, ProjectEntry)> {
-        let mut files = Vec::new();
+    /// Lists everything except folders at or below a path. Paths that are too deep, and those that are left after
+    /// [`BELOW_MAX`] files, are listed as left out and not opened.
+    pub(crate) fn files_below(&self, path: &Path) -> FilesBelow {
+        let mut found_below = FilesBelow::default();
         let mut open = vec![path.to_owned()];
         while let Some(path) = open.pop() {
-            if files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
-                break;
+            if found_below.files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
+                found_below.left_out.push(path);
+                continue;
             }
             match self.find_entry(&path) {
                 ProjectEntry::Folder => open.extend(self.names_in(&path).iter().map(|name| path.join(name))),
                 ProjectEntry::Nothing => {}
                 found @ (ProjectEntry::File(_) | ProjectEntry::Link(_) | ProjectEntry::Other) => {
-                    files.push((path, found))
+                    found_below.files.push((path, found))
                 }
             }
         }
-        files
+        found_below
     }
 
     /// Returns the paths of the copied files; none for an overlay.

@@ -221,7 +221,11 @@ impl DiffWalk<'_> {
 
     /// Something of the project that the session deleted: a file, or every file of a folder.
     fn add_deletion(&mut self, path: &Path) {
-        for (path, found) in self.lower.files_below(path) {
+        let below = self.lower.files_below(path);
+        for path in &below.left_out {
+            self.leave_out(path, LeftOutReason::TooMany);
+        }
+        for (path, found) in below.files {
             match (found, path.to_str()) {
                 (ProjectEntry::File(file), Some(shown)) if base::is_path_carried(shown) => {
                     self.add_change(FileChange {
@@ -303,4 +307,60 @@ fn parse_gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
         let _ = builder.add_line(None, line);
     }
     builder.build().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::project::base::BELOW_MAX;
+
+    fn diff_of(lower: &Comparison) -> DiffWalk<'_> {
+        DiffWalk {
+            lower,
+            set: ChangeSet::default(),
+            seen: BTreeSet::new(),
+            entries: 0,
+            bytes: 0,
+            ignores: Vec::new(),
+        }
+    }
+
+    /// A path that is too deep ends the listing of its own folder only, and the diff names it.
+    #[test]
+    fn deletions_that_are_too_deep_are_left_out_and_the_others_are_listed() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let deep = |first: &str| format!("gone/{first}{}", "/d".repeat(DEPTH_MAX));
+        for first in ["a", "z"] {
+            fs::create_dir_all(temp.path().join(deep(first))).expect("made");
+        }
+        fs::write(temp.path().join("gone/m"), "text").expect("written");
+        let lower = Comparison::Project(beneath::open_root(temp.path()).expect("opened"));
+        let mut walk = diff_of(&lower);
+        walk.add_deletion(Path::new("gone"));
+        let deleted: Vec<&str> = walk.set.changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(deleted, ["gone/m"]);
+        // The first path below each that has more parts than are followed.
+        let too_deep = |first: &str| format!("gone/{first}{}", "/d".repeat(DEPTH_MAX - 1));
+        let mut left_out = walk.set.left_out;
+        left_out.sort();
+        let expected =
+            ["a", "z"].map(|first| LeftOut { shown: too_deep(first), reason: LeftOutReason::TooMany });
+        assert_eq!(left_out, expected);
+        assert_eq!(walk.set.over_bounds, 2);
+    }
+
+    #[test]
+    fn deletions_beyond_the_bound_are_left_out_and_counted() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let gone = temp.path().join("gone");
+        fs::create_dir(&gone).expect("made");
+        for at in 0..BELOW_MAX + 3 {
+            fs::write(gone.join(at.to_string()), "").expect("written");
+        }
+        let lower = Comparison::Project(beneath::open_root(temp.path()).expect("opened"));
+        let below = lower.files_below(Path::new("gone"));
+        assert_eq!((below.files.len(), below.left_out.len()), (BELOW_MAX, 3));
+    }
 }
