@@ -249,8 +249,7 @@ impl DiffWalk<'_> {
     /// Records the files of a copy that are missing now.
     fn deleted_from_copy(&mut self) {
         for path in self.lower.copied_paths() {
-            if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen))
-            {
+            if !is_covered(&self.seen, Path::new(&path)) {
                 self.add_deletion(Path::new(&path));
             }
         }
@@ -277,6 +276,12 @@ impl DiffWalk<'_> {
         let shown = name::escape_path(path.as_os_str().as_bytes());
         self.set.left_out.push(LeftOut { shown, reason });
     }
+}
+
+/// Returns true if the set has a path or a folder above it. The folders above are looked up one by one: a search through the whole
+/// set for each missing file would take too long.
+fn is_covered(seen: &BTreeSet<String>, path: &Path) -> bool {
+    path.ancestors().any(|above| above.to_str().is_some_and(|above| seen.contains(above)))
 }
 
 /// The rules of a repository above its subfolder that is the project. None, if they leave out the project itself.
@@ -312,6 +317,7 @@ fn parse_gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::project::base::BELOW_MAX;
@@ -362,5 +368,24 @@ mod tests {
         let lower = Comparison::Project(beneath::open_root(temp.path()).expect("opened"));
         let below = lower.files_below(Path::new("gone"));
         assert_eq!((below.files.len(), below.left_out.len()), (BELOW_MAX, 3));
+    }
+
+    /// A search through the whole set for each path would take minutes.
+    #[test]
+    fn a_missing_file_is_looked_up_by_its_own_folders() {
+        const FILES: usize = 30_000;
+        let seen: BTreeSet<String> = (0..FILES).map(|at| format!("seen/{at}/file")).collect();
+        let start = Instant::now();
+        for at in 0..FILES {
+            assert!(!is_covered(&seen, Path::new(&format!("missing/{at}/file"))));
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        let seen: BTreeSet<String> = ["a/b", "c"].map(str::to_owned).into();
+        for path in ["a/b", "a/b/d", "c/d/e"] {
+            assert!(is_covered(&seen, Path::new(path)), "{path}");
+        }
+        for path in ["a", "a/bc", "cd"] {
+            assert!(!is_covered(&seen, Path::new(path)), "{path}");
+        }
     }
 }
