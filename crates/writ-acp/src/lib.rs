@@ -1,13 +1,14 @@
 //! The client of coding agents that speak the Agent Client Protocol, version 1
 //! (<https://agentclientprotocol.com/protocol/overview>): one prompt goes in, and one turn with a stop reason comes out.
 //!
-//! The agent is a stranger. It runs in a sandbox, which decides what it can reach; this crate decides what is read of it. Each
-//! line, each turn and everything that is remembered of it has a bound. Files and terminals are not offered: the agent has the
-//! work tree before it in its sandbox, where the kernel looks after every path and every link, and no path of its ever reaches a
-//! process outside. Its questions for permission are answered by a rule.
+//! The agent is not trusted. It runs in a sandbox, which decides what it can reach; this crate limits what is read from it: each
+//! line, each turn and everything that is stored has a bound. The client offers no methods for files and terminals: the agent
+//! has the work tree in its sandbox, where the kernel checks every path and link, and no process outside opens a path that the
+//! agent names. Its requests for permission are answered by a rule.
 //!
-//! Read in this order: [`bounds`], `message` reads lines, [`permission`] judges, [`transcript`] remembers, [`talk`] is the state
-//! of a conversation, without I/O, and [`client`] speaks it over two streams.
+//! Read in this order: [`bounds`]; `line` splits a stream into lines, `message` parses them, [`permission`] answers requests for
+//! permission, [`transcript`] records a turn, [`talk`] is the state of a conversation, without I/O, and [`client`] runs it over
+//! two streams.
 
 pub mod bounds;
 

@@ -1,4 +1,4 @@
-//! Reads a stream line by line. A line that is too long is passed over while it is read.
+//! Reads a stream line by line. A line that is too long is discarded while it is read.
 
 use std::io;
 
@@ -9,29 +9,29 @@ use crate::bounds::MAX_HEAD_BYTES;
 /// The most bytes that one read takes.
 const BLOCK: usize = 16 * 1024;
 
-/// A line.
+/// A line, or a part of one that is too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcpLine {
     /// Its bytes, without the line end.
     Read(Vec<u8>),
-    /// It was too long, or a part of one that is. More of it may follow as another one.
+    /// A part of a line that is too long. Each further part of the line is a value of its own.
     Passed {
-        /// Its bytes, so far.
+        /// The number of bytes in this part.
         bytes: u64,
         /// The beginning of the line; empty for a later part.
         head: Vec<u8>,
     },
 }
 
-/// Reads lines. [`next_line`](Self::next_line) can stand in a `select!`: a future that is dropped has taken no byte.
+/// Reads lines. [`next_line`](Self::next_line) is cancel-safe: dropping its future loses no byte.
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     from: R,
-    /// The bytes that were read and not yet given out; never much longer than `max`.
+    /// The bytes that were read and not returned yet: at most `max` and one block.
     held: Vec<u8>,
-    /// The bytes of `held` that are known to have no line end.
+    /// The number of bytes at the start of `held` that are known to have no line end.
     searched: usize,
-    /// Set inside a line that is too long.
+    /// True inside a line that is too long.
     is_passing: bool,
     max: usize,
 }
@@ -41,8 +41,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { from, held: Vec::new(), searched: 0, is_passing: false, max }
     }
 
-    /// Returns the next line; `None` at the end of the stream. Bytes behind the last line end are dropped: a message ends with
-    /// its line.
+    /// Returns the next line; `None` at the end of the stream. Bytes after the last line end are dropped: they are an
+    /// incomplete message.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             if self.held.len() <= self.max {
                 return None;
             }
-            // Its rest is passed over, too, and counted with the rest.
+            // The rest of the line is discarded as well, as further parts.
             let is_later = std::mem::replace(&mut self.is_passing, true);
             self.searched = 0;
             return Some(passed_line(&std::mem::take(&mut self.held), is_later));

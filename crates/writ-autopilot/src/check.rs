@@ -38,9 +38,9 @@ use text::cut_output;
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 /// The largest first line that is read as JSON, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// The most issues that are taken from it.
+/// The most issues that are read from it.
 const MAX_ISSUES: usize = 50;
-/// The longest issue, in characters.
+/// The longest issue or summary, in characters.
 const MAX_ISSUE_CHARS: usize = 300;
 
 /// The verdict of a gate.
@@ -49,39 +49,39 @@ const MAX_ISSUE_CHARS: usize = 300;
 pub enum ScriptVerdict {
     /// It ran and passed.
     Pass,
-    /// It ran and failed: another try may help.
+    /// It failed: another try may help.
     Fail,
     /// No further try: the unit is reassessed.
     Block,
-    /// The script says that it does not apply. Alone it proves nothing.
+    /// The script reports that it does not apply, which proves nothing.
     Skip,
-    /// Nothing was proven: the script did not run, or ran no test. Never a pass.
+    /// Nothing was proven: the script did not run, or ran no test. Never counts as a pass.
     NotRun,
 }
 
 /// The end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptExit {
-    /// It has ended with this status.
+    /// It exited with this status.
     Exited(i32),
-    /// A signal has ended it.
+    /// A signal ended it.
     Signalled(i32),
-    /// Its time was over, and it was ended.
+    /// It took longer than its time limit and was killed.
     TimedOut,
     /// It could not be started.
     NotStarted,
 }
 
-/// A gate that has run.
+/// The end and the output of a gate's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptRun<'a> {
     /// Its end.
     pub end: ScriptExit,
-    /// Its output and errors, as they came.
+    /// Its standard output and standard error, as one text.
     pub output: &'a [u8],
-    /// Reports of test runners: those that the gate has left as files, or its output.
+    /// Reports of test runners: files that the gate wrote, or its output.
     pub reports: &'a [(ReportFormat, &'a str)],
-    /// Set if the gate is one of tests, so that it must show some.
+    /// True if the gate runs tests: then it passes only if at least one ran.
     pub runs_tests: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct GateJudgement {
     pub counts: TestCounts,
 }
 
-/// The first line of a script's output, if it is an object of this form.
+/// The first line of a script's output, if it is a JSON object of this form.
 #[derive(Default, Deserialize)]
 struct ScriptHead {
     summary: String,
@@ -119,7 +119,7 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
     let (verdict, code, mut reason) = judge_end(run.end);
     let (counts, problem) = join_reports(run.reports);
     let mut judged = verdict;
-    // A failure stays one; a pass has to be borne out by the reports.
+    // A failure stays a failure; a pass counts only if the reports agree.
     if verdict == ScriptVerdict::Pass {
         if counts.failed > 0 {
             judged = ScriptVerdict::Fail;
@@ -134,14 +134,14 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
     }
     let is_own = judged == verdict;
     let (summary, issues) = head.map_or((String::new(), Vec::new()), |head| (head.summary, head.issues));
-    // The script's words stand only beside a verdict that they could be about.
+    // The script's summary is about its own verdict, so it is not used if the reports have changed that.
     let summary = if is_own && !summary.is_empty() { cut_line(&summary) } else { reason };
     let issues = issues.iter().take(MAX_ISSUES).map(|issue| cut_line(&issue_text(issue))).collect();
     let output = cut_output(&output, MAX_OUTPUT_BYTES);
     GateJudgement { verdict: judged, code: code.map(str::to_owned), summary, issues, output, counts }
 }
 
-/// Returns what the end of a script says alone (SF 13.2.1).
+/// Judges the end of a script alone, without its reports (SF 13.2.1).
 fn judge_end(end: ScriptExit) -> (ScriptVerdict, Option<&'static str>, String) {
     match end {
         ScriptExit::Exited(0) => (ScriptVerdict::Pass, None, "passed".to_owned()),
@@ -162,14 +162,14 @@ fn join_reports(reports: &[(ReportFormat, &str)]) -> (TestCounts, Option<String>
     for (format, text) in reports {
         match count_tests(*format, text) {
             Ok(counts) => all = all.plus(counts),
-            // One report that cannot be read leaves the others without weight.
+            // If one report cannot be read, tests may be missing from the counts of the others.
             Err(error) => problem = problem.or_else(|| Some(format!("{}: {error}", format.name()))),
         }
     }
     (all, problem)
 }
 
-/// Reads the first line as JSON; anything else is plain text, and changes nothing (SF 13.2.1).
+/// Reads the first line as JSON; any other first line is ordinary output (SF 13.2.1).
 fn read_head(output: &str) -> Option<ScriptHead> {
     // Bounded before it is parsed: a gate may print a gigabyte without a line break.
     let line = output.lines().next().filter(|line| line.len() <= MAX_HEAD_BYTES && line.starts_with('{'))?;

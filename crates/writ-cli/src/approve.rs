@@ -46,13 +46,13 @@ pub(crate) struct AnswerResult {
 pub(crate) enum ApprovalChoice {
     /// To exactly this.
     Once,
-    /// To what is alike, for the task.
+    /// To this and to similar requests, for the task.
     Task,
     /// To exactly this, and what it names is the owner's from then on.
     Values,
     /// To exactly this, and the host that it names is trusted from then on.
     Host,
-    /// To what is alike, within limits, everywhere.
+    /// To requests with the same pattern, within limits, in any session of the agent.
     Standing(StandingLimits),
 }
 
@@ -64,6 +64,17 @@ impl ApprovalChoice {
             Self::Values => ApprovalScope::Values,
             Self::Host => ApprovalScope::Host,
             Self::Standing(_) => ApprovalScope::Standing,
+        }
+    }
+
+    /// Returns the question that the person confirms.
+    const fn question(&self) -> &'static str {
+        match self {
+            Self::Once => "Approve exactly this?",
+            Self::Task => "Approve this, and similar requests later, unseen?",
+            Self::Values => "Approve this, and these values are yours?",
+            Self::Host => "Approve and trust this host?",
+            Self::Standing(_) => "Allow this exact request until it ends?",
         }
     }
 }
@@ -328,17 +339,7 @@ pub(crate) async fn approve_ask(
         if context.out.json { context.out.print_remark(line) } else { context.out.print_line(line)? }
     }
     if !yes {
-        confirm_ask(
-            &context.host.streams,
-            &card.ask_id,
-            match given {
-                ApprovalChoice::Once => "Approve exactly this?",
-                ApprovalChoice::Task => "Approve this, and what is alike later, unseen?",
-                ApprovalChoice::Values => "Approve this, and these values are yours?",
-                ApprovalChoice::Host => "Approve and trust this host?",
-                ApprovalChoice::Standing(_) => "Allow this exact request until it ends?",
-            },
-        )?;
+        confirm_ask(&context.host.streams, &card.ask_id, given.question())?;
     }
     let token = sign_approval(context, config, client, (card, given)).await?;
     send_answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
@@ -398,6 +399,19 @@ mod tests {
                 Err(Exit::Denied.code()),
                 "{hostile:?}"
             );
+        }
+    }
+
+    /// The question and the label of the answer name the same requests.
+    #[test]
+    fn the_question_about_a_task_names_similar_requests_as_its_label_does() {
+        let label = answer::answer_label(
+            Decision::Approve,
+            ApprovalScope::Task,
+            &Card { action: "run_command".into(), ..card("") },
+        );
+        for text in [ApprovalChoice::Task.question(), label.as_str()] {
+            assert!(text.contains("similar requests") && text.contains("unseen"), "{text}");
         }
     }
 

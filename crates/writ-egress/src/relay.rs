@@ -1,4 +1,5 @@
-//! Plain HTTP of a lent client, passed on to the proxy of the owner's network with whole addresses.
+//! Forwards the plain HTTP requests of a lent client (`LentClient`) to the proxy of the owner's network, with absolute
+//! URLs.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::proxy::HEADERS_MAX;
 use crate::tunnel::{TunnelFault, scheme_fault};
 use crate::upstream::Upstream;
 
-/// The reason why a request was not passed on.
+/// The reason why a request was not forwarded.
 #[derive(Debug, thiserror::Error)]
 enum RelayFault {
-    #[error("the request has no address that a proxy understands")]
+    #[error("the request has no valid URL for a proxy")]
     Address,
     #[error(transparent)]
     Http(#[from] hyper::Error),
@@ -27,11 +28,12 @@ enum RelayFault {
     Tunnel(#[from] TunnelFault),
 }
 
-/// Writes the whole address of a request into it, and what the proxy wants to see.
+/// Rewrites the head of a request for an HTTP proxy: the absolute URL, the same host in `Host`, and the proxy's
+/// credentials.
 ///
 /// # Errors
 ///
-/// If they make no address.
+/// If `host` and the path form no valid URL, or a header value is invalid.
 pub(crate) fn address_request(
     head: &mut http::request::Parts,
     host: &str,
@@ -39,28 +41,28 @@ pub(crate) fn address_request(
 ) -> Result<(), http::Error> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     head.uri = Uri::builder().scheme("http").authority(host).path_and_query(path).build()?;
-    // The proxy goes by the address; a server that goes by this line instead must not lead elsewhere.
+    // A proxy uses the URL. A server behind it that uses `Host` must not find another host there.
     head.headers.insert(HOST, HeaderValue::from_str(host)?);
-    // A client's own login would reach the owner's proxy in the owner's name.
+    // Credentials that the client sent must not reach the owner's proxy.
     head.headers.remove(PROXY_AUTHORIZATION);
     if let Some(value) = proxy.authorization_header() {
         let mut value = HeaderValue::from_str(value)?;
-        // Left out of `Debug` texts.
+        // Hides the value in `Debug` output.
         value.set_sensitive(true);
         head.headers.insert(PROXY_AUTHORIZATION, value);
     }
     Ok(())
 }
 
-/// The fault that a proxy's answer to a plain request is; `None`: it may be the host's own.
+/// Returns the fault if an answer is the proxy's demand for credentials (407). `None`: the answer may be the host's own.
 pub(crate) fn login_refused<B>(answer: &Response<B>) -> Option<TunnelFault> {
     let offers = answer.headers().get_all(PROXY_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
     let schemes: Vec<&str> = offers.filter_map(|offer| offer.split([' ', ',']).next()).collect();
     (answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| scheme_fault(&schemes))
 }
 
-/// Passes the requests of one connection on to a proxy, until either side ends it. `on_fault` learns what the proxy
-/// refuses before the client sees its connection end.
+/// Forwards the requests of one connection to a proxy until either side closes it. Calls `on_fault` with a failure or
+/// refusal of the proxy before the client's connection is closed.
 pub(crate) async fn relay_request(
     local: DuplexStream,
     far: Stream,
@@ -72,7 +74,7 @@ pub(crate) async fn relay_request(
         .handshake::<_, Incoming>(TokioIo::new(far));
     let Ok((sender, driver)) = handshake.await else { return on_fault(TunnelFault::Closed) };
     let sender = Arc::new(Mutex::new(sender));
-    // The usual port is left out, as clients write it.
+    // Clients leave out the default port as well.
     let authority = if host.port() == 80 {
         host.to_string().trim_end_matches(":80").to_owned()
     } else {
@@ -88,7 +90,7 @@ pub(crate) async fn relay_request(
             // requests.
             let answer = sender.lock().await.send_request(Request::from_parts(head, body)).await;
             let answer = answer.inspect_err(|why| {
-                // The work sees a cut stream only, so the reason is noted here.
+                // The caller sees only a broken connection, so the reason is recorded here.
                 if why.is_parse() {
                     on_fault(TunnelFault::BadAnswer);
                 } else if why.is_closed() || why.is_incomplete_message() {
@@ -121,7 +123,7 @@ pub(crate) async fn relay_request(
             }
         }
     }
-    // The last answer is still passed on.
+    // The last answer is still delivered to the client.
     server.as_mut().graceful_shutdown();
     if let Err(why) = server.await {
         tracing::debug!(%why, "a connection through the network's proxy ended badly");

@@ -1,4 +1,4 @@
-//! The proxy of the owner's network: which connections go through it, and how it is named.
+//! The HTTP proxy of the owner's network: its address, and the connections that use it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,10 +11,14 @@ use zeroize::Zeroizing;
 
 use crate::host::HostPort;
 
-/// The port of a proxy with none in its address.
+/// The port of a proxy if its address has none.
 const DEFAULT_PORT: u16 = 80;
-/// The most hosts that may be named to be reached directly.
+/// The most entries in the list of hosts that are reached directly.
 pub const MAX_DIRECT: usize = 512;
+/// The most characters of a wrong entry that an error shows.
+const MAX_SHOWN_CHARS: usize = 80;
+/// The leading bits that all IPv4-mapped addresses share: `::ffff:0:0/96`.
+const MAPPED_BITS: u8 = 96;
 /// The longest user name or password, in bytes.
 const MAX_LOGIN_BYTES: usize = 1024;
 
@@ -28,7 +32,7 @@ pub struct Upstream {
     source: String,
 }
 
-/// The address and where it is set; never the password.
+/// Shows the address and the setting that names it, never the login.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{} ({})", self.address, self.source)
@@ -76,24 +80,26 @@ impl InvalidProxy {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Socks { .. } => {
-                "give an HTTP proxy, as http://HOST:PORT; a local bridge such as privoxy makes one of a SOCKS proxy"
+                "name an HTTP proxy, as http://HOST:PORT; a local bridge such as privoxy can offer a SOCKS proxy as one"
             }
             Self::Tls { .. } => {
-                "give its plain port, as http://HOST:PORT; connections through it still use TLS"
+                "name its plain HTTP port, as http://HOST:PORT; connections through it still use TLS"
             }
             Self::Address { .. } => "write it as http://HOST:PORT",
-            Self::Login { .. } => "a user name has no colon, and neither has control characters",
+            Self::Login { .. } => {
+                "name a user without a colon; neither user name nor password may have control characters"
+            }
         }
     }
 }
 
 impl Upstream {
-    /// Reads the address of a proxy: `http://USER:PASSWORD@HOST:PORT`, of which all but the host may be missing. User
-    /// name and password are percent-decoded. Without a port it is 80.
+    /// Reads the address of a proxy: `http://USER:PASSWORD@HOST:PORT`; only the host is required. User name and password
+    /// are percent-decoded. The default port is 80.
     ///
     /// # Errors
     ///
-    /// If it is another kind of proxy, or no address.
+    /// If it is another kind of proxy, no address, or has a login that cannot be sent.
     pub fn parse(text: &str, source: &str) -> Result<Self, InvalidProxy> {
         let source_name = source.to_owned();
         let text = text.trim();
@@ -106,7 +112,7 @@ impl Upstream {
             },
             None => text,
         };
-        // A password may hold an `@` or a `/` that was not encoded.
+        // The last `@` ends the login: a password may hold an `@` or a `/` that was not encoded.
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, rest),
@@ -131,11 +137,11 @@ impl Upstream {
         }
     }
 
-    /// Sends this user name and password to the proxy, as they are.
+    /// Sets the user name and password for the proxy; neither is percent-decoded.
     ///
     /// # Errors
     ///
-    /// If they are too long, or hold what cannot be sent.
+    /// If either is too long or has control characters, or the user name is empty or has a colon.
     pub fn with_login(mut self, user: &str, password: &SecretString) -> Result<Self, InvalidProxy> {
         let is_sendable = |text: &str| text.len() <= MAX_LOGIN_BYTES && !text.chars().any(char::is_control);
         if user.is_empty()
@@ -170,7 +176,7 @@ impl Upstream {
     }
 }
 
-/// Decodes `%41`; what is no such escape stays as it is.
+/// Decodes percent escapes (`%41`); any other text stays as it is.
 fn decode_percent(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -195,26 +201,42 @@ fn decode_percent(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// One host, or several, that are reached without the proxy.
+/// An entry of the list of hosts that are reached without the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Direct {
     /// `*`.
     All,
     /// A name and everything below it.
     Name(String, Option<u16>),
-    /// The addresses that share the first so many bits.
+    /// A network: the addresses that share this many leading bits with it.
     Net(IpAddr, u8, Option<u16>),
 }
 
-/// A text that names no host to reach directly.
+/// The reason why an entry of the list of direct hosts is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDirect {
     /// Not a host, domain, address or network.
     #[error("'{0}' is not a host, a domain, an address or a network")]
     Entry(String),
+    /// An IPv4-mapped network (`::ffff:10.0.0.0/80`) with other addresses in it.
+    #[error("'{0}' is an IPv4-mapped network with fewer than {MAPPED_BITS} bits")]
+    MappedNetwork(String),
     /// More than [`MAX_DIRECT`].
     #[error("more than {MAX_DIRECT} hosts")]
     TooMany,
+}
+
+impl InvalidDirect {
+    /// A remedy, for people.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Entry(_) => {
+                "write *, a network such as 10.0.0.0/8, or a host, .domain or an address, these with :PORT or without"
+            }
+            Self::MappedNetwork(_) => "write the IPv4 network itself, such as 10.0.0.0/8",
+            Self::TooMany => "name domains and networks instead of single hosts",
+        }
+    }
 }
 
 /// The hosts that are reached without a proxy, as `NO_PROXY` lists them.
@@ -222,9 +244,9 @@ pub enum InvalidDirect {
 pub struct DirectHosts(Vec<Direct>);
 
 impl DirectHosts {
-    /// Reads entries that commas or blanks separate: `*`, `host`, `.domain`, `*.domain`, an address, a network
-    /// (`10.0.0.0/8`), each with `:port` or without; an IPv6 address with a port stands in brackets. A name stands for
-    /// itself and for everything below it, as it does for curl. Returns what could be read, and what could not.
+    /// Reads entries that commas or blanks separate: `*`, a network (`10.0.0.0/8`), or `host`, `.domain`, `*.domain` or
+    /// an address, these with `:port` or without; an IPv6 address with a port stands in brackets. A name stands for
+    /// itself and for everything below it, as it does for curl. Returns the valid entries, and the errors of the others.
     pub fn parse(text: &str) -> (Self, Vec<InvalidDirect>) {
         let (mut hosts, mut wrong) = (Vec::new(), Vec::new());
         let entries = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|entry| !entry.is_empty());
@@ -234,8 +256,8 @@ impl DirectHosts {
                 break;
             }
             match Direct::parse(entry) {
-                Some(host) => hosts.push(host),
-                None => wrong.push(InvalidDirect::Entry(entry.chars().take(80).collect())),
+                Ok(host) => hosts.push(host),
+                Err(why) => wrong.push(why),
             }
         }
         (Self(hosts), wrong)
@@ -261,15 +283,21 @@ impl DirectHosts {
 }
 
 impl Direct {
-    fn parse(entry: &str) -> Option<Self> {
+    fn parse(entry: &str) -> Result<Self, InvalidDirect> {
+        let shown = || -> String { entry.chars().take(MAX_SHOWN_CHARS).collect() };
+        if let Some((net, bits)) = entry.split_once('/') {
+            let (net, bits) = parse_network(net, bits).ok_or_else(|| InvalidDirect::Entry(shown()))?;
+            let (net, bits) =
+                canonical_network(net, bits).ok_or_else(|| InvalidDirect::MappedNetwork(shown()))?;
+            return Ok(Self::Net(net, bits, None));
+        }
+        Self::parse_host(entry).ok_or_else(|| InvalidDirect::Entry(shown()))
+    }
+
+    /// Reads an entry that is not a network.
+    fn parse_host(entry: &str) -> Option<Self> {
         if entry == "*" {
             return Some(Self::All);
-        }
-        if let Some((net, bits)) = entry.split_once('/') {
-            let net: IpAddr = net.trim_matches(['[', ']']).parse().ok()?;
-            let most = if net.is_ipv4() { 32 } else { 128 };
-            let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
-            return Some(Self::Net(net, bits, None));
         }
         let whole = |address: IpAddr, port| {
             let address = address.to_canonical();
@@ -292,6 +320,24 @@ impl Direct {
     }
 }
 
+/// Reads an address and its number of leading bits.
+fn parse_network(net: &str, bits: &str) -> Option<(IpAddr, u8)> {
+    let net: IpAddr = net.trim_matches(['[', ']']).parse().ok()?;
+    let most = if net.is_ipv4() { 32 } else { 128 };
+    let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
+    Some((net, bits))
+}
+
+/// Returns an IPv4-mapped network (`::ffff:10.0.0.0/104`) as the IPv4 network that it stands for, because hosts are compared by their
+/// IPv4 addresses; any other network as it is. `None`: it is mapped, but has fewer bits than the prefix of mapped addresses.
+fn canonical_network(net: IpAddr, bits: u8) -> Option<(IpAddr, u8)> {
+    let canonical = net.to_canonical();
+    if canonical.is_ipv4() && net.is_ipv6() {
+        return Some((canonical, bits.checked_sub(MAPPED_BITS)?));
+    }
+    Some((net, bits))
+}
+
 fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
     let bits = u32::from(bits);
     match (address, net) {
@@ -307,23 +353,23 @@ fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// The proxies of connections, by their targets. The default: none.
+/// The proxies of connections, by their targets. By default there is none.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRoutes {
-    /// For what is TLS, and every tunnel.
+    /// The proxy for TLS connections and tunnels.
     pub secure: Option<Arc<Upstream>>,
-    /// For plain HTTP.
+    /// The proxy for plain HTTP.
     pub plain: Option<Arc<Upstream>>,
-    /// The hosts that are reached without them.
+    /// The hosts that are reached without a proxy.
     pub direct: DirectHosts,
-    /// True if a host that this machine cannot look up may be left to the proxy, which then alone decides
-    /// what address it has. Otherwise a host that an agent names must have an address here, and that is
+    /// True if the proxy may resolve a host that this machine cannot resolve, so that its address is not
+    /// judged. Otherwise a host that an agent names must resolve on this machine, and its addresses are
     /// judged.
     pub unchecked_names: bool,
 }
 
 impl ProxyRoutes {
-    /// The proxy for a host, `None`: it is reached directly. This machine always is.
+    /// Returns the proxy for a host; `None`: the host is reached directly, as this machine always is.
     pub fn proxy_for(&self, host: &str, port: u16, secure: bool) -> Option<&Arc<Upstream>> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         if is_this_machine(&host) || self.direct.contains_host(&host, port) {
@@ -454,10 +500,27 @@ mod tests {
         assert!(DirectHosts::parse("*").0.contains_host("anything.example", 443));
         assert!(DirectHosts::parse("0.0.0.0/0").0.contains_host("203.0.113.9", 443));
         assert!(DirectHosts::parse("::/0").0.contains_host("2001:db8::9", 443));
-        let (_, wrong) = DirectHosts::parse("10.0.0.0/33,a:b,http://x,ok.example");
-        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        let (_, wrong) = DirectHosts::parse("10.0.0.0/33,::/129,a:b,http://x,ok.example");
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
         let many = "a.example,".repeat(MAX_DIRECT + 5);
         assert_eq!(DirectHosts::parse(&many).1, [InvalidDirect::TooMany]);
+    }
+
+    #[test]
+    fn a_mapped_network_is_the_ipv4_network_that_it_stands_for() {
+        let (direct, wrong) = DirectHosts::parse("::ffff:10.0.0.0/104 [::ffff:192.0.2.7]/128");
+        assert_eq!(wrong, []);
+        for host in ["10.1.2.3", "::ffff:10.255.0.1", "192.0.2.7"] {
+            assert!(direct.contains_host(host, 80), "{host}");
+        }
+        for host in ["11.0.0.1", "::ffff:11.0.0.1", "192.0.2.8", "fd00::1"] {
+            assert!(!direct.contains_host(host, 80), "{host}");
+        }
+        assert!(DirectHosts::parse("::ffff:0.0.0.0/96").0.contains_host("203.0.113.9", 443));
+        let (direct, wrong) = DirectHosts::parse("::ffff:10.0.0.0/95");
+        assert_eq!(wrong, [InvalidDirect::MappedNetwork("::ffff:10.0.0.0/95".to_owned())]);
+        assert!(wrong.iter().all(|why| why.hint().contains("10.0.0.0/8")));
+        assert!(!direct.contains_host("10.1.2.3", 80));
     }
 
     #[test]

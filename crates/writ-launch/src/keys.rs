@@ -1,4 +1,4 @@
-//! The keys of an agent: read from files that no other user can read, and put into requests by the host.
+//! The keys of an agent: read from files that no other user can read, and added to requests outside the sandbox.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -15,11 +15,12 @@ use zeroize::Zeroizing;
 
 use crate::names::{BASE_HEADER, TASK_HEADER};
 
-/// The largest key file, in bytes: a token as text with some white space.
+/// The largest key file, in bytes: room for the largest token in base64, and white space.
 pub(crate) const FILE_MAX: usize = 64 * 1024;
 const _: () = assert!(FILE_MAX >= MAX_TOKEN_BYTES.div_ceil(3) * 4, "a token fits");
-/// The permissions that others have on a key file: none.
-const OTHERS: u32 = 0o177;
+/// The mode bits that a key file must not have: any for others, execution for its owner, set-user-ID, set-group-ID and
+/// sticky.
+const REFUSED_BITS: u32 = 0o7177;
 
 /// The reason why a key file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -34,16 +35,16 @@ pub enum KeyFileError {
         /// The error of the system.
         source: io::Error,
     },
-    /// It is something else than a file.
-    #[error("the {role} key {} is no file", path.display())]
+    /// It is not a regular file.
+    #[error("the {role} key {} is not a regular file", path.display())]
     NoFile {
         /// The key: base or task.
         role: &'static str,
         /// The path.
         path: PathBuf,
     },
-    /// Others may read or write it.
-    #[error("the {role} key {} has the mode {mode:03o}: others may use it", path.display())]
+    /// It gives more permissions than reading and writing to its owner.
+    #[error("the {role} key {} has the mode {mode:03o}, which gives more than 600", path.display())]
     Mode {
         /// The key: base or task.
         role: &'static str,
@@ -52,7 +53,7 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is another user's.
+    /// It belongs to another user.
     #[error("the {role} key {} belongs to user {owner}", path.display())]
     Owner {
         /// The key: base or task.
@@ -62,7 +63,7 @@ pub enum KeyFileError {
         /// Its owner.
         owner: u32,
     },
-    /// It holds something else.
+    /// Its content is not a key.
     #[error("{} holds no {role} key", path.display())]
     NoKey {
         /// The key: base or task.
@@ -86,20 +87,20 @@ impl ToReport for KeyFileError {
             Self::Owner { .. } => (
                 Exit::Config,
                 "run.key_owner",
-                "run it as the user whose key it is, or copy the key".to_owned(),
+                "run the command as the owner of the key, or copy the key".to_owned(),
             ),
             Self::NoKey { .. } => {
-                (Exit::Usage, "run.no_key", "`writ keys inspect FILE` shows what a key says".to_owned())
+                (Exit::Usage, "run.no_key", "`writ keys inspect FILE` shows the content of a key".to_owned())
             }
         };
         Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }
 
-/// The two keys of an agent, as headers. They are in no `Debug`.
+/// The two keys of an agent, as headers. `Debug` shows neither.
 ///
-/// Each request carries what the files hold at that moment: a key that is replaced by renaming another file over it
-/// counts from the next request on, and without its file there is none.
+/// Each request carries the keys that the files hold at that time: if another file is renamed over a key file, its key
+/// counts from the next request on, and if a key file is missing, requests are refused.
 pub struct AgentKeys {
     base: KeyFile,
     task: KeyFile,
@@ -112,20 +113,20 @@ impl fmt::Debug for AgentKeys {
 }
 
 impl AgentKeys {
-    /// Reads both keys, each from a file that is this user's own and closed to others.
+    /// Reads both keys, each from a file that belongs to this user and has the mode 600 at most.
     ///
     /// # Errors
     ///
-    /// If a file is not so, or holds no key.
+    /// If a file cannot be read, belongs to another user, gives more permissions, or holds no key.
     pub fn read_files(base: &Path, task: &Path) -> Result<Self, KeyFileError> {
         Ok(Self { base: KeyFile::read_file("base", base)?, task: KeyFile::read_file("task", task)? })
     }
 
-    /// Puts both into the head of a request.
+    /// Adds both keys to the headers of a request.
     ///
     /// # Errors
     ///
-    /// If a file has changed, and is not one any more that would be read at the start.
+    /// As [`Self::read_files`], if a file is missing or has changed.
     pub(crate) fn sign_head(&self, headers: &mut HeaderMap) -> Result<(), KeyFileError> {
         headers.insert(HeaderName::from_static(BASE_HEADER), self.base.current_value()?);
         headers.insert(HeaderName::from_static(TASK_HEADER), self.task.current_value()?);
@@ -140,7 +141,7 @@ struct KeyFile {
     last: Mutex<ReadKey>,
 }
 
-/// A key as it was read.
+/// A key, and the state of its file when it was read.
 struct ReadKey {
     mark: FileMark,
     value: HeaderValue,
@@ -152,7 +153,7 @@ impl KeyFile {
         Ok(Self { role, path: path.to_owned(), last })
     }
 
-    /// Returns what the file holds now; it is read again if it has changed.
+    /// Returns the key that the file holds now; reads the file again if it has changed.
     fn current_value(&self) -> Result<HeaderValue, KeyFileError> {
         let failed = |source| KeyFileError::Read { role: self.role, path: self.path.clone(), source };
         let found = fs::symlink_metadata(&self.path).map_err(failed)?;
@@ -164,7 +165,7 @@ impl KeyFile {
     }
 }
 
-/// The identity of a file and the time of its last change, of its owner and mode as well.
+/// The identity, size and change time of a file. Changes of owner and mode set that time as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileMark {
     device: u64,
@@ -179,14 +180,14 @@ impl FileMark {
             device: found.dev(),
             inode: found.ino(),
             bytes: found.size(),
-            // Unlike the time of the content, it cannot be set.
+            // Unlike the modification time, a program cannot set it.
             changed: (found.ctime(), found.ctime_nsec()),
         }
     }
 }
 
 fn read_key(role: &'static str, path: &Path) -> Result<ReadKey, KeyFileError> {
-    // The mark is from before the reading: what changes meanwhile is read again with the next request.
+    // The mark is taken before the file is read: the next request reads a file again that changes meanwhile.
     let (file, mark) = open_closed(role, path)?;
     let mut text = Zeroizing::new(String::new());
     // One byte more shows that the file is too long.
@@ -194,27 +195,27 @@ fn read_key(role: &'static str, path: &Path) -> Result<ReadKey, KeyFileError> {
     let read = file.take(limit + 1).read_to_string(&mut text);
     let no_key = || KeyFileError::NoKey { role, path: path.to_owned() };
     read.map_err(|source| {
-        // Bytes that are no text.
+        // The content is not UTF-8.
         if source.kind() == io::ErrorKind::InvalidData {
             return no_key();
         }
         KeyFileError::Read { role, path: path.to_owned(), source }
     })?;
     let token = text.trim();
-    // Its signature is the proxy's to check; that it is a key at all shows a wrong file at once.
+    // The proxy checks the signature. This check of the form finds a wrong file at the start.
     if text.len() > FILE_MAX || token.is_empty() || KeyToken::try_from(token.to_owned()).is_err() {
         return Err(no_key());
     }
-    // Marked, so that no list of headers prints it.
+    // Hides the value in `Debug` output.
     let mut value = HeaderValue::from_str(token).map_err(|_| no_key())?;
     value.set_sensitive(true);
     Ok(ReadKey { mark, value })
 }
 
-/// Opens a file and looks at what was opened, so that nothing can be put in its place between.
+/// Opens a file and checks the opened file, so that it cannot be replaced between check and use.
 fn open_closed(role: &'static str, path: &Path) -> Result<(File, FileMark), KeyFileError> {
     let failed = |source| KeyFileError::Read { role, path: path.to_owned(), source };
-    // A pipe in its place would otherwise wait for a writer.
+    // Opening a pipe would otherwise wait for a writer.
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
@@ -222,7 +223,7 @@ fn open_closed(role: &'static str, path: &Path) -> Result<(File, FileMark), KeyF
         return Err(KeyFileError::NoFile { role, path: path.to_owned() });
     }
     let mode = found.mode() & 0o7777;
-    if mode & OTHERS != 0 {
+    if mode & REFUSED_BITS != 0 {
         return Err(KeyFileError::Mode { role, path: path.to_owned(), mode });
     }
     if found.uid() != nix::unistd::geteuid().as_raw() {
@@ -248,7 +249,7 @@ mod tests {
         let temp = tempfile::tempdir().expect("temp dir");
         let path = temp.path().join("base.jwt");
         fs::write(&path, "  c2VjcmV0\n").expect("written");
-        for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o700, 0o666] {
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o700, 0o666, 0o4600, 0o2600, 0o1600] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
             let error = refused(&path);
             assert!(matches!(error, KeyFileError::Mode { mode: found, .. } if found == mode), "{error}");

@@ -1,19 +1,19 @@
-//! Model calls: which model, what it may cost, the call itself, and what can go wrong with it.
+//! Calls of models: the choice of the model, the cost limit, the call itself, and its errors.
 //!
-//! A call has two steps, so that the door can judge in between. [`Models::plan`] resolves role, provider and
-//! model and says what the call would be: a [`writ_types::action::ModelCall`] with host, digest, size and the
-//! most it may cost. [`Models::call`] consumes the permit for exactly that call, performs one attempt, sends
-//! text as it comes and returns the whole answer or one typed error. Which route is asked next, and when, is a
-//! question to [`failover::Course`]; each further attempt needs a permit of its own.
+//! A call has two steps, so that the door can decide between them. [`Models::plan`] resolves role, provider and
+//! model and describes the call as a [`writ_types::action::ModelCall`] with host, digest, size and the highest
+//! possible cost. [`Models::call`] consumes the permit for exactly that call, performs one attempt, streams the
+//! text as it arrives and returns the whole answer or one typed error. After an error, [`failover::Course`]
+//! chooses the next route and the time of the next attempt, which needs a permit of its own.
 //!
 //! The requests are made and sent by `genai`, over a client that `writ-egress` lends for the permitted host.
-//! The answer is read from the raw stream frames that `genai` hands out, because correctness needs what its
-//! own events leave out: the model that answered, a tool call that lacks its id, a stream that ends without a
-//! stop reason, bounds on everything.
+//! The answer is read from the raw stream frames that `genai` passes on, because its own events do not show
+//! which model answered, that a tool call lacks its id, or that a stream ended without a stop reason, and
+//! because every part of an answer needs a bound.
 //!
-//! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
-//! [`call`] do it, [`error`], [`retry`], [`rate`], [`failover`], [`window`] and [`support`] are what follows when it fails. [`structured`] asks for
-//! an answer of one form, [`embedding`] for vectors, [`schema`] writes the schemas of tools as each provider takes them, [`detect`] finds a model
+//! Read in this order: [`config`] and [`provider`] resolve the model, [`catalogue`] has its limits and prices, [`plan`]
+//! and [`call`] are the two steps, [`error`], [`retry`], [`rate`], [`failover`], [`window`] and [`support`] handle failures. [`structured`] asks for
+//! an answer of a given form, [`embedding`] for vectors, [`schema`] writes the schemas of tools for each provider, [`detect`] finds a model
 //! where none is configured.
 
 pub mod config;

@@ -1,7 +1,7 @@
-//! Texts with places for values: `{name}`; `{{` and `}}` stand for single braces.
+//! Texts with placeholders for values: `{name}`; `{{` and `}}` stand for single braces.
 //!
-//! A text is read once, when it is declared. Values are put in afterwards and never read: braces in a value are
-//! braces.
+//! A text is parsed once, when it is declared. Values are inserted afterwards and never parsed: braces in a value are
+//! plain text.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ enum TemplatePart {
     Place(String),
 }
 
-/// A text with places.
+/// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Template(Vec<TemplatePart>);
 
@@ -23,7 +23,7 @@ impl Template {
     /// Reads a template.
     pub(crate) fn read_text(text: &str) -> Result<Self, &'static str> {
         if text.len() > MAX_TEMPLATE_BYTES {
-            return Err("the template is too long: 64 KiB are possible");
+            return Err("the template is too long: the limit is 64 KiB");
         }
         let (mut parts, mut plain) = (Vec::new(), String::new());
         let mut rest = text.chars().peekable();
@@ -42,7 +42,7 @@ impl Template {
                     if name.is_empty()
                         || !name.bytes().all(|c| c.is_ascii_alphanumeric() || b"_.".contains(&c))
                     {
-                        return Err("a place is {NAME}: write '{{' for a brace");
+                        return Err("a placeholder is {NAME}: write '{{' for a brace");
                     }
                     parts.extend((!plain.is_empty()).then(|| TemplatePart::Text(std::mem::take(&mut plain))));
                     parts.push(TemplatePart::Place(name));
@@ -54,7 +54,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The names of its places.
+    /// Returns the names of its placeholders.
     pub(crate) fn place_names(&self) -> BTreeSet<&str> {
         self.0
             .iter()
@@ -62,12 +62,12 @@ impl Template {
             .collect()
     }
 
-    /// The name of its place, where it is nothing but one place.
+    /// Returns the name of its placeholder if the template is one placeholder and nothing else.
     pub(crate) fn sole_place(&self) -> Option<&str> {
         if let [TemplatePart::Place(name)] = self.0.as_slice() { Some(name) } else { None }
     }
 
-    /// Puts values in. An error of `value` ends it.
+    /// Replaces each placeholder by its value; stops at the first error of `value`.
     pub(crate) fn fill_places<E>(
         &self,
         mut value: impl FnMut(&str) -> Result<String, E>,

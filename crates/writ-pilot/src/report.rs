@@ -1,4 +1,4 @@
-//! The report of a project: one HTML file from plain data, to look at and to share. No script, nothing from elsewhere.
+//! The report of a project as one HTML file, without scripts and external resources.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub const MAX_ROWS: usize = 5_000;
 /// The longest text of one cell, in characters.
 const MAX_CELL_CHARS: usize = 500;
 
-/// The look, for light and dark screens and for paper.
+/// The style sheet, for light and dark screens and for print.
 const STYLE: &str = include_str!("report/style.css");
 
 /// Writes the report as HTML.
@@ -26,7 +26,7 @@ pub fn write_html(report: &PilotReport) -> String {
     );
     write_summary(&mut html, report);
     write_table(&mut html, "Work", &["unit", "title", "phase", "status", "cost"], &report.units, |unit| {
-        // Deeper levels are drawn alike.
+        // Depths above 3 get the same indent.
         let indent = "&emsp;".repeat(usize::try_from(unit.depth.min(3)).unwrap_or(0));
         let status = if unit.blocker.is_empty() {
             unit.status.clone()
@@ -44,7 +44,7 @@ pub fn write_html(report: &PilotReport) -> String {
     write_table(
         &mut html,
         "Gates",
-        &["unit", "gate", "try", "verdict", "seconds", "summary"],
+        &["unit", "gate", "attempt", "verdict", "seconds", "summary"],
         &report.gates,
         |gate| {
             vec![
@@ -129,7 +129,7 @@ fn write_table<T>(
     }
     html.push_str("</tbody>\n</table></div>\n");
     let left_out = rows.len().saturating_sub(MAX_ROWS);
-    // So that an empty table is not taken for a mistake.
+    // An empty table could be taken for an error of the report.
     if rows.is_empty() {
         html.push_str("<p>None.</p>\n");
     } else if left_out > 0 {
@@ -137,7 +137,7 @@ fn write_table<T>(
     }
 }
 
-/// Writes a word with the colour of its meaning; the word itself says it, too.
+/// Returns a text in the colour of a status word. Colour is never the only sign: the text has the word, too.
 fn mark_cell(word: &str, text: &str) -> String {
     let class = match word {
         "pass" | "success" | "succeeded" | "complete" => "good",
@@ -149,7 +149,7 @@ fn mark_cell(word: &str, text: &str) -> String {
     format!("<span class=\"{class}\">{}</span>", escape_html(text))
 }
 
-/// Escapes text for HTML, in content and in attributes; what acts unseen is made visible.
+/// Escapes text for HTML content and attributes, shows invisible characters as escapes, and cuts long text.
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let visible: String = text.chars().take(MAX_CELL_CHARS).collect();

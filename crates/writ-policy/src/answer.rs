@@ -1,4 +1,4 @@
-//! Names of the answers to a card, the same in every program, with how often and for how long each holds.
+//! Labels of the answers to a card, with the number of uses and the duration of each; every client shows the same.
 
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::frame::Card;
@@ -10,7 +10,7 @@ const WRITE_FILE: &str = "write_file";
 /// Units of time, the largest first, in seconds.
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
-/// The name of an answer to a card.
+/// Returns the label of an answer to a card.
 pub fn answer_label(decision: Decision, scope: ApprovalScope, card: &Card) -> String {
     match (decision, scope) {
         (Decision::Deny, _) => "Deny".to_owned(),
@@ -19,12 +19,12 @@ pub fn answer_label(decision: Decision, scope: ApprovalScope, card: &Card) -> St
         (Decision::Approve, ApprovalScope::Host) => "Approve and trust this host".to_owned(),
         (Decision::Approve, ApprovalScope::Task) => {
             let what =
-                if card.action == WRITE_FILE { "later changes to this folder" } else { "what is alike" };
+                if card.action == WRITE_FILE { "later changes to this folder" } else { "similar requests" };
             let bounds = card.task.as_ref().map(|offer| limits_text(offer.uses, offer.secs));
             format!("Also approve {what}, unseen{}", bounds.unwrap_or_default())
         }
         (Decision::Approve, ApprovalScope::Standing) => {
-            // Within what is signed unless other limits are given.
+            // The limits that are signed if the person names no others.
             let bounds = card.standing.as_ref().map(|offer| {
                 limits_text(offer.max_uses.min(standing::USES), offer.max_secs.min(standing::TTL.as_secs()))
             });
@@ -37,7 +37,7 @@ fn limits_text(uses: u32, secs: u64) -> String {
     format!(" ({}, {})", plural_of(u64::from(uses), "time"), span_text(secs))
 }
 
-/// A time in the largest unit of which it is more than one.
+/// Returns a duration in the largest unit of which it is a whole number above one, or in minutes, rounded up.
 fn span_text(secs: u64) -> String {
     let fits = |(size, _): &&(u64, &str)| secs > *size && secs.is_multiple_of(*size);
     let (size, unit) = UNITS.iter().find(fits).copied().unwrap_or((60, "minute"));

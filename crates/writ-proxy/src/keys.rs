@@ -151,7 +151,7 @@ impl KeyCheck {
     }
 }
 
-/// A hash that no token has.
+/// The hash that stands for a missing key; no token has it.
 const ZERO: Digest = Digest::from_bytes([0; 32]);
 
 /// Returns the hash of a key: of its token's bytes, or of the text if that is no token.
@@ -174,8 +174,8 @@ const fn describe_error(error: &KeyError) -> (&'static str, &'static str) {
     match error {
         KeyError::TooLarge(_) => ("too_large", "is too large"),
         KeyError::Signature => ("signature", "is not signed by this installation, or was changed"),
-        KeyError::Blocks => ("blocks", "is none of its kind"),
-        KeyError::Content(_) | KeyError::Missing(_) => ("content", "does not hold what keys hold"),
+        KeyError::Blocks => ("blocks", "is not a key of this kind"),
+        KeyError::Content(_) | KeyError::Missing(_) => ("content", "has missing or unknown content"),
         KeyError::Foreign => ("foreign", "belongs to another installation, or to the time before a restore"),
         KeyError::Mixed => ("mixed", "belongs to another base key"),
         KeyError::Sealed | KeyError::Wider(_) | KeyError::Build(_) => ("unusable", "cannot be used"),

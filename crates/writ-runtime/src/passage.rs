@@ -10,13 +10,13 @@ use crate::gates::{ActionVerdicts, Wording};
 use crate::pending::Pending;
 use crate::services::Services;
 
-/// The result of passing a model's call to the door.
+/// The result of putting a model's tool call before the door.
 #[derive(Debug)]
 pub(crate) enum PassageResult {
-    /// It was decided.
+    /// The door decided.
     Passed(Passage),
-    /// Nothing was decided: a gate wants the tool to be called with these arguments. What was to be written first is
-    /// handed back.
+    /// The door did not decide: a gate replaced the arguments of the call by these. The operations that were to be
+    /// written first are returned.
     Rewritten(serde_json::Value, Pending),
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn pass(
 }
 
 /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first`
-/// is written after every decision; frames in it are of the action's session, and go to its watchers.
+/// is written whatever the door decides; frames in it belong to the action's session, and go to its clients.
 ///
 /// # Errors
 ///
@@ -48,12 +48,12 @@ pub(crate) async fn pass_after(
     match Box::pin(pass_call(services, first, prepared, standing, None)).await? {
         PassageResult::Passed(passage) => Ok(passage),
         PassageResult::Rewritten(..) => {
-            Err(EngineError::Machine("a text that is no model's was rewritten".to_owned()))
+            Err(EngineError::Machine("a gate rewrote an action that no model requested".to_owned()))
         }
     }
 }
 
-/// As [`pass_after`], for a model's call; gates judge its arguments as given in `wording`.
+/// Works as [`pass_after`], for a model's tool call; gates judge its arguments as given in `wording`.
 ///
 /// # Errors
 ///
@@ -65,8 +65,8 @@ pub(crate) async fn pass_call(
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
 ) -> Result<PassageResult, EngineError> {
-    // Boxed, since a gate's own model call passes here within the action that it judges, and rules need room on the stack.
-    let verdicts = match Box::pin(heard(services, &prepared, standing, wording)).await? {
+    // Boxed to save stack: a gate's own model call passes here while the gate judges, and evaluating rules needs much stack.
+    let verdicts = match Box::pin(gather_verdicts(services, &prepared, standing, wording)).await? {
         ActionVerdicts { ops, arguments: Some(arguments), .. } => {
             first.extend(ops);
             return Ok(PassageResult::Rewritten(arguments, first));
@@ -79,15 +79,15 @@ pub(crate) async fn pass_call(
     Box::pin(services.door.decide(first, prepared, standing, &verdicts)).await.map(PassageResult::Passed)
 }
 
-/// Returns the verdicts of the gates on an action that its keys permit; an action that they do not permit is
-/// left for the decision to refuse.
-async fn heard(
+/// Returns the verdicts of the gates on an action that its keys permit. An action that they do not permit gets a
+/// block, and no gate judges it.
+async fn gather_verdicts(
     services: &Services,
     prepared: &Prepared,
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
 ) -> Result<ActionVerdicts, EngineError> {
-    // Before any gate, since judging may cost a model call, and an action to an unknown recipient can reach none.
+    // Before any gate: a gate may cost a model call, and an action to an unknown recipient cannot be performed.
     if let Err(unknown) = services.outside.directory.check_recipients(&prepared.action) {
         let Report { code, outside, hint, .. } = unknown.report();
         let mut gathered = ActionVerdicts::default();
@@ -99,7 +99,7 @@ async fn heard(
     }
     let circumstances = services.door.circumstances(prepared, standing.origins).await?;
     if let Err(denial) = services.door.door.precheck(prepared, standing, &circumstances).await? {
-        // Blocks an action that no gate has judged, even if its keys become good a moment later.
+        // Blocks an action that no gate has judged, even if its keys become valid a moment later.
         let mut gathered = ActionVerdicts::default();
         gathered.verdicts.gates.push((denial.rule, GateVerdict::Block, denial.text));
         return Ok(gathered);

@@ -30,7 +30,7 @@ use crate::session::{
 };
 use crate::subscription;
 
-/// The most of the newest sessions that are searched for that of the page or of a named conversation.
+/// The most sessions, newest first, among which that of the page or of a named conversation is searched.
 const MAX_LOOKED_AT: usize = 500;
 
 /// The keys of a session's metadata that a copy takes over: nothing that was granted.
@@ -64,7 +64,7 @@ impl Sessions {
         Self { journal, keys, rules, sandbox, overlays, stop_now, map, histories, opening }
     }
 
-    /// The newest open session whose state has this value under this key.
+    /// Returns the newest open session that has this value under this key of its metadata.
     pub(crate) async fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
         let value = Value::from(value);
         let open = self
@@ -77,7 +77,7 @@ impl Sessions {
         Ok(open.map(|row| row.id))
     }
 
-    /// A session that was not closed.
+    /// Returns a session that is open.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl Sessions {
         Ok(self.remember_session(Arc::new(session)))
     }
 
-    /// Opens a copy of a session: with its history up to a turn and with what lasts of it, without grants, approvals and the
-    /// changes in its work folder. Returns the copy.
+    /// Opens and returns a copy of a session, with its history up to a turn, its title and its settings, but without grants,
+    /// approvals and the changes in its work folder.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A session, from memory or from the store.
+    /// Returns a session, from memory or from the store.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl Sessions {
         self.of_row(&row).await
     }
 
-    /// A session of which the row was read.
+    /// Returns the session of a row, from memory if it is loaded.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ impl Sessions {
         Arc::clone(sessions.entry(session.id).or_insert(session))
     }
 
-    /// Drops what is in memory of a session that was erased.
+    /// Drops the data in memory of a session that was erased.
     pub(crate) fn drop_loaded(&self, id: SessionId) {
         self.loaded().remove(&id);
         self.histories.lock().unwrap_or_else(PoisonError::into_inner).drop_history(id);
@@ -276,13 +276,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// The sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.
+    /// Locks the sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.
     pub(crate) fn loaded(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Session>>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The state among gates and hooks that a session's metadata holds; a gate that asks does not outlast a restart.
+/// Reads the state of gates and hooks from a session's metadata; the question of a gate is not restored after a restart.
 fn gates_of(metadata: &BTreeMap<String, Value>) -> SessionGates {
     SessionGates {
         access: metadata.get(ACCESS).and_then(|v| serde_json::from_value(v.clone()).ok()).unwrap_or_default(),

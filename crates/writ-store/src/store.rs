@@ -35,7 +35,8 @@ use crate::{approvals, filesystem, memory, settings};
 /// default of 1,000 stalls a busy writer too often.
 const WAL_CHECKPOINT_PAGES: u32 = 4_000;
 
-/// The size to which the write-ahead log is cut after it was copied: a burst gives its space back.
+/// The size to which the write-ahead log is truncated once it was copied into the database: a burst of writes does
+/// not occupy the disk afterwards.
 const WAL_KEPT_BYTES: u32 = 64 * 1024 * 1024;
 
 /// The store of one home. Clones share it; the writer ends when the last one is dropped.
@@ -45,10 +46,11 @@ pub struct Store {
 }
 
 struct StoreParts {
-    // Dropped before the writer, so that its close is the last one and folds the log into the file.
+    // Dropped before the writer: the last connection that closes copies the log into the database, and only
+    // the writer can write.
     pool: ReadPool,
     blocking: BlockingReads,
-    /// `None`: opened to be read only.
+    /// `None`: the store was opened for reading only.
     writer: Option<WriterHandle>,
     installation: InstallationId,
     public_key: [u8; 32],
@@ -58,7 +60,7 @@ struct StoreParts {
 /// The work that a store has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreActivity {
-    /// Reads that were handed over to a thread.
+    /// Reads that were run by a thread of the pool.
     pub handed_over: u64,
     /// Brief reads that were done on the caller's thread.
     pub brief: u64,
@@ -67,17 +69,17 @@ pub struct StoreActivity {
 }
 
 impl Store {
-    /// Opens the database, makes it if there is none, and starts the writer.
+    /// Opens the database, creates it if there is none, and starts the writer.
     ///
     /// The end of the ledger is checked against its last signed head; the rest is checked by
-    /// `Store::verify_ledger`. The caller holds the home's [`crate::lock::HomeLock`].
+    /// `Store::verify_ledger`. The caller must hold the home's [`crate::lock::HomeLock`].
     ///
     /// # Errors
     ///
     /// If the place is not usable (network file system, permissions), the schema is newer or was
-    /// changed, the signer's key is not the ledger's, or the ledger's end does not fit its head.
+    /// changed, the signer's key is not the ledger's, or the ledger's end does not match its head.
     pub fn open(config: &StoreConfig, signer: Arc<dyn HeadSigner>) -> Result<Self, StoreError> {
-        // Before SQLite makes the file, which it would with the umask's mode.
+        // Before SQLite creates the file, which would get the mode of the umask.
         filesystem::make_private(&config.path)?;
         let mut conn = open_writer(config)?;
         migrate(&mut conn, MIGRATIONS)?;
@@ -85,14 +87,15 @@ impl Store {
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
         let source = ReadSource::new(&config.path, public_key);
-        // Read before the writer starts: from then on it sets the mark before each revocation.
+        // Read before the writer starts: from then on, the writer sets the mark before each revocation.
         let revoked = approvals::is_anything_revoked(&conn)?.into();
         let marks = Arc::new(StoreMarks { revoked, ..StoreMarks::default() });
         let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&marks))?;
         Ok(Self::assemble(Some(writer), source, installation, marks))
     }
 
-    /// Opens the database to read it, beside the process that writes it. Every commit is refused as closed.
+    /// Opens the database for reading, while another process may write it. Every commit fails with
+    /// [`StoreError::Closed`].
     ///
     /// # Errors
     ///
@@ -102,7 +105,7 @@ impl Store {
         let conn = source.open()?.conn;
         check_not_newer(&conn, MIGRATIONS)?;
         let installation = settings::installation_of(&conn)?;
-        // The process that writes may revoke at any time.
+        // Another process may revoke at any time, so revocations are always looked up.
         let marks = Arc::new(StoreMarks { revoked: true.into(), ..StoreMarks::default() });
         Ok(Self::assemble(None, source, installation, marks))
     }
@@ -120,9 +123,9 @@ impl Store {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Writes a batch; returns when it is as durable as it asks to be.
+    /// Writes a batch; returns once it is as durable as the batch demands.
     ///
-    /// Dropping the future does not take back a batch that the writer has.
+    /// Dropping the future does not cancel a batch that the writer has received.
     ///
     /// # Errors
     ///
@@ -131,13 +134,13 @@ impl Store {
         self.commit_after(Vec::new(), batch).await?.batch
     }
 
-    /// Writes `first`, also if the batch is refused, and the batch, in one transaction that is as durable as
-    /// the batch asks to be.
+    /// Writes `first` and the batch in one transaction that is as durable as the batch demands. `first` is written
+    /// even if the batch is refused.
     ///
     /// # Errors
     ///
-    /// As [`Self::commit`], of `first`: if that cannot be written, neither is the batch. The result of the
-    /// batch is in the answer.
+    /// As [`Self::commit`], for `first`: if that cannot be written, the batch is not written either. The result of
+    /// the batch is in the returned value.
     pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<WriteResults, StoreError> {
         if first.len().max(batch.ops.len()) > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
@@ -151,32 +154,33 @@ impl Store {
     ///
     /// As [`Self::commit`].
     pub fn commit_blocking(&self, batch: Batch) -> Result<Receipt, StoreError> {
-        // Without tokio's budget of a task: this thread only waits, and has nothing to yield to.
+        // Without tokio's cooperative budget: this thread only waits, and has no other task to yield to.
         block_on(tokio::task::coop::unconstrained(self.commit(batch)))
     }
 
-    /// The installation: made with the database.
+    /// Returns the id of the installation, which was created with the database.
     pub fn installation(&self) -> InstallationId {
         self.shared.installation
     }
 
-    /// The public key that rows and heads are signed with.
+    /// Returns the public key that verifies the signatures of rows and heads.
     pub fn public_key(&self) -> [u8; 32] {
         self.shared.public_key
     }
 
-    /// The reads for callers that may block their thread.
+    /// Returns the reads for callers that may block their thread.
     pub fn blocking(&self) -> &BlockingReads {
         &self.shared.blocking
     }
 
-    /// Returns true if anything was ever revoked.
+    /// Returns true if anything was ever revoked; always true if another process writes.
     pub(crate) fn is_anything_revoked(&self) -> bool {
         self.shared.marks.revoked.load(Ordering::Acquire)
     }
 
-    /// Returns a number that is another one once approvals, answered asks or approver keys may be others than they were;
-    /// `None` where another process writes them. What was read after it was returned is good until then.
+    /// Returns the version of approvals, answered asks and approver keys: it changes with each commit that may change
+    /// them. Data that was read after this call is current while the version stays the same. `None` if another
+    /// process writes.
     pub fn consent_version(&self) -> Option<u64> {
         self.shared.writer.as_ref().map(|_| self.shared.marks.consent.load(Ordering::Acquire))
     }
@@ -197,7 +201,7 @@ impl Store {
         self.shared.pool.run(read).await
     }
 
-    /// Runs a read of a few rows at once, if a connection is free, and else as [`Store::run`] does.
+    /// Runs a read of a few rows on this thread if a connection is free, and otherwise as [`Store::run`] does.
     pub(crate) async fn run_brief<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -211,7 +215,7 @@ impl Store {
         &self.shared.pool
     }
 
-    /// Leases the oldest message that is due; its session has no other until this one is done.
+    /// Leases the oldest message that is due. No other message of its session is leased until this one is done.
     ///
     /// # Errors
     ///
@@ -226,8 +230,8 @@ impl Store {
         Ok(receipt.leased.into_iter().next().flatten())
     }
 
-    /// Leases the oldest message of a consumer that is due; the session has no other for this consumer until this one is
-    /// done.
+    /// Leases the oldest message that is due for a consumer. No other message of its session is leased for this
+    /// consumer until this one is done.
     ///
     /// # Errors
     ///
@@ -246,7 +250,7 @@ impl Store {
         Ok(receipt.leased.into_iter().next().flatten())
     }
 
-    /// Returns the reason why a search finds nothing, or not all, if there is one.
+    /// Returns the reason why a search for this text cannot find anything, or not everything, if there is one.
     pub fn explain_search(text: &str) -> Option<Unsearchable> {
         memory::explain_search(text)
     }
@@ -262,13 +266,13 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     let conn = Connection::open(&config.path)?;
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
-    // Reads go on while a batch is written.
+    // Reads continue while a batch is written.
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", "ON")?;
     conn.pragma_update(None, "trusted_schema", "OFF")?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // Pages that a savepoint keeps for its rollback stay out of the system's temporary folder.
+    // Pages for the rollback of a savepoint stay out of the system's temporary folder.
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     // Deleted content is overwritten in the file.
     conn.pragma_update(None, "secure_delete", "ON")?;
@@ -288,7 +292,7 @@ fn new_installation() -> InstallationId {
     InstallationId::from_parts(now, rand::rng().random())
 }
 
-/// Drives a future on this thread. Unlike a runtime's own, it may be called from anywhere.
+/// Runs a future to its end on this thread. Unlike tokio's `block_on`, it may be called within a runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,4 +1,4 @@
-//! The zones of a request besides the system zone: their content, and the order in which items leave them.
+//! The zones of a request besides the system zone: their content, and the order in which items are evicted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::event::{CarriedItem, ContextSeed, MemoryItem};
 use crate::notice;
 use crate::text;
 
-/// The tokens left for the zones other than the system zone.
+/// The limits of the zones other than the system zone: `room` in all, and shares of `total` by `profile`.
 pub(super) struct Budget {
     pub(super) room: Tokens,
     pub(super) profile: Profile,
@@ -31,11 +31,11 @@ struct MessageUnit {
     source: String,
     tokens: u64,
     pinned: bool,
-    /// The place of its first message in the history, if it is of the history.
+    /// The index of its first message in the history; `None`: it is not from the history.
     place: Option<usize>,
 }
 
-/// Settings for building a zone.
+/// Settings for building the zones.
 #[derive(Clone, Copy)]
 pub(super) struct Showing {
     /// The most characters of one text.
@@ -48,10 +48,10 @@ pub(super) struct Showing {
 
 /// Everything but the system zone.
 pub(super) struct Zones {
-    /// The parts that stand for the conversation before the history.
+    /// The parts that replace the conversation before the history, such as its summary.
     carried: Vec<MessageUnit>,
     owner_profile: Vec<MessageUnit>,
-    /// A note on what was evicted of the history.
+    /// The note about evicted history, if any.
     left_out: Vec<MessageUnit>,
     history: VecDeque<MessageUnit>,
     rehydrated: Vec<MessageUnit>,
@@ -139,7 +139,7 @@ impl Zones {
         let room_for_note = MAX_NOTE_SHARE.share_of(budget.total).get();
         let with_note = budget.room.get().saturating_sub(room_for_note);
         while total > budget.room.get() {
-            // History is evicted while it exceeds its share, or where memory has nothing to give.
+            // History goes first if it exceeds its share, memory does not exceed its own, or no recalled memory is left.
             let history_first = chronicle > chronicle_share || memory <= memory_share || self.hits.is_empty();
             let gone = if history_first && let Some(unit) = self.pop_history() {
                 chronicle -= unit.tokens;
@@ -228,8 +228,6 @@ impl Zones {
                 messages.push(message);
             }
             let MessageUnit { source, tokens, pinned, place, .. } = unit;
-            // The order of these lines is the order of the request: later parts change more often, for the
-            // provider's cache.
             items.push(ItemUse {
                 zone,
                 source,
@@ -240,6 +238,8 @@ impl Zones {
                 place,
             });
         };
+        // This is the order of the request. Parts that change more often come later, so that the provider
+        // can reuse its cache of the beginning.
         self.owner_profile.into_iter().for_each(|unit| place_unit(Zone::Memory, unit));
         self.carried.into_iter().for_each(|unit| place_unit(Zone::Chronicle, unit));
         self.left_out.into_iter().for_each(|unit| place_unit(Zone::Chronicle, unit));
@@ -261,7 +261,7 @@ impl Zones {
     }
 }
 
-// === impl Unit ===
+// === impl MessageUnit ===
 
 impl MessageUnit {
     fn single_message(message: ChatMessage, most_chars: usize, pinned: bool) -> Self {
@@ -287,7 +287,7 @@ impl MessageUnit {
         Self { source: item.source.clone(), ..unit }
     }
 
-    /// Names it for a person: what it is, and how it begins.
+    /// Describes a unit for a person: its kind, and the beginning of its text.
     fn describe_unit(&self) -> String {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         let text = parts.into_iter().find_map(|part| match part {
@@ -304,7 +304,7 @@ impl MessageUnit {
     }
 }
 
-/// The name of a finished item of the workspace.
+/// The source of a workspace item that is done.
 const DONE: &str = "done";
 
 fn mask_if(is_masked: bool, messages: Vec<Arc<ChatMessage>>) -> Vec<Arc<ChatMessage>> {
@@ -346,7 +346,7 @@ fn sum_tokens<'a>(units: impl IntoIterator<Item = &'a MessageUnit>) -> u64 {
     units.into_iter().map(|unit| unit.tokens).sum()
 }
 
-/// A message as the model sees it: long texts cut, external results marked as data.
+/// Returns a message as the model receives it: long texts cut, external results marked as data.
 fn cut_message(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
     if message.parts.iter().all(|part| is_shown_whole(part, most_chars)) {
         return message;
@@ -390,9 +390,9 @@ fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
 }
 
 pub(super) fn message_tokens(message: &ChatMessage) -> u64 {
-    // Estimates only: providers count differently, and a turn corrects itself by refusals.
+    // An estimate only, since providers count differently: a request can still be refused as too long.
     let part_tokens = |part: &Part| match part {
-        // Its files join the request just before it is sent.
+        // Files that the text names are added to the request just before it is sent.
         Part::Text { text } if message.role == Role::User => {
             estimate_tokens(text).get().saturating_add(FileRef::tokens_of_files(text))
         }
@@ -406,6 +406,7 @@ pub(super) fn message_tokens(message: &ChatMessage) -> u64 {
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
 }
+
 fn is_rehydration_note(message: &ChatMessage) -> bool {
     let note = |part: &Part| matches!(part, Part::Text { text } if text == notice::REHYDRATED);
     message.role == Role::System && message.parts.iter().all(note)

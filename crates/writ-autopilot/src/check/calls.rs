@@ -35,6 +35,10 @@ const OWN_FOLDERS: [&str; 6] = [
 ];
 /// The most folders that a text changes to.
 const MAX_FOLDERS: usize = 32;
+/// The deepest nesting of commands in texts of commands (`bash -c`) that is followed.
+const MAX_NESTING: usize = 16;
+/// The most commands and texts that are followed from one command.
+const MAX_FOLLOWED: usize = 4_096;
 
 /// A file that a command runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +49,8 @@ pub enum CalledFile {
     EndsWith(String),
     /// Every file of a folder: they are named by a pattern.
     In(String),
+    /// Any file: commands are nested more deeply, or are more, than is followed.
+    Unfollowed,
 }
 
 /// Returns a path without `.` and `..`; `None`: it leads out of the project, or to its top.
@@ -68,11 +74,18 @@ struct CallPlaces {
     folders: Vec<String>,
     /// Set for the command of a gate itself: all that it runs was named by a person as what judges.
     is_direct: bool,
+    /// The number of commands around the one that is followed.
+    nesting: usize,
+    /// The number of commands and texts that may still be followed from the outermost command.
+    left: usize,
+    /// True if something was not followed, because of a bound.
+    is_cut: bool,
 }
 
 impl CallPlaces {
     fn new(own: &str, is_direct: bool) -> Self {
-        let mut places = Self { folders: vec![String::new()], is_direct };
+        let folders = vec![String::new()];
+        let mut places = Self { folders, is_direct, nesting: 0, left: MAX_FOLLOWED, is_cut: false };
         places.add(own);
         places
     }
@@ -83,6 +96,14 @@ impl CallPlaces {
         }
     }
 
+    /// Counts a command or a text that is to be followed. False: the bound is reached, and it is not followed.
+    fn take_one(&mut self) -> bool {
+        let left = self.left.checked_sub(1);
+        self.is_cut |= left.is_none();
+        self.left = left.unwrap_or(0);
+        left.is_some()
+    }
+
     /// Returns the files that a word behind an interpreter can mean. In a text that is often the program that is tested, and so the work
     /// itself: there a file is one that judges by its name or its folder alone.
     fn resolve_program(&self, word: &str) -> Vec<CalledFile> {
@@ -90,7 +111,7 @@ impl CallPlaces {
             CalledFile::At(path) | CalledFile::EndsWith(path) => {
                 self.is_direct || is_script(path) || is_test_path(path) || lies_in_tools(path)
             }
-            CalledFile::In(_) => true,
+            CalledFile::In(_) | CalledFile::Unfollowed => true,
         };
         self.resolve(word).into_iter().filter(judges).collect()
     }
@@ -131,8 +152,9 @@ impl CallPlaces {
 /// Returns the files that a gate's command runs.
 pub fn files_of_command(argv: &[String]) -> Vec<CalledFile> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let mut found = Vec::new();
-    add_files(&words, &mut CallPlaces::new("", true), &mut found);
+    let (mut places, mut found) = (CallPlaces::new("", true), Vec::new());
+    add_files(&words, &mut places, &mut found);
+    found.extend(places.is_cut.then_some(CalledFile::Unfollowed));
     found
 }
 
@@ -150,6 +172,7 @@ pub fn files_of_text(text: &str, path: &str) -> Vec<CalledFile> {
             found.extend(places.resolve(word));
         }
     }
+    found.extend(places.is_cut.then_some(CalledFile::Unfollowed));
     found.sort();
     found.dedup();
     found
@@ -200,35 +223,52 @@ fn add_commands(text: &str, places: &mut CallPlaces, found: &mut Vec<CalledFile>
 
 /// Adds the files that a command runs, also behind wrappers.
 fn add_files(words: &[&str], places: &mut CallPlaces, found: &mut Vec<CalledFile>) {
+    if places.nesting == 0 {
+        places.left = MAX_FOLLOWED;
+    } else if places.nesting > MAX_NESTING {
+        places.is_cut = true;
+        return;
+    }
+    places.nesting += 1;
     for words in launched(words) {
-        let Some((program, rest)) = words.split_first() else { continue };
-        let name = base_name(program).to_ascii_lowercase();
-        if matches!(*program, "cd" | "pushd") {
-            rest.first().into_iter().for_each(|folder| places.enter(folder));
-            continue;
+        if !places.take_one() {
+            break;
         }
-        if program.contains('/') {
-            found.extend(places.resolve(program));
+        add_program(words, places, found);
+    }
+    places.nesting -= 1;
+}
+
+/// Adds the files that the program of a command runs, without those of a command that it runs as a wrapper.
+fn add_program(words: &[&str], places: &mut CallPlaces, found: &mut Vec<CalledFile>) {
+    let Some((program, rest)) = words.split_first() else { return };
+    let name = base_name(program).to_ascii_lowercase();
+    if matches!(*program, "cd" | "pushd") {
+        rest.first().into_iter().for_each(|folder| places.enter(folder));
+        return;
+    }
+    if program.contains('/') {
+        found.extend(places.resolve(program));
+    }
+    if SHELLS.contains(&name.as_str()) && words.windows(2).any(|pair| is_text_option(pair[0])) {
+        for pair in words.windows(2).filter(|pair| is_text_option(pair[0])) {
+            if !places.take_one() {
+                break;
+            }
+            add_commands(pair[1], places, found);
         }
-        let texts = words.windows(2).filter(|pair| is_text_option(pair[0])).map(|pair| pair[1]);
-        let texts: Vec<String> = texts.map(str::to_owned).collect();
-        if SHELLS.contains(&name.as_str()) && !texts.is_empty() {
-            texts.iter().for_each(|text| add_commands(text, places, found));
-            // Where the text was split into words, its first command begins behind the option.
-            let at = rest.iter().position(|word| is_text_option(word)).map_or(rest.len(), |at| at + 1);
-            rest.get(at..)
-                .filter(|rest| rest.len() > 1)
-                .into_iter()
-                .for_each(|rest| add_files(rest, places, found));
-        } else if SHELLS.contains(&name.as_str()) || matches!(name.as_str(), "." | "source" | "include") {
-            found.extend(
-                first_file(rest, &["-o", "-O", "+o"]).into_iter().flat_map(|word| places.resolve(word)),
-            );
-        } else if name.starts_with("python") || INTERPRETERS.contains(&name.as_str()) {
-            add_interpreted(&name, rest, places, found);
-        } else if !recipe_files(&name).is_empty() {
-            add_recipes(&name, rest, places, found);
+        // Where the text was split into words, its first command begins behind the option.
+        let at = rest.iter().position(|word| is_text_option(word)).map_or(rest.len(), |at| at + 1);
+        if let Some(rest) = rest.get(at..).filter(|rest| rest.len() > 1) {
+            add_files(rest, places, found);
         }
+    } else if SHELLS.contains(&name.as_str()) || matches!(name.as_str(), "." | "source" | "include") {
+        let file = first_file(rest, &["-o", "-O", "+o"]);
+        found.extend(file.into_iter().flat_map(|word| places.resolve(word)));
+    } else if name.starts_with("python") || INTERPRETERS.contains(&name.as_str()) {
+        add_interpreted(&name, rest, places, found);
+    } else if !recipe_files(&name).is_empty() {
+        add_recipes(&name, rest, places, found);
     }
 }
 
@@ -303,6 +343,7 @@ mod tests {
                 CalledFile::At(path) => path,
                 CalledFile::EndsWith(path) => format!("…/{path}"),
                 CalledFile::In(folder) => format!("{folder}/*"),
+                CalledFile::Unfollowed => "?".to_owned(),
             })
             .collect();
         all.sort();
@@ -344,6 +385,24 @@ mod tests {
         ] {
             assert_eq!(of(argv), files, "{argv:?}");
         }
+    }
+
+    /// `bash -c bash -c …` has an end, and the rest of it counts as any file.
+    #[test]
+    fn nested_shells_are_followed_to_a_bound() {
+        let nested = |times: usize| [["bash", "-c"].repeat(times), vec!["./deep"]].concat();
+        assert_eq!(of(&nested(10)), ["deep"], "each is followed");
+        assert_eq!(of(&["sh", "-c", "bash -c 'timeout 9 sh -c ./deep'"]), ["deep"]);
+        for times in [MAX_NESTING + 2, 100_000] {
+            let words = nested(times);
+            assert!(of(&words).contains(&"?".to_owned()), "{times}");
+            let script = format!("{}\nsh lint\n", words.join(" "));
+            let found = files_of_text(&script, "run.sh");
+            assert!(found.contains(&CalledFile::Unfollowed), "{times}");
+            assert!(found.contains(&CalledFile::At("lint".to_owned())), "the next command has its own bound");
+        }
+        let many = "sh -c ./a\n".repeat(MAX_FOLLOWED + 1);
+        assert_eq!(show(files_of_text(&many, "run.sh")), ["a"], "a long script is followed to its end");
     }
 
     #[test]

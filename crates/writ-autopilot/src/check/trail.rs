@@ -102,6 +102,10 @@ impl ScriptTrail {
                     self.folders.insert(folder.clone());
                 }
                 CalledFile::EndsWith(_) => {}
+                CalledFile::Unfollowed => {
+                    self.note_gap("they nest more commands than are followed".to_owned());
+                    continue;
+                }
             }
             self.open.insert(file);
         }
@@ -208,6 +212,14 @@ mod tests {
                 trail.add_text(path, text);
             }
         }
+    }
+
+    #[test]
+    fn a_command_that_is_not_followed_to_its_end_is_a_gap() {
+        let end = ScriptTrail::new(&[], [CalledFile::Unfollowed]).finish();
+        assert_eq!(end.gaps, ["they nest more commands than are followed"]);
+        let text = format!("{}./deep", "bash -c ".repeat(100));
+        assert_eq!(follow("run.sh", &files(&[("run.sh", Some(text.as_str()))])).gaps, end.gaps);
     }
 
     fn files(list: &[(&str, Option<&str>)]) -> BTreeMap<String, Option<String>> {

@@ -114,9 +114,7 @@ impl NetworkError {
             Self::LoginInSetting => "run `writ secrets set proxy`, then set network.proxy_user, and network.proxy_password = \"secret:proxy\"".into(),
             Self::Lonely(_) => "set network.proxy, network.proxy_user and network.proxy_password together".into(),
             Self::Password(_) => "run `writ secrets set proxy` and set network.proxy_password = \"secret:proxy\"".into(),
-            Self::Direct(_) => {
-                "write a host, .domain, an address, a network such as 10.0.0.0/8, each with :PORT or without, or *".into()
-            }
+            Self::Direct(why) => why.hint().into(),
             Self::Unreadable { setting, .. } => {
                 format!("correct the path in {setting}, or take it out: the system's authorities are trusted anyway")
             }
@@ -360,6 +358,10 @@ mod tests {
         assert!(
             shown(routes(&direct, &[]).expect_err("no network")).contains("network.no_proxy: '10.0.0.0/99'")
         );
+        let direct =
+            NetworkConfig { no_proxy: vec!["::ffff:10.0.0.0/80".into()], ..NetworkConfig::default() };
+        let mapped = shown(routes(&direct, &[]).expect_err("a mapped network"));
+        assert!(mapped.contains("write the IPv4 network itself"), "{mapped}");
         let missing = NetworkConfig {
             proxy_user: Some("ann".into()),
             proxy_password: Some("secret:gone".parse().expect("a reference")),

@@ -46,8 +46,8 @@ pub enum AgentError {
         /// The missing file.
         path: PathBuf,
     },
-    /// Others may use the file of its base key.
-    #[error("the base key {} has the mode {mode:03o}: others may use it", path.display())]
+    /// The file of its base key gives more permissions than reading and writing to its owner.
+    #[error("the base key {} has the mode {mode:03o}, which gives more than 600", path.display())]
     KeyMode {
         /// The file.
         path: PathBuf,

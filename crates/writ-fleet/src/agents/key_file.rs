@@ -21,8 +21,9 @@ const FRESH_FILE: &str = "base.jwt.new";
 /// The largest key file, in bytes: a token as text with some white space.
 const MAX_KEY_FILE_BYTES: usize = 64 * 1024;
 const _: () = assert!(MAX_KEY_FILE_BYTES >= MAX_TOKEN_BYTES.div_ceil(3) * 4, "a token fits");
-/// The permissions that others have on a key file: none.
-const OTHERS: u32 = 0o177;
+/// The mode bits that a key file must not have: any for others, execution for its owner, set-user-ID, set-group-ID and
+/// sticky.
+const REFUSED_BITS: u32 = 0o7177;
 
 /// Returns the path of the base key of an agent's folder or home.
 pub fn key_path(folder: &Path) -> PathBuf {
@@ -38,7 +39,7 @@ fn fresh_path(folder: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// If there is none, others may use its file, or it holds something else.
+/// If there is none, its file belongs to another user or has a mode above 600, or it holds something else.
 pub fn read_key(folder: &Path) -> Result<KeyToken, AgentError> {
     read_token(key_path(folder))
 }
@@ -65,7 +66,7 @@ fn read_token(path: PathBuf) -> Result<KeyToken, AgentError> {
         return Err(AgentError::folder(&path, "it is no file", "remove it, then bless the agent again"));
     }
     let mode = found.mode() & 0o7777;
-    if mode & OTHERS != 0 {
+    if mode & REFUSED_BITS != 0 {
         return Err(AgentError::KeyMode { path, mode });
     }
     if found.uid() != nix::unistd::geteuid().as_raw() {

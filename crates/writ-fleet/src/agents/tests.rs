@@ -202,6 +202,12 @@ fn folders_with_links_devices_too_much_or_without_a_policy_are_refused() {
     assert!(read(&temp.path().join("none")).is_err() && read(&temp.path().join("1/agent.py")).is_err());
 }
 
+#[test]
+fn the_error_of_a_key_file_says_its_mode_and_the_highest_one() {
+    let error = AgentError::KeyMode { path: "base.jwt".into(), mode: 0o700 };
+    assert_eq!(error.to_string(), "the base key base.jwt has the mode 700, which gives more than 600");
+}
+
 /// Rows: SLO-009 SLO-033 (in part)
 #[test]
 fn a_deployed_agent_is_read_with_its_key_and_checked_before_each_start() {
@@ -238,7 +244,7 @@ fn a_deployed_agent_is_read_with_its_key_and_checked_before_each_start() {
         assert!(found.agents.is_empty(), "{start}");
     };
     let (key, script) = (key_path(&deployed.home), deployed.folder.join("agent.py"));
-    for mode in [0o644, 0o640, 0o660, 0o604] {
+    for mode in [0o644, 0o640, 0o660, 0o604, 0o700, 0o4600, 0o2600, 0o1600] {
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("opened");
         defect("agent.key_mode");
     }

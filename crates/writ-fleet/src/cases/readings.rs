@@ -1,4 +1,4 @@
-//! The conversation of a case as it is read: by the front end for its guest, and by people; their readings are entries.
+//! Reads of a case's conversation, by the front end for the guest and by people. The ledger records reads by people.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use super::texts;
 
 /// The most messages of one answer.
 pub(super) const MAX_LISTED_MESSAGES: usize = 200;
-/// The time after which a further reading of the same person is an entry again.
+/// The time after which a further read by the same person is recorded again.
 const READING_TIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The entries that are read at once.
+/// The number of entries that are fetched from the ledger at once.
 const PAGE: usize = 100;
 
-/// Lists messages of a case after a number, also of one that has ended.
+/// Lists the messages of an open or ended case after a message number.
 ///
 /// # Errors
 ///
@@ -35,11 +35,12 @@ pub(crate) async fn list_messages(
     list_of(router, &row, after).await
 }
 
-/// The same for a person. The first reading since the case changed hands, or for a day, is an entry of the ledger.
+/// Lists messages for a person, as [`list_messages`] does. Records the read in the ledger, unless the person has read the
+/// case within a day and it has not changed hands since.
 ///
 /// # Errors
 ///
-/// If there is no such case, the store cannot be read, or the entry cannot be written: then nothing is shown.
+/// If there is no such case, the store cannot be read, or the ledger cannot be written.
 pub(crate) async fn list_for_person(
     router: &CaseRouter,
     person: &str,
@@ -84,8 +85,8 @@ async fn record_reading(router: &CaseRouter, person: &str, row: &FleetCase) -> R
     Ok(())
 }
 
-/// Returns true if the ledger has a reading of this person that still counts. It is asked each time, so that a restart makes no
-/// second entry and nothing has to be remembered.
+/// Returns true if the ledger has a read by this person that still counts. The ledger is searched each time, so that a restart
+/// causes no second entry.
 async fn is_recorded(router: &CaseRouter, person: &str, id: SessionId) -> Result<bool, CaseError> {
     let keys = &router.0.keys;
     let mut query = LedgerQuery {
@@ -97,7 +98,7 @@ async fn is_recorded(router: &CaseRouter, person: &str, id: SessionId) -> Result
     };
     loop {
         let page = keys.store().ledger_search(&query).await?;
-        // Newest first, so that the first entry that answers is the one that counts.
+        // The entries come newest first, so the first one that is a read or a change of hands decides.
         for entry in page.iter().filter_map(|row| row.entry()) {
             let Fact::CaseMoved { record } = entry.fact else { continue };
             if record.reader.as_deref() == Some(person) {
@@ -114,7 +115,7 @@ async fn is_recorded(router: &CaseRouter, person: &str, id: SessionId) -> Result
     }
 }
 
-/// A renewed key is the same holder's.
+/// Returns true if a case passed to another holder. A renewed key does not change the holder.
 fn has_changed_hands(record: &CaseRecord) -> bool {
     let name = |holder: &Option<HolderRecord>| holder.as_ref().map(|holder| holder.name.clone());
     name(&record.ended) != name(&record.began)

@@ -1,4 +1,4 @@
-//! JSON Schemas of the frames, written from their types. `docs/schemas/` holds the same texts.
+//! Serves the JSON Schemas of the frames, generated from their types. `docs/schemas/` has the same texts.
 
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
@@ -42,7 +42,7 @@ mod tests {
             if text != committed {
                 let right = std::env::temp_dir().join(name);
                 std::fs::write(&right, text).expect("written");
-                panic!("docs/schemas/{name} is out of date: {} is right", right.display());
+                panic!("docs/schemas/{name} is out of date: replace it with {}", right.display());
             }
         }
         assert!(schema_of("other.json").is_none());

@@ -8,10 +8,10 @@ use super::config::{GateConfig, GateError, GateProvider, Point};
 use super::guard::GuardCheck;
 use super::subject::Subject;
 
-/// The most memory that one expression may take, in bytes: they are matched in time that grows with the text alone.
+/// The most memory that one compiled expression may take, in bytes.
 const MAX_PATTERN_BYTES: usize = 1024 * 1024;
 
-/// One thing that a gate looks for.
+/// A test that a gate applies to a subject.
 #[derive(Clone, Debug)]
 pub(super) enum GateCheck {
     Words(WordList),
@@ -26,11 +26,11 @@ pub(super) enum GateCheck {
 pub(super) struct CheckHit {
     /// The reason, in words that repeat nothing of the text.
     pub(super) why: String,
-    /// It only advises.
+    /// True if it only advises.
     pub(super) advises: bool,
 }
 
-/// Fixed texts.
+/// Fixed texts that a gate looks for.
 #[derive(Clone, Debug)]
 pub(super) struct WordList {
     needles: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateEr
     }
     if gate.min.is_some() || gate.max.is_some() {
         let (min, max) = (gate.min.unwrap_or(f64::NEG_INFINITY), gate.max.unwrap_or(f64::INFINITY));
-        // A bound that is not a number cannot be compared, and is refused as well.
+        // NaN cannot be compared, and is refused as well.
         if !matches!(min.partial_cmp(&max), Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)) {
             return Err(GateError::Range(name));
         }
@@ -158,7 +158,7 @@ impl GateCheck {
         }
     }
 
-    /// Replaces each passage that the check finds in a text.
+    /// Replaces each match of the check in a text.
     pub(super) fn replace_hits(&self, text: &str, replacement: &str) -> String {
         match self {
             Self::Words(words) => words.replace_words(text, replacement),
@@ -218,11 +218,11 @@ fn bad_file(
     None
 }
 
-/// Replaces these spans of a text.
+/// Replaces spans of a text, which are sorted by their start.
 fn replace_spans(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for span in spans.iter().filter(|span| !span.is_empty()) {
-        // A span that begins within the one before it is replaced together with that one.
+        // A span that overlaps the one before it needs no replacement of its own.
         if span.start >= from {
             out.push_str(text.get(from..span.start).unwrap_or_default());
             out.push_str(replacement);
@@ -240,7 +240,7 @@ impl WordList {
         self.needles.iter().any(|needle| folded.contains(&self.fold_case(needle)))
     }
 
-    /// One space for each run of white space, and one case where case is ignored.
+    /// Replaces each run of white space by one space, and folds case if it is ignored.
     fn fold_case(&self, text: &str) -> String {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if self.ignore_case { words.to_lowercase() } else { words }

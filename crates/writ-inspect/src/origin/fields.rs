@@ -1,4 +1,4 @@
-//! Values of structured results that the owner asked for, and the fields in which they stood.
+//! Values of structured results that the owner asked for, and the fields that they were found in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use super::given::GivenTexts;
 use super::mention::WantedValue;
 use super::{giver_of, is_id, name_of};
 
-/// The most field values that are known at once; what comes later is unknown, so it asks.
+/// The most field values that are stored; later ones are unknown, so an action with one of them asks.
 pub const MAX_KNOWN_FIELDS: usize = 20_000;
 
-/// The field of a value.
+/// A field that a value was found in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FieldSource {
     /// The last name of its path.
     name: String,
     /// The server, or the tool, that returned it.
     giver: String,
-    /// Only the owner may be assumed to read it.
+    /// True if only the owner may be assumed to be able to read it.
     private: bool,
 }
 
@@ -39,7 +39,7 @@ impl KnownFields {
         self.0.contains_key(value)
     }
 
-    /// Adds the values of a result, without those that may be the agent's own texts, handed back.
+    /// Adds the values of a result, except those that the server may have taken from texts that the agent gave it.
     pub(super) fn add_fields(&mut self, giver: &str, private: bool, fields: &[Field], given: &GivenTexts) {
         for field in fields.iter().filter(|field| !given.has_value(giver, &field.value)) {
             if self.is_full() {
@@ -51,9 +51,9 @@ impl KnownFields {
         }
     }
 
-    /// Returns true if a value is that of a field that may go to `tool` as the argument `name`: it stood
-    /// under the same name, or both are ids, or the owner has configured so. A private value goes back only
-    /// to its own server, or where the owner lets it go by name.
+    /// Returns true if a value may be the argument `name` of `tool`: it was found in a field of the same name,
+    /// in an id field where the argument is an id, or in a field of `from`, which the owner has configured. A
+    /// private value may only go to the server that returned it, unless `from` names its field.
     pub(super) fn may_go(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
         self.sources_of(value).any(|known| {
             let is_own = known.giver == giver_of(tool);
@@ -62,12 +62,12 @@ impl KnownFields {
                 None => is_own && known.name == **field,
             });
             let fits = known.name == name || (is_id(&known.name) && is_id(name));
-            // A configuration that names another server's field also permits to pass it on.
+            // A configuration that names another server's field also permits passing it on.
             is_taken || (fits && (!known.private || is_own))
         })
     }
 
-    /// Returns true if a value stood in a result of this giver.
+    /// Returns true if a value was found in a result of this server or tool.
     pub(super) fn is_from(&self, value: &str, giver: &str) -> bool {
         self.sources_of(value).any(|known| known.giver == giver)
     }

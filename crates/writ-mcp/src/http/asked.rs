@@ -1,4 +1,4 @@
-//! Questions to a person from a server at a URL, while a call of it waits.
+//! Questions (elicitations) that a server at a URL asks a person during a call.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::client::MAX_QUESTIONS;
 use crate::elicitation::{Elicitation, ElicitationReply};
 use crate::message::{self, ELICITATION};
 
-/// A question for a person. Dropped without a reply, it is answered with [`ElicitationReply::Cancel`].
+/// A question for a person. If it is dropped without a reply, the server receives [`ElicitationReply::Cancel`].
 #[derive(Debug)]
 pub struct Question {
     /// The form.
@@ -18,17 +18,17 @@ pub struct Question {
 }
 
 impl Question {
-    /// Answers it. The visit sees if the answer is not wanted any more.
+    /// Sends the person's reply, which is discarded if the call has ended.
     pub fn reply(self, reply: ElicitationReply) {
-        let _told = self.reply.send(reply);
+        let _sent = self.reply.send(reply);
     }
 }
 
-/// A person who can be asked.
+/// The sending end of a channel of questions to a person.
 #[derive(Debug)]
 pub struct Person(mpsc::Sender<Question>);
 
-/// A person, and where what they are asked comes out, in order. A few questions may wait there; more are refused.
+/// Creates a channel of questions to a person. At most `MAX_QUESTIONS` wait in it; further ones are refused.
 pub fn question_channel() -> (Person, mpsc::Receiver<Question>) {
     let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
     (Person(questions), asked)
@@ -47,9 +47,9 @@ impl<'a> OpenQuestions<'a> {
         Self { person, open: VecDeque::new() }
     }
 
-    /// Returns the immediate answer to a request of the server; `None` where the person is asked.
+    /// Returns the immediate answer to a request of the server; `None` if the person is asked, and the answer comes later.
     pub(super) fn immediate_answer(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
-        // Without a person, and for every other request, the answer is that of a client which offers nothing.
+        // Without a person, and for every other request, the answer is that of a client without optional features.
         let Some(Person(person)) = self.person.filter(|_| method == ELICITATION) else {
             return Some(message::answer_request(&id, method));
         };
@@ -58,7 +58,7 @@ impl<'a> OpenQuestions<'a> {
             Err(why) => return Some(message::invalid_params(&id, why)),
         };
         let (reply, coming) = oneshot::channel();
-        // Both bounds count: questions that wait here, and those that the person has not seen yet.
+        // Two bounds apply: questions of this call without a reply, and questions that the person has not seen yet.
         if self.open.len() >= MAX_QUESTIONS || person.try_send(Question { form, reply }).is_err() {
             return Some(message::answer_request(&id, method));
         }
@@ -66,8 +66,8 @@ impl<'a> OpenQuestions<'a> {
         None
     }
 
-    /// The answer to the first of them, once there is one; waits for ever where there is none. What is dropped
-    /// meanwhile loses nothing.
+    /// Waits for the reply to the oldest open question, and returns the answer for the server. Never completes
+    /// without an open question. Dropping the future loses no reply.
     pub(super) async fn take_reply(&mut self) -> Value {
         let Some((id, coming)) = self.open.front_mut() else { return std::future::pending().await };
         // A question that was dropped without a reply is cancelled, so that the server does not wait for
@@ -97,7 +97,7 @@ mod tests {
         json!({ "jsonrpc": "2.0", "id": id, "result": result })
     }
 
-    /// Whether there is no reply now.
+    /// Returns true if no reply is ready.
     async fn is_silent(asked: &mut OpenQuestions<'_>) -> bool {
         tokio::select! {
             biased;

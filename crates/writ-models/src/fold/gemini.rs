@@ -1,4 +1,4 @@
-//! Frames of Gemini's `streamGenerateContent`.
+//! Reads the stream frames of Gemini's `streamGenerateContent`.
 
 use serde_json::Value;
 use writ_types::chat::StopReason;
@@ -7,7 +7,7 @@ use writ_types::unit::Tokens;
 use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
-/// Takes one frame. The one with a finish reason is the last.
+/// Adds one frame to the draft. Returns true for the last one: it has a finish reason, or a blocked prompt.
 pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     let frame = parse_frame(data)?;
     if let Some(error) = frame.get("error").filter(|error| !error.is_null()) {
@@ -32,9 +32,9 @@ pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure>
     }
     match candidate.get("finishReason").and_then(Value::as_str) {
         None => Ok(false),
-        // The server could not read the call that its model wrote, so there is nothing to perform.
+        // The server could not parse or match the call that its model wrote, so there is nothing to perform.
         Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL") => {
-            Err(Failure::Invalid { what: "it stopped at a tool call that it could not make" })
+            Err(Failure::Invalid { what: "the model stopped at a malformed or unexpected tool call" })
         }
         Some(reason) => {
             draft.stop = Some(finish_reason(reason));
@@ -52,7 +52,7 @@ fn fold_part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
     }
     let text = part.get("text").and_then(Value::as_str).unwrap_or_default();
     if part.get("thought").and_then(Value::as_bool) == Some(true) {
-        // Not stored, but counted, since it too could have no end.
+        // Thinking is not stored, but its bytes count: it could be endless as well.
         return draft.count_bytes(text.len());
     }
     draft.push_text(text)
@@ -69,7 +69,7 @@ fn finish_reason(reason: &str) -> StopReason {
     }
 }
 
-/// Thinking is counted apart from the answer, and billed like it. Each frame says all that was used so far.
+/// Reads token counts, which are totals up to this frame. Thinking is counted apart from the answer, and billed like it.
 fn read_usage(draft: &mut Draft, usage: &Value) {
     if let Some(input) = read_tokens(usage, "promptTokenCount") {
         // A later frame without a cached count means that nothing was cached.

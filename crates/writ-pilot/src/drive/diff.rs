@@ -74,7 +74,8 @@ fn files_of_gates(config: &PilotConfig) -> Vec<String> {
                         // A file of tests that is run itself may be added to where its tests are counted.
                         CalledFile::At(path) if gate.runs_tests && is_test_source(&path) => {}
                         CalledFile::At(path) | CalledFile::In(path) => files.push(path),
-                        CalledFile::EndsWith(_) => {}
+                        // The trail reports commands that are not followed as a gap.
+                        CalledFile::EndsWith(_) | CalledFile::Unfollowed => {}
                     }
                 }
                 // A word that is no path of the project is none that a change could touch.

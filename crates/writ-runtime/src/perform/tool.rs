@@ -1,4 +1,4 @@
-//! Calls of tools that other programs have.
+//! Performs calls of the tools of MCP servers.
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use crate::mcp::remote::{self, not_trusted};
 use crate::place::CallPlace;
 use crate::servers::Server;
 
-/// Calls a tool of a server, which is started if it does not run. The call is made only if the tool is still pinned as it was
+/// Calls a tool of a server; starts the server if it does not run. The call is made only if the tool has the same pin as
 /// when the call was requested.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub(super) async fn call(
         };
         mcp::note_tools(&place.services, place, &server, &visited.live.tools).await?;
         return match visited.answer {
-            Some(answer) => Ok(told(&server, call, answer)),
+            Some(answer) => Ok(answer_outcome(&server, call, answer)),
             None => failed(not_trusted()),
         };
     }
@@ -73,7 +73,7 @@ pub(super) async fn call(
     if answer.as_ref().is_err_and(McpError::is_final) {
         busy.0.give_up();
     }
-    Ok(told(&server, call, answer))
+    Ok(answer_outcome(&server, call, answer))
 }
 
 /// Returns the operation that counts a run of a tool.
@@ -137,7 +137,11 @@ async fn ask_and_call(
 }
 
 /// Maps the server's answer to the outcome of the call.
-fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) -> PerformedOutcome {
+fn answer_outcome(
+    server: &Server,
+    call: &CallTool,
+    answer: Result<CallResult, McpError>,
+) -> PerformedOutcome {
     let rule = server.spec.tool_rule(&call.tool);
     let called = |text: String, structured: Option<Value>, is_error| PerformedOutcome::Called {
         readers: readers::of(&rule.readers, &text, structured.as_ref(), is_error),
@@ -159,8 +163,8 @@ fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) 
     }
 }
 
-/// Maps an interrupted call to its outcome: doubtful if it could have changed something, since that is
-/// unknown.
+/// Maps an interrupted call to its outcome: unknown if the tool may have changed something, and failed
+/// otherwise.
 fn broken(report: Report, call: &CallTool) -> PerformedOutcome {
     match call.effect {
         true => PerformedOutcome::Doubtful { report: report.with_hint(UNKNOWN) },

@@ -1,5 +1,4 @@
-//! The state that the session's work is compared with: the project under the overlay, or the record of a
-//! copy.
+//! The base of a session's diff: the project under the overlay, or the record of the files that were copied.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,18 +16,18 @@ use super::copy::{self, Base};
 use super::view::{Layout, View};
 use crate::name;
 
-/// The most files that one deleted folder lists.
-const BELOW_MAX: usize = 10_000;
+/// The most files that are listed for one deleted folder.
+pub(super) const BELOW_MAX: usize = 10_000;
 
-/// The state that is compared with.
+/// The base of the comparison with the session's files.
 pub(crate) enum Comparison {
     /// The project itself, as it is now.
     Project(OwnedFd),
-    /// The record of a copy.
+    /// The record of a copy, and the project, which has the contents and the links.
     Record { base: Base, project: Option<OwnedFd> },
 }
 
-/// The entry at a path.
+/// The kind of the entry at a path, with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProjectEntry {
     Nothing,
@@ -47,9 +46,9 @@ pub(crate) struct ProjectFile {
 }
 
 impl ProjectFile {
-    /// Returns true if the project's file was changed after the session had taken it. Clocks of file systems
-    /// tick every few milliseconds: a change in the same tick counts, so that no change of the owner is ever
-    /// undone.
+    /// Returns true if the project's file was changed after `taken`, the session's copy of it, was made. File
+    /// systems round times to a few milliseconds: a change at the same time counts, so that no change of the
+    /// owner is overwritten.
     pub(crate) fn changed_since(&self, taken: &File) -> bool {
         match (self.changed, beneath::made_at(taken)) {
             (Some(changed), Some(made)) => changed >= made,
@@ -58,8 +57,16 @@ impl ProjectFile {
     }
 }
 
+/// The files at and below a path of the project.
+#[derive(Debug, Default)]
+pub(crate) struct FilesBelow {
+    pub(crate) files: Vec<(PathBuf, ProjectEntry)>,
+    /// Files and folders that were not looked at, because there are too many or they are too deep.
+    pub(crate) left_out: Vec<PathBuf>,
+}
+
 impl Comparison {
-    /// Opens it.
+    /// Opens the base of a workspace.
     pub(crate) fn open_base(view: &View) -> io::Result<Self> {
         let project = view.project.as_deref().map(beneath::open_root).transpose()?;
         match (view.layout, project) {
@@ -68,12 +75,12 @@ impl Comparison {
         }
     }
 
-    /// Returns true if deletions are marks in the upper directory.
+    /// Returns true if deletions are marked in the upper directory of an overlay.
     pub(crate) const fn is_overlay(&self) -> bool {
         matches!(self, Self::Project(_))
     }
 
-    /// Returns the entry at a path. An unreadable one counts as something else than a file.
+    /// Returns the entry at a path; [`ProjectEntry::Other`] if it cannot be read.
     pub(crate) fn find_entry(&self, path: &Path) -> ProjectEntry {
         match self {
             Self::Project(root) => find_in(root, path).unwrap_or(ProjectEntry::Other),
@@ -92,7 +99,8 @@ impl Comparison {
         }
     }
 
-    /// The record names files only: links are looked up in the project, folders are beginnings of paths.
+    /// Returns the link or folder at a path. The record has files only, so a link is looked up in the project, and a
+    /// folder is a prefix of a recorded path.
     fn link_or_folder(&self, path: &str) -> ProjectEntry {
         let Self::Record { base, project } = self else { return ProjectEntry::Nothing };
         // With the slash, so that `src` is not found in `src2`.
@@ -106,7 +114,7 @@ impl Comparison {
         }
     }
 
-    /// The content of a file of the project.
+    /// Reads a file of the project; `None` if it is missing, unreadable or larger than `max` bytes.
     pub(crate) fn read_file(&self, path: &Path, max: u64) -> Option<Vec<u8>> {
         let root = match self {
             Self::Project(root) => root,
@@ -115,33 +123,35 @@ impl Comparison {
         beneath::read_content(beneath::read_at(root, path).ok()??, max).ok()?.ok()
     }
 
-    /// The names in a folder of the project.
+    /// Lists the names in a folder of the project; none for a record.
     pub(crate) fn names_in(&self, path: &Path) -> Vec<PathBuf> {
         let Self::Project(root) = self else { return Vec::new() };
         let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
         folder.and_then(|folder| copy::list_names(&folder)).unwrap_or_default()
     }
 
-    /// Everything that is no folder at or below a path.
-    pub(crate) fn files_below(&self, path: &Path) -> Vec<(PathBuf, ProjectEntry)> {
-        let mut files = Vec::new();
+    /// Lists everything except folders at or below a path. Paths that are too deep, and those that are left after
+    /// [`BELOW_MAX`] files, are listed as left out and not opened.
+    pub(crate) fn files_below(&self, path: &Path) -> FilesBelow {
+        let mut found_below = FilesBelow::default();
         let mut open = vec![path.to_owned()];
         while let Some(path) = open.pop() {
-            if files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
-                break;
+            if found_below.files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
+                found_below.left_out.push(path);
+                continue;
             }
             match self.find_entry(&path) {
                 ProjectEntry::Folder => open.extend(self.names_in(&path).iter().map(|name| path.join(name))),
                 ProjectEntry::Nothing => {}
                 found @ (ProjectEntry::File(_) | ProjectEntry::Link(_) | ProjectEntry::Other) => {
-                    files.push((path, found))
+                    found_below.files.push((path, found))
                 }
             }
         }
-        files
+        found_below
     }
 
-    /// The paths of everything that was copied.
+    /// Returns the paths of the copied files; none for an overlay.
     pub(crate) fn copied_paths(&self) -> Vec<String> {
         match self {
             Self::Project(_) => Vec::new(),
@@ -150,8 +160,8 @@ impl Comparison {
     }
 }
 
-/// Returns true if a path of the project may be changed at all: it can be shown, and no part of it is git's
-/// own.
+/// Returns true if a change of this path may be applied to the project: the path can be displayed, and no part of it
+/// is a git directory.
 pub(crate) fn is_path_carried(path: &str) -> bool {
     beneath::split_path(path).is_ok_and(|names| {
         !names.is_empty()

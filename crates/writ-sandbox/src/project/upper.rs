@@ -221,7 +221,11 @@ impl DiffWalk<'_> {
 
     /// Something of the project that the session deleted: a file, or every file of a folder.
     fn add_deletion(&mut self, path: &Path) {
-        for (path, found) in self.lower.files_below(path) {
+        let below = self.lower.files_below(path);
+        for path in &below.left_out {
+            self.leave_out(path, LeftOutReason::TooMany);
+        }
+        for (path, found) in below.files {
             match (found, path.to_str()) {
                 (ProjectEntry::File(file), Some(shown)) if base::is_path_carried(shown) => {
                     self.add_change(FileChange {
@@ -245,8 +249,7 @@ impl DiffWalk<'_> {
     /// Records the files of a copy that are missing now.
     fn deleted_from_copy(&mut self) {
         for path in self.lower.copied_paths() {
-            if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen))
-            {
+            if !is_covered(&self.seen, Path::new(&path)) {
                 self.add_deletion(Path::new(&path));
             }
         }
@@ -273,6 +276,12 @@ impl DiffWalk<'_> {
         let shown = name::escape_path(path.as_os_str().as_bytes());
         self.set.left_out.push(LeftOut { shown, reason });
     }
+}
+
+/// Returns true if the set has a path or a folder above it. The folders above are looked up one by one: a search through the whole
+/// set for each missing file would take too long.
+fn is_covered(seen: &BTreeSet<String>, path: &Path) -> bool {
+    path.ancestors().any(|above| above.to_str().is_some_and(|above| seen.contains(above)))
 }
 
 /// The rules of a repository above its subfolder that is the project. None, if they leave out the project itself.
@@ -303,4 +312,80 @@ fn parse_gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
         let _ = builder.add_line(None, line);
     }
     builder.build().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::project::base::BELOW_MAX;
+
+    fn diff_of(lower: &Comparison) -> DiffWalk<'_> {
+        DiffWalk {
+            lower,
+            set: ChangeSet::default(),
+            seen: BTreeSet::new(),
+            entries: 0,
+            bytes: 0,
+            ignores: Vec::new(),
+        }
+    }
+
+    /// A path that is too deep ends the listing of its own folder only, and the diff names it.
+    #[test]
+    fn deletions_that_are_too_deep_are_left_out_and_the_others_are_listed() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let deep = |first: &str| format!("gone/{first}{}", "/d".repeat(DEPTH_MAX));
+        for first in ["a", "z"] {
+            fs::create_dir_all(temp.path().join(deep(first))).expect("made");
+        }
+        fs::write(temp.path().join("gone/m"), "text").expect("written");
+        let lower = Comparison::Project(beneath::open_root(temp.path()).expect("opened"));
+        let mut walk = diff_of(&lower);
+        walk.add_deletion(Path::new("gone"));
+        let deleted: Vec<&str> = walk.set.changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(deleted, ["gone/m"]);
+        // The first path below each that has more parts than are followed.
+        let too_deep = |first: &str| format!("gone/{first}{}", "/d".repeat(DEPTH_MAX - 1));
+        let mut left_out = walk.set.left_out;
+        left_out.sort();
+        let expected =
+            ["a", "z"].map(|first| LeftOut { shown: too_deep(first), reason: LeftOutReason::TooMany });
+        assert_eq!(left_out, expected);
+        assert_eq!(walk.set.over_bounds, 2);
+    }
+
+    #[test]
+    fn deletions_beyond_the_bound_are_left_out_and_counted() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let gone = temp.path().join("gone");
+        fs::create_dir(&gone).expect("made");
+        for at in 0..BELOW_MAX + 3 {
+            fs::write(gone.join(at.to_string()), "").expect("written");
+        }
+        let lower = Comparison::Project(beneath::open_root(temp.path()).expect("opened"));
+        let below = lower.files_below(Path::new("gone"));
+        assert_eq!((below.files.len(), below.left_out.len()), (BELOW_MAX, 3));
+    }
+
+    /// A search through the whole set for each path would take minutes.
+    #[test]
+    fn a_missing_file_is_looked_up_by_its_own_folders() {
+        const FILES: usize = 30_000;
+        let seen: BTreeSet<String> = (0..FILES).map(|at| format!("seen/{at}/file")).collect();
+        let start = Instant::now();
+        for at in 0..FILES {
+            assert!(!is_covered(&seen, Path::new(&format!("missing/{at}/file"))));
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        let seen: BTreeSet<String> = ["a/b", "c"].map(str::to_owned).into();
+        for path in ["a/b", "a/b/d", "c/d/e"] {
+            assert!(is_covered(&seen, Path::new(path)), "{path}");
+        }
+        for path in ["a", "a/bc", "cd"] {
+            assert!(!is_covered(&seen, Path::new(path)), "{path}");
+        }
+    }
 }

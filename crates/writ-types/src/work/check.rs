@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A check: a command, or files alone, and all that must be true afterwards.
+/// A command and the expectations that must hold after it; without a command, expectations about files alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
@@ -14,17 +14,17 @@ pub struct Check {
     /// The command as an argument list, run without a shell. Empty: the check is about files alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<String>,
-    /// The folder to run it in, relative to the work; none: the work's own.
+    /// The folder in which it runs, relative to the work folder; none: the work folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// Seconds after which it is ended; none: the limit of the harness.
+    /// Seconds after which it is killed; none: the default of the harness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_secs: Option<u32>,
     /// The expectations. All must hold; there is at least one.
     pub expect: Vec<Predicate>,
 }
 
-/// An expectation about the end of a command, its output, or the files of the work.
+/// An expectation about the end of a command, its output, or the files of the work folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "predicate", rename_all = "snake_case")]
 pub enum Predicate {
@@ -33,7 +33,7 @@ pub enum Predicate {
         /// The status.
         code: i32,
     },
-    /// The output is this text, but for one line break at its end.
+    /// The output equals this text; one line break at the end of either is ignored.
     Equals {
         /// The text.
         text: String,
@@ -58,14 +58,14 @@ pub enum Predicate {
         /// The decimal number, as written in the plan.
         limit: String,
     },
-    /// A file or folder is there.
+    /// A file or folder exists.
     FileExists {
-        /// Its path, relative to the work.
+        /// Its path, relative to the work folder.
         path: String,
     },
     /// The output holds more than white space.
     NotEmpty,
-    /// The output is JSON with such a value at a path.
+    /// The output is JSON, and the value at a path meets an expectation.
     Json {
         /// The path: `$`, then `.name`, `["name"]` or `[index]` (a part of RFC 9535).
         path: String,
@@ -75,7 +75,7 @@ pub enum Predicate {
 }
 
 impl Predicate {
-    /// Returns its name in documents.
+    /// Returns its name in plans.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::ExitCode { .. } => "exit_code",
@@ -100,7 +100,7 @@ impl Predicate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum JsonExpectation {
-    /// It is equal to this one; numbers by their value.
+    /// It equals this value; numbers are compared by value.
     Equals {
         /// The value.
         value: Value,
@@ -115,11 +115,11 @@ pub enum JsonExpectation {
         /// The decimal number.
         limit: String,
     },
-    /// It is there, with any value.
+    /// It exists, with any content.
     Exists,
 }
 
-/// All that the harness saw of one run of a check.
+/// The end, the output and the files that were observed in one run of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observation {
@@ -131,7 +131,7 @@ pub struct Observation {
     /// The standard error.
     #[serde(default)]
     pub stderr: ProgramOutput,
-    /// The paths that expectations name, and if they are there. A path that is absent here was not looked for.
+    /// The paths that expectations name; true if the path exists. A path that is missing here was not looked up.
     #[serde(default)]
     pub files: BTreeMap<String, bool>,
 }
@@ -162,9 +162,9 @@ pub enum CheckEnd {
         /// The number of the signal.
         signal: i32,
     },
-    /// It took longer than its limit and was ended.
+    /// It took longer than its limit and was killed.
     TimedOut,
-    /// The check has no command; files were looked at.
+    /// The check has no command; only files were looked up.
     FilesOnly,
     /// It was not started, or its end is not known.
     NotRun {
@@ -177,9 +177,9 @@ pub enum CheckEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramOutput {
-    /// The text; bytes that are no UTF-8 are replaced.
+    /// The text; invalid UTF-8 is replaced.
     pub text: String,
-    /// Set if more was written than is here.
+    /// True if the program wrote more than this.
     #[serde(default)]
     pub is_cut: bool,
 }
@@ -192,13 +192,13 @@ pub enum Verdict {
     Pass,
     /// It ran, and an expectation does not hold.
     Fail,
-    /// Nothing is proven: it did not run, ran no test, or its output is incomplete. Never a pass.
+    /// Nothing is proven: it did not run, ran no test, or its output is incomplete. Never counts as a pass.
     NotRun,
 }
 
 impl Verdict {
-    /// Joins the verdicts of several checks: passes only if there is one and all pass; a failure is stronger than a
-    /// check that did not run.
+    /// Joins the verdicts of several checks. The result is a pass only if there is at least one check and all pass; a
+    /// failure outweighs a check that did not run.
     pub fn join_all(verdicts: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = None;
         for verdict in verdicts {
@@ -220,7 +220,7 @@ impl Verdict {
 pub struct Judgement {
     /// The verdict about the whole.
     pub verdict: Verdict,
-    /// One for each expectation, in their order; and one more where no test was run.
+    /// One for each expectation, in their order, and one more if no test was run or nothing is expected.
     pub findings: Vec<CheckFinding>,
 }
 
@@ -228,11 +228,11 @@ pub struct Judgement {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckFinding {
-    /// The name of the predicate, or `tests` for the number of tests that ran.
+    /// The name of the predicate, `tests` if no test was run, or `expect` if nothing is expected.
     pub predicate: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// One line: the expectation, and what was seen instead.
+    /// One line: the expectation, and the observed value.
     pub reason: String,
 }
 
