@@ -105,7 +105,7 @@ pub(crate) async fn reset_circuits(project: &OpenProject) -> Result<PilotCircuit
     reset.retain(|line| line.tripped_at.is_some());
     let clear = UnitOp::ClearCircuits { project: project.name.clone(), model: None };
     project.hands.commit(vec![Op::Units(clear)]).await?;
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
     Ok(PilotCircuitsReset { reset })
 }
 

@@ -157,7 +157,7 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
         tokio::select! {
             () = draining.cancelled() => return,
             () = stop.cancelled(), if !is_stopped => {}
-            () = project.wake.notified() => {}
+            () = project.looping.wake.notified() => {}
             () = woken => {}
             () = tokio::time::sleep(wait) => {}
         }
@@ -333,7 +333,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         if let Some(upstream) = work.course.lost().filter(|_| !own.hands.draining().is_cancelled()) {
             ending::inform_again(&own, upstream).await;
         }
-        own.wake.notify_one();
+        own.looping.wake.notify_one();
     }));
     Ok(())
 }
@@ -473,7 +473,7 @@ pub(crate) async fn commit_move(
     // Boxed: it is a part of many calls, which would become too deep.
     Box::pin(hooks::run_of_move(project, unit, made)).await;
     if made.next != NextTry::None {
-        project.wake.notify_one();
+        project.looping.wake.notify_one();
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ pub(crate) async fn plan_goal(
         project.hands.move_plan(item, WorkEvent::Cancel, "its units could not be stored").await?;
         return Err(error);
     }
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
     let milestone = plan.units.first().map(|unit| unit.id.to_string()).unwrap_or_default();
     let units = plan.units.iter().map(|unit| line_of(unit, &flows, has_parts(&plan, unit.id))).collect();
     Ok(PilotPlanned { item, ask, milestone, units })

@@ -3,7 +3,7 @@
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::stand::PhaseStatus;
 use writ_store::reads::UnitReads as _;
-use writ_store::units::{HistoryFilter, HistoryRow, MAX_HISTORY};
+use writ_store::units::{HistoryFilter, MAX_HISTORY, UnitHistoryRow};
 use writ_types::api::pilot::{PilotHistory, PilotHistoryLine, PilotHistoryQuery};
 
 use crate::error::AutopilotError;
@@ -51,7 +51,7 @@ fn some_of(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn show_row(row: HistoryRow) -> PilotHistoryLine {
+fn show_row(row: UnitHistoryRow) -> PilotHistoryLine {
     PilotHistoryLine {
         unit: row.unit,
         title: row.title,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::refresh::RefreshRequests;
@@ -12,6 +13,8 @@ use crate::refresh::RefreshRequests;
 pub(crate) struct LoopControl {
     running: Mutex<Option<RunningLoop>>,
     ticks: AtomicU64,
+    /// Wakes the loop.
+    pub(crate) wake: Notify,
     /// Requests to look at the units now.
     pub(crate) refreshes: RefreshRequests,
 }

@@ -225,7 +225,7 @@ impl Pilots {
     async fn read_plan(&self, order: PilotReload) -> Result<PilotReloaded, AutopilotError> {
         let project = self.open_known(&order.project).await?;
         let reloaded = reload::reload(&project, &order).await?;
-        project.wake.notify_one();
+        project.looping.wake.notify_one();
         Ok(reloaded)
     }
 
@@ -308,7 +308,7 @@ impl Pilots {
         };
         for project in open {
             match project.looping.refreshes.ask(now) {
-                RefreshAnswer::Now => project.wake.notify_one(),
+                RefreshAnswer::Now => project.looping.wake.notify_one(),
                 RefreshAnswer::After(wait) => refresh_later(project, wait),
                 RefreshAnswer::Joined => {
                     done.coalesced += 1;
@@ -363,7 +363,7 @@ fn refresh_later(project: Arc<OpenProject>, wait: Duration) {
             () = waiting.wait(wait) => {}
         }
         project.looping.refreshes.begin_due(project.hands.now());
-        project.wake.notify_one();
+        project.looping.wake.notify_one();
     });
 }
 
@@ -388,7 +388,7 @@ async fn go_on(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused") {
         start_loop(project).await?;
     }
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
     Ok(())
 }
 

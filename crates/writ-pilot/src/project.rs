@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use writ_autopilot::schedule::workspace_of;
@@ -71,8 +70,6 @@ pub(crate) struct OpenProject {
     pub(crate) hidden_tests: Option<PathBuf>,
     /// The branch that work is merged into.
     pub(crate) target: BranchName,
-    /// Wakes the scheduling loop.
-    pub(crate) wake: Notify,
     /// The spans that are to be written.
     pub(crate) trace: SpanQueue,
     work: UnitsAtWork,
@@ -142,7 +139,6 @@ impl OpenProject {
             baselines: Baselines::default(),
             hidden_tests: owner.hidden_tests.clone(),
             target,
-            wake: Notify::new(),
             trace: SpanQueue::default(),
             work: UnitsAtWork::default(),
             seen: SeenState::default(),

@@ -61,7 +61,7 @@ impl SpanQueue {
         unit
     }
 
-    /// Puts a unit back whose spans could not be written, and ends the task: the next unit brings another try.
+    /// Puts a unit back after a failed write of its spans, and ends the task: the next unit brings another try.
     pub(crate) fn put_back(&self, unit: UnitId) {
         let mut waiting = self.lock();
         waiting.units.insert(unit);

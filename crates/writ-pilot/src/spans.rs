@@ -1,6 +1,6 @@
 //! The trace of a project: a span for each run, move, tool call, model request, gate and hook of its units, in one file a day.
 //!
-//! Spans are made of what store and ledger have, so none is lost: what could not be written is written at the next start. The files
+//! Spans are made of what store and ledger have, so each can be made again: what could not be written is written at the next start. The files
 //! are the truth of a trace, and the index in the store says where in them each span lies; it is filled after a file is on disk, and
 //! made anew from the files if it is behind them.
 
@@ -27,7 +27,7 @@ pub(crate) use find::find_spans;
 
 /// The characters of a trace's id.
 const TRACE_ID_CHARS: usize = 32;
-/// The most units whose missing spans are written at a start.
+/// The most units with missing spans that are written at a start.
 const MAX_UNTRACED: usize = 1_000;
 
 /// Returns the trace of a unit.

@@ -32,7 +32,7 @@ const MAX_ATTEMPTS: usize = 10_000;
 const MILLIS_PER_SECOND: u64 = 1_000;
 const MICROS_PER_DOLLAR: u64 = 1_000_000;
 
-/// Shows a session, whose loop has looked at its units so many times.
+/// Shows a session; `ticks` is how often its loop has looked at its units.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::asks::tell;
 use crate::config::EXPIRY_EVERY;
 use crate::deliveries::deliver_messages;
 use crate::error::EngineError;
-use crate::jobs::{Chore, JobRun, Pace, Progress};
+use crate::jobs::{Chore, JobRun, JobTimes, Progress};
 use crate::outbox::{DELIVER_EVERY, delivery_job};
 use crate::recall::configured_embedder;
 use crate::services::Services;
@@ -119,7 +119,7 @@ fn calendar_chore<F>(
 where
     F: Future<Output = Result<Progress, EngineError>> + Send + 'static,
 {
-    let pace = Pace::Calendar(recurrence, services.config.time_zone.clone());
+    let pace = JobTimes::Calendar(recurrence, services.config.time_zone.clone());
     Chore { pace, ..chore(services, name, Duration::ZERO, run) }
 }
 
@@ -136,5 +136,5 @@ where
     let services = Arc::clone(services);
     let name = name.to_owned();
     let run = Box::new(move || -> JobRun { Box::pin(run(Arc::clone(&services))) });
-    Chore { name, pace: Pace::Every(interval), calls: None, run }
+    Chore { name, pace: JobTimes::Every(interval), calls: None, run }
 }

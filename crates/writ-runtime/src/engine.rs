@@ -300,11 +300,7 @@ impl Engine {
         (consumer, arrival): (&str, Arrival),
     ) -> Result<EntrySeq, EngineError> {
         let consumer = self.receiving_consumer(consumer)?;
-        // The harness reads the kind of its own messages from their ids (SIL-219).
-        if results::is_reserved(&inbound.client_id) {
-            let why = "client_id begins with a kind of message that only the harness sends".to_owned();
-            return Err(EngineError::Params { method: "message".to_owned(), why });
-        }
+        results::check_client_id(&inbound.client_id)?;
         let directory = Directory { home_uid: self.services.config.home_uid };
         let now = self.services.journal.clock.now();
         // The text of an image or a PDF file was not written by its sender.

@@ -65,14 +65,14 @@ pub(crate) type JobRun = Pin<Box<dyn Future<Output = Result<Progress, EngineErro
 
 /// The times at which a job runs.
 #[derive(Clone, Debug)]
-pub(crate) enum Pace {
+pub(crate) enum JobTimes {
     /// So long after the end of the run before.
     Every(Duration),
     /// At times of the owner's calendar.
     Calendar(Recurrence, TimeZone),
 }
 
-impl Pace {
+impl JobTimes {
     /// Returns the longest time between two runs.
     fn interval(&self) -> Duration {
         match self {
@@ -103,7 +103,7 @@ pub(crate) struct Chore {
     /// The name of its row.
     pub(crate) name: String,
     /// The times at which it runs.
-    pub(crate) pace: Pace,
+    pub(crate) pace: JobTimes,
     /// Counts the calls for a run at once, such as one for each new message; `None`: it runs by its schedule alone.
     pub(crate) calls: Option<Arc<AtomicU64>>,
     /// Begins a run.
@@ -225,7 +225,7 @@ impl Jobs {
 #[derive(Clone, Debug)]
 struct RunningJob {
     name: String,
-    pace: Pace,
+    pace: JobTimes,
     /// The next run that its row names, as far as it is known here.
     row_next: Option<Timestamp>,
     /// The row was seen to name another one: somebody has scheduled the job while it ran, and the row stands.

@@ -19,7 +19,7 @@ use writ_tools::def::PathState;
 use writ_tools::outcome::{
     ExecEnd, LineWindow, Listed, ListedKind, Matched, PerformedOutcome, RecalledMemory,
 };
-use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
+use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, Recall, WriteFile};
 use writ_types::encoding::{TextForm, decode_text};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
@@ -87,12 +87,7 @@ async fn by_kind(
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
             start::start_approved(&place.services, place, permit, exec, cancel).await?
         }
-        Action::CallTool(call) => {
-            let began = place.services.journal.clock.now();
-            let outcome = tool::call(place, permit, call, cancel).await?;
-            ops.push(tool::count_run(&prepared.tool, (began, place.services.journal.clock.now()), &outcome));
-            outcome
-        }
+        Action::CallTool(call) => tool::call_counted(place, permit, (call, cancel), &mut ops).await?,
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.services.workspace(&place.session).await?;
@@ -112,9 +107,8 @@ async fn by_kind(
             WritePlace::Project => apply(place, permit, cancel, (&mut ops, &mut undo)).await?,
         },
         Action::Recall(recall) => {
-            let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             place::opened(place, permit)?;
-            search_memory(place, &query, limit).await?
+            search_memory(place, recall).await?
         }
         Action::ReadResult(read) => {
             place::opened(place, permit)?;
@@ -357,18 +351,14 @@ fn applied_ops(place: &CallPlace, write: &WriteFile, name: &str, undo: Option<Un
     [place.services.journal.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
 }
 
-async fn search_memory(
-    place: &CallPlace,
-    query: &str,
-    limit: usize,
-) -> Result<PerformedOutcome, EngineError> {
+async fn search_memory(place: &CallPlace, recall: &Recall) -> Result<PerformedOutcome, EngineError> {
     let question = MemoryQuestionText {
-        text: query,
+        text: &recall.query,
         secret: place.session.state().secrecy.secret,
         session: Some(place.session.id),
         secrets: Secrets::Told,
         beyond: BeyondWindow::LeftOut,
-        limit,
+        limit: usize::try_from(recall.limit).unwrap_or(usize::MAX),
     };
     let mut note = None;
     let search = async {

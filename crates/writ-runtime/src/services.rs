@@ -260,9 +260,21 @@ fn lanes(config: &RuntimeConfig) -> Vec<AgentProfile> {
     (0..MAX_PARALLEL).map(|lane| AgentProfile::step_lane(config, lane)).collect()
 }
 
-/// The agents of an engine besides the one that answers people: the planner, and those that were handed in.
-fn agents_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Vec<AgentProfile> {
-    [AgentProfile::planner(config)].into_iter().chain(handed).collect()
+/// Returns the profiles of an engine: the one that answers people, the planner, those of the lanes and those that were handed in.
+///
+/// # Errors
+///
+/// If two agents cannot stand beside each other.
+fn profiles_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Result<Profiles, EngineError> {
+    let others = [AgentProfile::planner(config)].into_iter().chain(handed).collect();
+    let profiles = Profiles::new(AgentProfile::executor(config), others, lanes(config))?;
+    Ok(profiles.with_named(&config.named))
+}
+
+/// Returns the proxy that sandboxes reach the network through.
+fn proxy_of(config: &RuntimeConfig, egress: &Egress) -> Proxy {
+    let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
+    proxy.with_authority(egress.get_authority()).with_routes(egress.proxy_routes())
 }
 
 /// Our own tools, with those that need a part which is there.
@@ -309,8 +321,7 @@ impl Services {
             (Arc::clone(&sandbox), config.overlays.clone()),
             stop_now.clone(),
         ));
-        let reach = Hosts::new(Arc::clone(&journal), Arc::clone(&keys), config.egress.clone());
-        let reach = Arc::new(reach);
+        let reach = Arc::new(Hosts::new(Arc::clone(&journal), Arc::clone(&keys), config.egress.clone()));
         let door = Door::new(
             (Arc::clone(&journal), Arc::clone(&keys)),
             DoorConfig { strict: config.strict, planned_only: config.execution == Execution::Planned },
@@ -334,30 +345,18 @@ impl Services {
             metrics: Arc::clone(&metrics),
             stop_now: stop_now.clone(),
         };
-        let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
-        let proxy = proxy.with_authority(egress.get_authority()).with_routes(egress.proxy_routes());
+        let proxy = proxy_of(&config, &egress);
+        let profiles = profiles_of(&config, agents)?;
         Ok(Self {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside {
-                directory: Directory,
-                models,
-                egress,
-                proxy,
-                search,
-                sandbox,
-                secrets,
-                home_files,
-                seal,
+            outside: {
+                let directory = Directory;
+                Outside { directory, models, egress, proxy, search, sandbox, secrets, home_files, seal }
             },
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
-            profiles: Profiles::new(
-                AgentProfile::executor(&config),
-                agents_of(&config, agents),
-                lanes(&config),
-            )?
-            .with_named(&config.named),
+            profiles,
             config,
             journal,
             keys,

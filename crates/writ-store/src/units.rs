@@ -3,6 +3,7 @@
 //! The store knows no order of phases: it compares what the caller has read. A change of a unit that is worked on carries the
 //! fence of its claim, so that a worker changes nothing after its claim has ended.
 
+mod apply;
 mod changes;
 mod circuits;
 mod claims;
@@ -14,13 +15,11 @@ mod state;
 mod stored;
 mod texts;
 
-use rusqlite::Connection;
 use writ_types::digest::Digest;
 use writ_types::id::{BlockerId, PilotId, UnitRunId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::error::StoreError;
-
+pub(crate) use apply::apply_unit_op;
 pub(crate) use circuits::circuits;
 pub use circuits::{CircuitRow, MAX_CIRCUITS};
 pub use claims::{ClaimSweep, RunStart};
@@ -34,7 +33,7 @@ pub(crate) use stored::{
 };
 
 pub(crate) use history::history;
-pub use history::{HistoryFilter, HistoryRow, MAX_HISTORY};
+pub use history::{HistoryFilter, MAX_HISTORY, UnitHistoryRow};
 pub use spans::{IndexedFile, MAX_INDEXED_SPANS, SpanFilter, SpanRow, TraceMove};
 pub(crate) use spans::{indexed_files, spans, untraced_units};
 pub use state::{MAX_SHOWN_SESSIONS, PilotSums, RetryRow};
@@ -464,49 +463,6 @@ pub enum UnitOp {
         /// When.
         at: Timestamp,
     },
-}
-
-pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreError> {
-    match op {
-        UnitOp::OpenSession(session) => changes::open_session(conn, session),
-        UnitOp::MoveSession { session, status, at } => changes::move_session(conn, *session, status, *at),
-        UnitOp::Add { session, units, at } => changes::add_units(conn, *session, units, *at),
-        UnitOp::Pin { name, content, at } => changes::store_pin(conn, (name, content), *at),
-        UnitOp::Choose { key, workflow, hash, phase } => {
-            changes::choose_workflow(conn, key, (workflow, *hash), phase)
-        }
-        UnitOp::Revise(texts) => changes::revise(conn, texts),
-        UnitOp::Claim(claim) => claims::claim(conn, claim),
-        UnitOp::Renew { key, fence, until } => claims::renew(conn, (key, *fence), *until),
-        UnitOp::Sweep(sweep) => claims::sweep(conn, sweep),
-        UnitOp::Require { key, fence, phase } => claims::require_free(conn, (key, *fence), phase),
-        UnitOp::Transition(change) => claims::make_transition(conn, change),
-        UnitOp::Decide(decision) => claims::decide(conn, decision),
-        UnitOp::Abandon { project, at } => claims::abandon(conn, project, *at),
-        UnitOp::Release { key, fence, status, not_before, at } => {
-            claims::release(conn, (key, *fence), (status, *not_before), *at)
-        }
-        UnitOp::Cancel { key, at } => claims::cancel(conn, key, *at),
-        UnitOp::NoteCancel { key, reason } => claims::note_cancel(conn, key, reason),
-        UnitOp::NoteChoice(row) => results::note_choice(conn, row),
-        UnitOp::AddResult(row) => results::add_result(conn, row),
-        UnitOp::SetCircuit(row) => circuits::set_circuit(conn, row),
-        UnitOp::ClearCircuits { project, model } => circuits::clear_circuits(conn, project, model.as_deref()),
-        UnitOp::AddHookRun(row) => hook_runs::add_hook_run(conn, row),
-        UnitOp::EndRun(end) => claims::end_run(conn, end),
-        UnitOp::PayRun(end) => claims::pay_run(conn, end),
-        UnitOp::RecordGate(result) => changes::record_gate(conn, result),
-        UnitOp::SetCounter { key, fence, counter, value } => {
-            claims::set_counter(conn, (key, *fence), (counter, *value))
-        }
-        UnitOp::Raise(blocker) => changes::raise(conn, blocker),
-        UnitOp::Resolve { session, event, unit, by, at } => {
-            changes::resolve(conn, *session, (event, unit), (by, *at))
-        }
-        UnitOp::IndexSpans(rows) => spans::index_spans(conn, rows),
-        UnitOp::MoveTrace(moved) => spans::move_trace(conn, moved),
-        UnitOp::Archive { key, at } => claims::archive(conn, key, *at),
-    }
 }
 
 fn cut(text: &str) -> String {

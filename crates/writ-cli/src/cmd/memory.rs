@@ -104,19 +104,8 @@ async fn run_command(
             let changed = client.ask::<m::MemoryConfirm>(&MemoryAnswer { id: *id, confirm: !no }).await?;
             context.out.print_either(&changed, describe_answer(*id))
         }
-        MemoryCommand::Profile { clear } => {
-            let none = &NoParams {};
-            let view = if *clear {
-                client.ask::<m::MemoryClearProfile>(none).await?
-            } else {
-                client.ask::<m::MemoryProfile>(none).await?
-            };
-            context.out.print_either(&view, profile::describe_profile)
-        }
-        MemoryCommand::Digest => {
-            let view = client.ask::<m::MemoryDigest>(&NoParams {}).await?;
-            context.out.print_either(&view, profile::describe_digest)
-        }
+        MemoryCommand::Profile { clear } => profile::show_profile(context, client, *clear).await,
+        MemoryCommand::Digest => profile::run_digest(context, client).await,
         MemoryCommand::Undo { changes } => {
             let undo = MemoryUndoing { batch: changes.clone() };
             let undone = client.ask::<m::MemoryUndo>(&undo).await?;

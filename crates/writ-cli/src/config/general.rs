@@ -18,6 +18,7 @@ const TOOL_REVIEW: Recurrence = match DayTime::new(4, 0) {
 /// Settings of the binary itself: keys without a section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+// tidy: plain state
 pub(crate) struct General {
     /// The owner of the home. Default `owner`.
     pub(crate) owner_id: String,

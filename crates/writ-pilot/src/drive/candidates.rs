@@ -82,7 +82,7 @@ pub(super) async fn hold_other_slices(
     Ok(())
 }
 
-/// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or nobody has answered in time.
+/// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or the time to answer is over.
 pub(super) async fn has_lapsed_plan(
     project: &OpenProject,
     milestones: &[UnitRow],

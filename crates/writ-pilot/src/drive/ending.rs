@@ -52,7 +52,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
             end_plan(project, id).await?;
         }
     }
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
     Ok(())
 }
 
@@ -88,7 +88,7 @@ async fn complete_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Aut
         let (key, workflow, hash) = (unit.row.key, unit.row.workflow, unit.row.workflow_hash);
         let phase = PilotPhase::Verify.name().to_owned();
         project.hands.commit(vec![Op::Units(UnitOp::Choose { key, workflow, hash, phase })]).await?;
-        project.wake.notify_one();
+        project.looping.wake.notify_one();
         return Ok(());
     }
     let phase = PilotPhase::Complete.name().to_owned();
@@ -259,7 +259,7 @@ pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) 
     if let Err(error) = informed {
         tracing::error!(unit = %abandoned, %error, "not all that rests on an abandoned unit is informed");
     }
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
 }
 
 /// Ends the work item of a plan: done if every slice was delivered.

@@ -58,7 +58,7 @@ pub(super) async fn dispatch_after_hooks(
             tracing::error!(unit = %id, %error, "a unit cannot be handed out");
         }
         drop(prepared);
-        own.wake.notify_one();
+        own.looping.wake.notify_one();
     }));
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(super) async fn run_attempt(
         Some((code, why)) => Ok(fault(code, why)),
         None => run_phase(project, work, stop).await,
     };
-    // Whatever came of it: what it says changes nothing.
+    // Its result changes nothing.
     if let Some((_, why)) = first_failure(HookKind::AfterRun, run(HookKind::AfterRun).await) {
         tracing::warn!(unit = %work.unit.id, why, "a hook after an attempt has failed");
     }
@@ -180,7 +180,7 @@ pub(super) async fn run_after_run(
         }
     }
     drop(hold);
-    project.wake.notify_one();
+    project.looping.wake.notify_one();
 }
 
 /// Runs the hooks of a move to another phase. The move is written: what they say changes nothing.

@@ -18,14 +18,14 @@ use crate::merge::{MergedTree, TreeCheck, TreeVerdict};
 use crate::project::OpenProject;
 
 /// A gate that was run, with its judgement and the time that it took.
-type JudgedGate = (PilotGate, GateJudgement, Duration);
+type MilestoneGate = (PilotGate, GateJudgement, Duration);
 
 /// The gates of a milestone on the tree of the target.
 struct MilestoneCheck<'a> {
     project: &'a OpenProject,
     work: &'a WorkClaim,
     stop: &'a CancellationToken,
-    judged: Mutex<Vec<JudgedGate>>,
+    judged: Mutex<Vec<MilestoneGate>>,
 }
 
 impl MilestoneCheck<'_> {
@@ -76,11 +76,11 @@ pub(super) async fn run_gates(
     let (commit, verdict) = project.git.check_target(&project.target, &check).await?;
     let judged = check.judged.into_inner().unwrap_or_else(PoisonError::into_inner);
     let is_good = |verdict| matches!(verdict, ScriptVerdict::Pass | ScriptVerdict::Skip);
-    let failed: Vec<&JudgedGate> =
+    let failed: Vec<&MilestoneGate> =
         judged.iter().filter(|(gate, one, _)| gate.required && !is_good(one.verdict)).collect();
     let used = (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO);
     if failed.is_empty() && verdict == TreeVerdict::Pass {
-        let verdict_of = |(gate, one, _): &JudgedGate| {
+        let verdict_of = |(gate, one, _): &MilestoneGate| {
             // What is not required is on record, and holds nothing up.
             let verdict = if is_good(one.verdict) { one.verdict } else { ScriptVerdict::Skip };
             (gate.name.clone(), verdict)

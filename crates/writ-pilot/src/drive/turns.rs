@@ -123,7 +123,7 @@ pub(super) async fn run_agent(
 
 /// The event for which the shell acts on an attempt.
 enum TurnEvent {
-    /// A turn has ended, and what follows is to be said.
+    /// A turn has ended, and what follows is to be decided.
     Rests(AttemptRest),
     /// It has asked a person.
     Asks,
@@ -264,7 +264,7 @@ impl<'a> AgentTurns<'a> {
         let marker = TurnMarker::find_in(&rest.said);
         let has_result = self.task.is_result.is_none_or(|is_result| !rest.is_cut && is_result(&rest.said));
         let (number, max_turns) = (self.number, project.config().max_turns);
-        // A reply that ends with a question is the last one where nobody goes on without an answer.
+        // A reply that ends with a question is the last one, unless the settings let the attempt go on without an answer.
         let (asks, mode) = (asks_person(&rest.said) && !has_result, project.config().input_required);
         let is_over = has_result || (asks && mode == InputRequired::Hard);
         let end = TurnEnd { number, marker, has_result: is_over };

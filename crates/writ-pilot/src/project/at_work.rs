@@ -109,7 +109,7 @@ impl OpenProject {
     /// Ends the session for the failure of a hook: attempts that run are finished, and no other begins.
     pub(crate) fn fail_session(&self, why: String) {
         lock(&self.work.failure).get_or_insert(why);
-        self.wake.notify_one();
+        self.looping.wake.notify_one();
     }
 
     /// Returns the failure that has ended the session.

@@ -10,7 +10,7 @@ impl OpenProject {
     pub(crate) fn begin_loop(&self) -> Option<CancellationToken> {
         let begun = self.looping.begin(&self.hands.draining());
         if begun.is_none() {
-            self.wake.notify_one();
+            self.looping.wake.notify_one();
         } else {
             self.forget_failure();
         }
@@ -29,7 +29,7 @@ impl OpenProject {
     /// Stops the loop; attempts that run are finished first.
     pub(crate) fn end_loop(&self) {
         self.looping.end();
-        self.wake.notify_one();
+        self.looping.wake.notify_one();
     }
 
     /// Returns true if the loop does not run, or ends after the attempts that run.

@@ -197,7 +197,7 @@ impl TraceFiles {
         Ok(format!("{ARCHIVE}/{name}"))
     }
 
-    /// Reads the span whose line begins at a byte, and nothing of the file besides it and the first line.
+    /// Reads the span in the line that begins at a byte, and nothing of the file besides it and the first line.
     pub(super) fn read_at(&self, file: &str, offset: u64) -> ReadSpan {
         let path = self.top.join(file);
         let mut bytes = 0;

@@ -123,7 +123,7 @@ impl SpanNames<'_> {
                 span.error = error_of_model(&entry.fact);
                 spans.push(span);
             } else if let Fact::Outcome { attempt, outcome, summary, .. } = &entry.fact {
-                // Of a model's call its answer has said all.
+                // The answer of a model's call has all of it.
                 let Some((from, action)) = open.remove(attempt) else { continue };
                 let attrs = json!({ "tool": action.kind().as_str(), "call": cut(&describe(action)) });
                 let mut span = self.span(
@@ -173,7 +173,7 @@ fn attrs_of_model(fact: &Fact) -> Value {
 
 fn error_of_model(fact: &Fact) -> Option<String> {
     let Fact::ModelCalled { stop, error, .. } = fact else { return None };
-    // One that was refused may have said nothing.
+    // One that was refused may have no text.
     let text = if error.is_empty() { "it did not answer" } else { error.as_str() };
     stop.is_none().then(|| cut(text))
 }

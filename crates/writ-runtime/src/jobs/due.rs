@@ -6,7 +6,7 @@ use std::time::Duration;
 use writ_store::jobs::{Job, JobOp};
 use writ_types::unit::Timestamp;
 
-use super::{Chore, LONGEST_WAIT, Pace};
+use super::{Chore, JobTimes, LONGEST_WAIT};
 use crate::work_calls::GOAL_PREFIX;
 
 /// The result of a look at the table of jobs.
@@ -67,10 +67,10 @@ pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -
             Some(row) if row.schedule == schedule => return None,
             // A row without a next run does not run, also under a new schedule.
             Some(row) => match (&chore.pace, row.next_run) {
-                (Pace::Every(_), None) => None,
-                (Pace::Every(_), Some(next)) => first.map(|first| next.min(first)),
+                (JobTimes::Every(_), None) => None,
+                (JobTimes::Every(_), Some(next)) => first.map(|first| next.min(first)),
                 // The time of the old calendar is not one of the new; one that was off begins.
-                (Pace::Calendar(..), _) => first,
+                (JobTimes::Calendar(..), _) => first,
             },
             None => first,
         };
@@ -94,7 +94,7 @@ mod tests {
 
     fn chore(name: &'static str, interval: Duration) -> Chore {
         let run = || -> JobRun { Box::pin(std::future::ready(Ok(Progress::Complete))) };
-        Chore { name: name.to_owned(), pace: Pace::Every(interval), calls: None, run: Box::new(run) }
+        Chore { name: name.to_owned(), pace: JobTimes::Every(interval), calls: None, run: Box::new(run) }
     }
 
     fn row(name: &str, schedule: &str, next_run: Option<Timestamp>) -> Job {

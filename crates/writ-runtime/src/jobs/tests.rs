@@ -120,7 +120,7 @@ impl Bench {
                 }
             })
         };
-        Chore { name: name.to_owned(), pace: Pace::Every(interval), calls: None, run: Box::new(run) }
+        Chore { name: name.to_owned(), pace: JobTimes::Every(interval), calls: None, run: Box::new(run) }
     }
 
     /// Starts the runner with these chores, each with its interval.
@@ -194,7 +194,7 @@ async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_t
     let panics = || -> JobRun { Box::pin(async { panic!("a bug") }) };
     chores.push(Chore {
         name: "panics".to_owned(),
-        pace: Pace::Every(MINUTE),
+        pace: JobTimes::Every(MINUTE),
         calls: None,
         run: Box::new(panics),
     });

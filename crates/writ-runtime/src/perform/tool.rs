@@ -23,6 +23,7 @@ use crate::error::EngineError;
 use crate::mcp;
 use crate::mcp::elicit::{self, MAX_QUESTIONS};
 use crate::mcp::remote::{self, not_trusted};
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::servers::Server;
 
@@ -32,7 +33,7 @@ use crate::servers::Server;
 /// # Errors
 ///
 /// If the ledger cannot be written, or the sandbox cannot be used at all.
-pub(super) async fn call(
+async fn call(
     place: &CallPlace,
     permit: Permit,
     call: &CallTool,
@@ -76,12 +77,26 @@ pub(super) async fn call(
     Ok(answer_outcome(&server, call, answer))
 }
 
+/// Makes a call as [`call`] does, and counts it among the runs of its tool.
+///
+/// # Errors
+///
+/// As [`call`].
+pub(super) async fn call_counted(
+    place: &CallPlace,
+    permit: Permit,
+    (requested, cancel): (&CallTool, &CancellationToken),
+    ops: &mut Pending,
+) -> Result<PerformedOutcome, EngineError> {
+    let (clock, tool) = (&place.services.journal.clock, permit.prepared().tool.clone());
+    let began = clock.now();
+    let outcome = call(place, permit, requested, cancel).await?;
+    ops.push(count_run(&tool, (began, clock.now()), &outcome));
+    Ok(outcome)
+}
+
 /// Returns the operation that counts a run of a tool.
-pub(super) fn count_run(
-    tool: &str,
-    (began, ended): (Timestamp, Timestamp),
-    outcome: &PerformedOutcome,
-) -> Op {
+fn count_run(tool: &str, (began, ended): (Timestamp, Timestamp), outcome: &PerformedOutcome) -> Op {
     let failed = matches!(
         outcome,
         PerformedOutcome::Failed { .. }

@@ -38,9 +38,17 @@ const OWNER: &str = "results";
 /// The longest wait before the queue is looked at without a call.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Returns true if only the harness gives this id to a message: its kinds are read from such ids.
-pub(crate) fn is_reserved(id: &str) -> bool {
-    PlannerMessage::read_id(id).is_some() || read_trace(id).is_some() || is_task(id)
+/// Checks that an id of a message is not one that only the harness gives: it reads the kind of its own messages from their ids (SIL-219).
+///
+/// # Errors
+///
+/// If it is one of those.
+pub(crate) fn check_client_id(id: &str) -> Result<(), EngineError> {
+    if PlannerMessage::read_id(id).is_none() && read_trace(id).is_none() && !is_task(id) {
+        return Ok(());
+    }
+    let why = "client_id begins with a kind of message that only the harness sends".to_owned();
+    Err(EngineError::Params { method: "message".to_owned(), why })
 }
 
 fn read_trace(id: &str) -> Option<&str> {
@@ -124,8 +132,8 @@ async fn await_handed(
         let message = services.journal.store.message_by_client_id(session.id, id).await?;
         let message = message.ok_or_else(|| EngineError::Machine("a result is gone".to_owned()))?;
         return Ok(match hand_over(services, session, &message).await? {
-            Delivery::Handed(handed) => handed,
-            Delivery::Unfit(why) => Handed::Refused(why),
+            ResultDelivery::Handed(handed) => handed,
+            ResultDelivery::Unfit(why) => Handed::Refused(why),
         });
     }
     let closed = closing::stopping(services, session, false);
@@ -185,8 +193,8 @@ async fn deliver(services: &Arc<Services>, lease: &Leased) {
         Err(error) => Err(error),
     };
     let (op, handed) = match delivered {
-        Ok(Delivery::Handed(handed)) => (Op::AckMessage { message: id, fence }, Some(handed)),
-        Ok(Delivery::Unfit(why)) => {
+        Ok(ResultDelivery::Handed(handed)) => (Op::AckMessage { message: id, fence }, Some(handed)),
+        Ok(ResultDelivery::Unfit(why)) => {
             tracing::warn!(%session, why, "a plan was set aside");
             let op = Op::EndMessage { message: id, fence: Some(fence), error: why.clone() };
             (op, Some(Handed::Refused(why)))
@@ -209,7 +217,7 @@ async fn deliver(services: &Arc<Services>, lease: &Leased) {
 }
 
 /// The outcome of handing a result over.
-enum Delivery {
+enum ResultDelivery {
     /// A person is asked, or may not be asked.
     Handed(Handed),
     /// It answers no request of its session, or is no plan; with the reason.
@@ -221,24 +229,24 @@ async fn hand_over(
     services: &Arc<Services>,
     session: &Arc<Session>,
     message: &QueuedMessage,
-) -> Result<Delivery, EngineError> {
+) -> Result<ResultDelivery, EngineError> {
     let taint = message.record.taint;
     if is_task(&message.client_id) {
         let task = fallback_plan(&message.text);
         let handed = card::hand_over(services, session, task, (&message.record, taint)).await?;
-        return Ok(Delivery::Handed(handed));
+        return Ok(ResultDelivery::Handed(handed));
     }
     let Some(trace) = read_trace(&message.client_id) else {
-        return Ok(Delivery::Unfit("a message of this kind brings no plan back".to_owned()));
+        return Ok(ResultDelivery::Unfit("a message of this kind brings no plan back".to_owned()));
     };
     let asked = PlannerMessage::PlanRequest.write_id(trace);
     let request = services.journal.store.message_by_client_id(session.id, &asked).await?;
     let Some(request) = request.filter(|request| request.consumer == PLANNER) else {
-        return Ok(Delivery::Unfit("its session has requested no plan under this trace".to_owned()));
+        return Ok(ResultDelivery::Unfit("its session has requested no plan under this trace".to_owned()));
     };
     let Ok(plan) = read_plan(&message.text) else {
-        return Ok(Delivery::Unfit("it is no plan".to_owned()));
+        return Ok(ResultDelivery::Unfit("it is no plan".to_owned()));
     };
     let handed = card::hand_over(services, session, plan, (&request.record, taint)).await?;
-    Ok(Delivery::Handed(handed))
+    Ok(ResultDelivery::Handed(handed))
 }

@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::readers::BlockingReads;
 use crate::store::Store;
 use crate::units::{
-    self, ChoiceRow, CircuitRow, GateRow, HistoryFilter, HistoryRow, HookRunRow, IndexedFile, PilotBlocker,
-    PilotSession, PilotSums, ResultRow, RetryRow, RunRow, SpanFilter, SpanRow, TransitionRow, UnitCost,
+    self, ChoiceRow, CircuitRow, GateRow, HistoryFilter, HookRunRow, IndexedFile, PilotBlocker, PilotSession,
+    PilotSums, ResultRow, RetryRow, RunRow, SpanFilter, SpanRow, TransitionRow, UnitCost, UnitHistoryRow,
     UnitKey, UnitLine, UnitRow,
 };
 
@@ -99,7 +99,7 @@ reads! {
         fn pilot_sums(project: &str) -> PilotSums = |db| units::sums(&db.conn, &project);
 
         /// Returns the units of a project that are over and were worked on, the newest first.
-        fn unit_history(project: &str, filter: HistoryFilter) -> Vec<HistoryRow>
+        fn unit_history(project: &str, filter: HistoryFilter) -> Vec<UnitHistoryRow>
             = |db| units::history(&db.conn, &project, &filter);
 
         /// Returns the newest spans of a project that fit, in the order of their begins.

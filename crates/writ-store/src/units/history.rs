@@ -28,7 +28,7 @@ pub struct HistoryFilter {
 
 /// A unit that is over, with the sums of its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryRow {
+pub struct UnitHistoryRow {
     /// The unit.
     pub unit: String,
     /// Its title.
@@ -54,7 +54,7 @@ pub(crate) fn history(
     conn: &Connection,
     project: &str,
     filter: &HistoryFilter,
-) -> Result<Vec<HistoryRow>, StoreError> {
+) -> Result<Vec<UnitHistoryRow>, StoreError> {
     let sql = "SELECT u.id, u.title, u.workflow, u.phase_status, count(*) AS runs, max(r.ended_at) AS ended_at,
                       sum(r.cost_micro_usd) AS cost,
                       (SELECT l.phase FROM unit_run l WHERE l.project = u.project AND l.unit_snap = u.id
@@ -71,7 +71,7 @@ pub(crate) fn history(
     let since = since.map(Timestamp::as_millis);
     let limit = codec::limit((*limit).min(MAX_HISTORY));
     query(conn, sql, params![project, since, phase, status, workflow, model, limit], |row| {
-        Ok(HistoryRow {
+        Ok(UnitHistoryRow {
             unit: row.get("id")?,
             title: row.get("title")?,
             workflow: row.get("workflow")?,

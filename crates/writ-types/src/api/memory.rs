@@ -227,7 +227,7 @@ pub struct DigestReport {
     pub left_out: usize,
     /// The contradictions that the owner is asked about.
     pub contradictions: usize,
-    /// Suggestions for the owner; nothing is made of them by itself.
+    /// Suggestions for the owner; none is carried out without them.
     pub suggestions: Vec<DigestSuggestion>,
     /// A remark for people, such as why the change was not recorded with git.
     #[serde(default, skip_serializing_if = "Option::is_none")]

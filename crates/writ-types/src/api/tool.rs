@@ -12,9 +12,9 @@ pub struct ToolReview {
     pub tools: Vec<ToolHealth>,
     /// Tools without a run for more than 30 days.
     pub unused: Vec<String>,
-    /// Tools of whose runs fewer than 70 % succeed.
+    /// Tools with fewer than 70 % of their runs successful.
     pub failing: Vec<String>,
-    /// Tools whose runs take more than ten seconds on average.
+    /// Tools with runs of more than ten seconds on average.
     pub slow: Vec<String>,
     /// Pairs of tools with similar descriptions.
     pub alike: Vec<ToolPair>,

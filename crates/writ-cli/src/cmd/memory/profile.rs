@@ -1,10 +1,36 @@
 //! The curated profile and the last digest, as lines of a terminal.
 
 use writ_inspect::show::escape_line;
+use writ_runtime::methods as m;
+use writ_types::api::NoParams;
 use writ_types::api::memory::{DigestOutcome, DigestReport, ProfileView};
 
+use crate::client::EngineClient;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Prints the profile, or deletes it and prints that.
+pub(super) async fn show_profile(
+    context: &Context,
+    client: &mut EngineClient,
+    clear: bool,
+) -> Result<(), Failure> {
+    let none = &NoParams {};
+    let view = match clear {
+        true => client.ask::<m::MemoryClearProfile>(none).await?,
+        false => client.ask::<m::MemoryProfile>(none).await?,
+    };
+    context.out.print_either(&view, describe_profile)
+}
+
+/// Makes a digest now and prints its result.
+pub(super) async fn run_digest(context: &Context, client: &mut EngineClient) -> Result<(), Failure> {
+    let view = client.ask::<m::MemoryDigest>(&NoParams {}).await?;
+    context.out.print_either(&view, describe_digest)
+}
+
 /// Describes the profile, with what the last digest suggests.
-pub(super) fn describe_profile(view: &ProfileView) -> Vec<String> {
+fn describe_profile(view: &ProfileView) -> Vec<String> {
     let Some(profile) = &view.profile else {
         return vec!["there is no profile yet; `writ memory digest` writes one from the memories".to_owned()];
     };
@@ -16,7 +42,7 @@ pub(super) fn describe_profile(view: &ProfileView) -> Vec<String> {
 }
 
 /// Describes the result of a digest.
-pub(super) fn describe_digest(view: &ProfileView) -> Vec<String> {
+fn describe_digest(view: &ProfileView) -> Vec<String> {
     let Some(report) = &view.report else { return vec!["there was no digest yet".to_owned()] };
     let said = match report.outcome {
         DigestOutcome::NothingRemembered => "there is no memory that a profile could rest on".to_owned(),

@@ -82,7 +82,7 @@ pub struct PilotTrace {
     pub id: String,
     /// The spans, by their begins.
     pub spans: Vec<PilotSpan>,
-    /// Spans of the index whose record could not be read, each with the reason.
+    /// Spans of the index without a readable record, each with the reason.
     pub unreadable: Vec<String>,
     /// The bytes of the lines that were read in trace files.
     pub read_bytes: u64,
@@ -106,6 +106,6 @@ pub struct PilotCleaned {
     pub dry_run: bool,
     /// Trace files that are moved to the archive, below the project's folder.
     pub archived: Vec<String>,
-    /// Trace files whose move was interrupted earlier, and whose index is brought up to date.
+    /// Trace files with a move that was interrupted earlier; their index is brought up to date.
     pub repaired: Vec<String>,
 }
