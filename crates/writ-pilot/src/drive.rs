@@ -267,7 +267,7 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
     let done = if project.config().hooks.has(HookKind::PreDispatch) {
         hooks::dispatch_after_hooks(project, id).await
     } else {
-        dispatch(project, id).await
+        dispatch(project, id).await.map(|_| ())
     };
     match done {
         Ok(()) => {}
@@ -279,24 +279,24 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
     }
 }
 
-/// Claims a unit and starts its worker.
-async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+/// Claims a unit and starts its worker. Returns false if the unit waits for something and stays as it is.
+async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<bool, AutopilotError> {
     // Until the claim: its worker works by the words and under the plan that are read here.
     let _plans = project.hold_plans().await;
     if project.is_dispatch_held() {
-        return Ok(());
+        return Ok(false);
     }
     let unit = project.read_unit(id).await?;
     let plan = project.hands.store().work_item(plan_of(project, id).await?).await?;
     // Edited and asked about anew since the tick has begun.
     if plan.is_none_or(|plan| plan.state != WorkState::Running) {
-        return Ok(());
+        return Ok(false);
     }
     if unit.stand.phase == PilotPhase::Merge && !unit.facts.code_depends_on.is_empty() {
         let ended = ended_units(project).await?;
         // Its merge waits for theirs; no try is counted.
         if !unit.facts.code_depends_on.iter().all(|on| ended.contains(&on.to_string())) {
-            return Ok(());
+            return Ok(false);
         }
     }
     let (flow, limits) = (project.flow_of(&unit).await?, project.config().limits);
@@ -306,13 +306,13 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         MoneyAnswer::Wait => return Ok(()),
         MoneyAnswer::Reached(why) => {
             let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Ceiling))?;
-            return commit_move(project, &unit, &made, (None, &why)).await;
+            return commit_move(project, &unit, &made, (None, &why)).await.map(|()| true);
         }
     };
     let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Dispatch)?;
     if made.stand.status != PhaseStatus::Running {
         let reason = "it was handed out as often as it may";
-        return commit_move(project, &unit, &made, (None, reason)).await;
+        return commit_move(project, &unit, &made, (None, reason)).await.map(|()| true);
     }
     // The state that the machine goes on from is the one that is written with the claim.
     let unit = UnitRecord { stand: made.stand, ..unit };
@@ -335,7 +335,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<(), Autopilo
         }
         own.looping.wake.notify_one();
     }));
-    Ok(())
+    Ok(true)
 }
 
 /// Works on a unit in its phase, renews the claim meanwhile, and writes the result down.

@@ -68,7 +68,7 @@ fn right(outline: &'static str) -> (impl FnMut(&ParsedRequest) -> Reply + Send +
 /// before the workspace is removed. Those of a workspace see its files, the others those of the project. The log of a unit has them
 /// with their times as parts of its attempts.
 ///
-/// Rows: SF-224
+/// Rows: SF-224 (in part: two attempts)
 /// Rows: SF-225 (in part: the order) SF-226 (in part: the files of the workspace) SF-153 (in part: the order of a clean run)
 /// Rows: SF-204 (in part: lines of the unit's log) SF-193 (in part: before a dispatch, after a run, at a change of phase)
 #[test]

@@ -71,7 +71,7 @@ fn heading_of(request: &ParsedRequest) -> (String, String) {
 /// that has one of its id. What is unknown is an error. (The routes over HTTP lie below `/api/v1/pilot/`, since `/api/v1/state` is
 /// the engine's own.)
 ///
-/// Rows: SF-470 SF-471
+/// Rows: SF-470 SF-471 (in part: all but the seconds)
 /// Rows: SF-469 (in part: the method; the routes are shown elsewhere)
 #[test]
 fn needs_userns_needs_git_a_state_shows_what_runs_what_waits_and_what_it_costs() {
@@ -303,7 +303,7 @@ fn trace_files(project: &Path, below: &str) -> Vec<String> {
 /// thirty days a file goes to the archive, and not one day earlier; looks meanwhile find every span, a move that was cut off is
 /// brought to its end by the next order, and a look at what would be done changes nothing.
 ///
-/// Rows: SF-459 SF-460
+/// Rows: SF-459 (in part: looks beside it, in one process) SF-460 (in part: a move that was cut off, played by the file's name)
 /// Rows: SF-452 (in part: all but the hooks of the home) SF-453 (in part: after midnight, and no file on a quiet day)
 /// Rows: SF-553 (in part: of a unit, a run and the session)
 /// Rows: SF-566 (in part: trace files) SF-567 (in part: trace files)

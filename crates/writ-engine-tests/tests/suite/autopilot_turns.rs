@@ -89,7 +89,7 @@ fn has_piece(text: &str, of: &str) -> bool {
 /// either. The number of the turn alone says which it is, whatever the agent writes. A reply without a marker leads to the next turn, a
 /// marker that is not written as it should be is none, and turns are no attempts.
 ///
-/// Rows: SF-075 SF-076 SF-144 SF-158 SF-160
+/// Rows: SF-075 SF-076 (in part: two attempts that end well) SF-144 SF-158 (in part: one size of a task) SF-160
 #[test]
 fn needs_userns_needs_git_the_first_turn_has_the_task_and_later_ones_go_on_with_it() {
     let dir = project("max_turns_per_attempt = 3", GATE, SHORT);
@@ -127,7 +127,7 @@ fn needs_userns_needs_git_the_first_turn_has_the_task_and_later_ones_go_on_with_
 /// A worker that never ends its work has fifty turns, and not one more; the attempt after it begins anew. What a turn has ended with is
 /// in the record.
 ///
-/// Rows: SF-141 SF-152 SF-303 (in part: the cut after fifty turns)
+/// Rows: SF-141 (in part: the status is recorded; the cap) SF-152 SF-303 (in part: the cut after fifty turns)
 #[test]
 fn needs_userns_needs_git_an_attempt_has_fifty_turns_at_most() {
     let talks = "[pilot.supervisor]\nsilent_turns = 100\nfruitless_turns = 100\n";
@@ -335,7 +335,7 @@ fn needs_userns_needs_git_a_question_in_an_unattended_run_is_answered_or_ends_th
 /// Where a person is there, a question waits for them, with no answer of the harness; the answer lets the attempt go on. Without one the
 /// attempt fails once the time of its phase is over, so nothing waits without an end.
 ///
-/// Rows: SF-165 (in part: the card is that of the engine) SF-166
+/// Rows: SF-165 (in part: the card is that of the engine) SF-166 (in part: `ask`)
 #[test]
 fn needs_userns_needs_git_a_question_to_a_person_waits_as_long_as_an_attempt_may_take() {
     let times =

@@ -162,7 +162,7 @@ fn answer(identity: &str) -> Value {
 /// that the redactor masks. The new profile is written, is below its bounds, and stands in the next context, before the
 /// conversation. The main model is not asked.
 ///
-/// Rows: WIN-328 WIN-335
+/// Rows: WIN-328 WIN-335 (in part: not the length, and not the names of all sections)
 #[test]
 fn on_sunday_the_observer_distils_the_memories_into_the_profile_of_every_context() {
     let mut two = answer("Ann of Kiel");

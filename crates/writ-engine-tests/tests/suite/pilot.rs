@@ -569,6 +569,7 @@ fn needs_userns_a_restart_ends_an_attempt_and_resumes_nothing() {
     });
     let before = calls(&engine);
     let engine = engine.restarted();
+    assert_eq!(calls(&engine), before, "the start alone asks no model");
     engine.runtime.block_on(async {
         let hands = engine.engine.pilot_hands();
         // At once: the start itself has ended it.

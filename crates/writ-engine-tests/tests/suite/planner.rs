@@ -421,7 +421,7 @@ fn a_plan_request_is_taken_by_the_planner_and_its_result_by_the_loop_for_the_per
 /// Request and result have one trace and one conversation; a result in another conversation and a message of an unknown kind are set
 /// aside. What the planner has read decides about the trust of its plan.
 ///
-/// Rows: SIL-206
+/// Rows: SIL-206 (in part: an external memory taints the plan, and no result of a research)
 #[test]
 fn a_result_counts_in_its_own_conversation_and_an_unknown_kind_in_none() {
     let engine = TestEngine::new("", |_| {

@@ -124,7 +124,7 @@ fn on_the_first_of_the_month_the_tools_are_reviewed_and_the_owner_reads_each_gro
     engine.end();
 }
 
-/// Rows: WIN-341
+/// Rows: WIN-341 (in part: by the outbox, to a channel of the test)
 #[test]
 fn the_owner_is_sent_the_review_also_where_there_are_no_tools() {
     let (engine, mut deliveries) = engine(Vec::new());

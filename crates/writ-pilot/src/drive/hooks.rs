@@ -54,17 +54,21 @@ pub(super) async fn dispatch_after_hooks(
     // Before the task begins, so that the next tick does not choose it once more.
     let prepared = project.prepare(id, unit.stand.phase);
     project.hands.spawn(project.tasks.track_future(async move {
-        if let Err(error) = ask_and_dispatch(&own, &unit).await {
+        let is_settled = ask_and_dispatch(&own, &unit).await.unwrap_or_else(|error| {
             tracing::error!(unit = %id, %error, "a unit cannot be handed out");
-        }
+            false
+        });
         drop(prepared);
-        own.looping.wake.notify_one();
+        // One that was held back is asked about again after the usual pause, or its hooks would run without end.
+        if is_settled || own.is_loop_ending() {
+            own.looping.wake.notify_one();
+        }
     }));
     Ok(())
 }
 
-/// Runs the hooks before a dispatch, and hands the unit out if none of them objects.
-async fn ask_and_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<(), AutopilotError> {
+/// Runs the hooks before a dispatch, and hands the unit out if none of them objects. Returns false if the unit stays as it is.
+async fn ask_and_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<bool, AutopilotError> {
     let kind = HookKind::PreDispatch;
     let attempt = unit.row.attempt;
     let about = payload::about_unit(project, unit, kind);
@@ -75,23 +79,23 @@ async fn ask_and_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> Resu
             HookJudgement::Passed => {}
             HookJudgement::Failed(why) => {
                 project.fail_session(format!("the hook {} for {} has failed: {why}", kind.name(), unit.id));
-                return Ok(());
+                return Ok(true);
             }
             // It is asked again at a later tick; no try is counted.
             HookJudgement::Blocked(why) | HookJudgement::TimedOut(why) | HookJudgement::NotRun(why) => {
                 tracing::info!(unit = %unit.id, why, "a hook holds a unit back");
-                return Ok(());
+                return Ok(false);
             }
         }
     }
     // The loop may have ended meanwhile.
     if project.is_loop_ending() || project.session_failure().is_some() {
-        return Ok(());
+        return Ok(false);
     }
     match dispatch(project, unit.id).await {
         Err(AutopilotError::Store(writ_store::error::StoreError::Conflict(conflict))) => {
             tracing::debug!(unit = %unit.id, ?conflict, "a unit was not handed out");
-            Ok(())
+            Ok(false)
         }
         other => other,
     }

@@ -50,17 +50,31 @@ pub(super) async fn run_plan(
     let _running = services.life.turns.token();
     let result_chars = MAX_LISTED_BYTES / BYTES_PER_CHAR / steps.len().max(1);
     let mut results = Vec::new();
+    // The owner has written the plan, but a step may run or send what an earlier one has read.
+    let mut label = Label::new(Taint::Owner);
     for step in steps {
         let (id, tool) = (step.id.clone(), step.tool.clone());
         let call = ToolCall { id: step.id, name: step.tool, arguments: Value::Object(step.input) };
         let place = CallPlace { result_chars, ..opened.clone() };
-        // The owner has written the plan: what earlier steps have read is in no argument of it.
-        let label = Label::new(Taint::Owner);
-        let acted = Box::pin(place.act(Pending::new(), call, label, over.child_token())).await?;
-        opened.commit(acted.ops).await?;
-        let outcome = acted.result.outcome;
+        let performed = async {
+            let acted = Box::pin(place.act(Pending::new(), call, label.clone(), over.child_token())).await?;
+            opened.commit(acted.ops).await?;
+            Ok::<_, EngineError>(acted.result)
+        };
+        let result = match performed.await {
+            Ok(result) => result,
+            Err(error) if results.is_empty() => return Err(error),
+            // The results of the steps before are not to be thrown away, and this one may have been performed.
+            Err(error) => {
+                let outcome = outcome_name(ToolOutcome::Unknown).to_owned();
+                results.push(PlanCallResult { id, tool, outcome, output: error.to_string() });
+                break;
+            }
+        };
+        label.join(&result.label);
+        let outcome = result.outcome;
         let name = outcome_name(outcome).to_owned();
-        results.push(PlanCallResult { id, tool, outcome: name, output: acted.result.text });
+        results.push(PlanCallResult { id, tool, outcome: name, output: result.text });
         let goes_on = matches!(outcome, ToolOutcome::Done | ToolOutcome::Simulated) || step.continue_on_error;
         if !goes_on || over.is_cancelled() {
             break;

@@ -172,7 +172,7 @@ async fn cancelling_or_dropping_kills_everything() {
 /// A cancelled program may end by itself, and gets no signal then; later it gets SIGTERM, and what ignores that is killed with its
 /// children.
 ///
-/// Rows: SF-190 SF-191 (in part: a program of the sandbox)
+/// Rows: SF-190 (in part: a program of the sandbox; no bound of the time) SF-191 (in part: a program of the sandbox)
 #[tokio::test]
 async fn a_cancelled_program_has_its_times_to_end() {
     let fixture = Fixture::new().await;
