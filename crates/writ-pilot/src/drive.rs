@@ -303,7 +303,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<bool, Autopi
     // Before the claim: a ceiling is no try.
     let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
         MoneyAnswer::Most(money) => money,
-        MoneyAnswer::Wait => return Ok(()),
+        MoneyAnswer::Wait => return Ok(false),
         MoneyAnswer::Reached(why) => {
             let made = apply_event(&flow, &limits, &unit.stand, &UnitEvent::Pause(PauseCause::Ceiling))?;
             return commit_move(project, &unit, &made, (None, &why)).await.map(|()| true);

@@ -419,7 +419,8 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     assert_eq!(bench.server.recorded_requests().len(), 1, "none of them reached a model");
     let human = bench.chat("human", &["--new"]);
     assert_eq!((code(&human), commands(&bench).len()), (5, 0), "{}", text(&human));
-    let denied = bench.home.run(&["approvals", "deny", &bench.ask()]);
+    // The proposed tasks wait for their own answers.
+    let denied = bench.home.run(&["approvals", "deny", &bench.ask_about("exec")]);
     assert_eq!((code(&denied), commands(&bench).len()), (0, 0), "{}", text(&denied));
     // An action that a gate blocks and reports is not performed either.
     let report = "gate 'recounts' at execution has blocked: it counts again";

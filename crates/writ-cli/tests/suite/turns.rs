@@ -91,8 +91,18 @@ impl Bench {
 
     /// The only open ask.
     pub(super) fn ask(&self) -> String {
+        self.only_ask(|_| true)
+    }
+
+    /// The only open ask about an action of this kind.
+    pub(super) fn ask_about(&self, kind: &str) -> String {
+        self.only_ask(|ask| ask["action"] == kind)
+    }
+
+    fn only_ask(&self, is_meant: impl Fn(&Value) -> bool) -> String {
         let asks = self.home.json(&["approvals", "list"]);
-        let asks = asks["asks"].as_array().expect("a list").clone();
+        let mut asks = asks["asks"].as_array().expect("a list").clone();
+        asks.retain(is_meant);
         assert_eq!(asks.len(), 1, "{asks:?}");
         asks[0]["ask_id"].as_str().expect("an id").to_owned()
     }
