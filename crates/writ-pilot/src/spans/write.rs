@@ -8,7 +8,7 @@ use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{LedgerReads as _, UnitReads as _};
 use writ_store::units::{MAX_INDEXED_SPANS, RunRow, SpanFilter, SpanRow, UnitOp};
-use writ_types::api::pilot::PilotSpan;
+use writ_types::api::pilot::{PilotSpan, SpanOperation};
 use writ_types::entry::Entry;
 use writ_types::id::{EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
@@ -54,11 +54,16 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
         spans.extend(names.span_of_run(run));
     }
     spans.retain(|span| !written.contains(&span.span_id));
-    spans.sort_by_key(|span| span.started_at);
+    order_spans(&mut spans);
     for part in spans.chunks(MAX_INDEXED_SPANS) {
         append(project, part).await?;
     }
     Ok(())
+}
+
+/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it is written last.
+fn order_spans(spans: &mut [PilotSpan]) {
+    spans.sort_by_key(|span| (span.operation == SpanOperation::Run, span.started_at));
 }
 
 /// Adds spans to the file of today, and to the index once they are on disk.
@@ -165,4 +170,40 @@ async fn read_entries(
     }
     entries.reverse();
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn span(run: &str, id: &str, at: i64) -> PilotSpan {
+        PilotSpan {
+            trace_id: "t".to_owned(),
+            span_id: id.to_owned(),
+            parent_span_id: (run != id).then(|| run.to_owned()),
+            run_id: run.to_owned(),
+            operation: if run == id { SpanOperation::Run } else { SpanOperation::ToolCall },
+            started_at: Timestamp::from_millis(at),
+            duration_ms: 1,
+            attrs: Map::new(),
+            error: None,
+        }
+    }
+
+    /// A run begins before all that happens in it, and is written after it: what is cut off between them is written at the next try.
+    #[test]
+    fn a_run_is_written_after_what_has_happened_in_it() {
+        let mut spans = [
+            span("r1", "r1", 1),
+            span("r1", "b", 3),
+            span("r2", "r2", 4),
+            span("r2", "c", 5),
+            span("r1", "a", 2),
+        ];
+        order_spans(&mut spans);
+        let ids: Vec<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c", "r1", "r2"]);
+    }
 }
