@@ -7,8 +7,8 @@ use writ_store::batch::Op;
 use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{LedgerReads as _, UnitReads as _};
-use writ_store::units::{MAX_INDEXED_SPANS, RunRow, SpanFilter, SpanRow, UnitOp};
-use writ_types::api::pilot::PilotSpan;
+use writ_store::units::{MAX_ASKED_SPANS, MAX_INDEXED_SPANS, RunRow, SpanRow, UnitOp};
+use writ_types::api::pilot::{PilotSpan, SpanOperation};
 use writ_types::entry::Entry;
 use writ_types::id::{EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
@@ -20,8 +20,6 @@ use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::trace::attempts_of;
 
-/// The most spans of a unit that are compared with what is written.
-const MAX_COMPARED: usize = 10_000;
 /// The entries of an attempt that are read at once.
 const PAGE: usize = 2_000;
 /// The most pages of one attempt.
@@ -37,28 +35,50 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
     let (store, key) = (project.hands.store(), project.key_of(id));
     let (unit, session) = (id.to_string(), project.session.to_string());
     let trace = trace_id(&project.name, &unit);
-    let written = store.trace_spans(&project.name, SpanFilter::Trace(trace.clone()), MAX_COMPARED).await?;
-    let written: BTreeSet<String> = written.into_iter().map(|row| row.span).collect();
     let names = SpanNames { trace: &trace, session: &session, unit: &unit };
     let runs = store.unit_runs(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
     let gates = store.unit_gates(key).await?;
     let mut spans = names.spans_of_moves(&runs, &moves);
     spans.extend(names.spans_of_gates(&runs, &gates));
+    let mut ended: Vec<&RunRow> = runs.iter().filter(|run| run.end.is_some()).collect();
+    let marks = ended.iter().map(|run| run.id.to_string()).collect();
+    let marks = written_ids(project, &trace, marks).await?;
     // The span of a run is written with all that has happened in it.
-    let ended = runs.iter().filter(|run| run.end.is_some() && !written.contains(&run.id.to_string()));
+    ended.retain(|run| !marks.contains(&run.id.to_string()));
     for run in ended {
         for session in sessions_of(project, id, (&runs, run)).await? {
             spans.extend(names.spans_of_entries(run, &read_entries(project, session).await?));
         }
         spans.extend(names.span_of_run(run));
     }
-    spans.retain(|span| !written.contains(&span.span_id));
-    spans.sort_by_key(|span| span.started_at);
+    let ids = spans.iter().map(|span| span.span_id.clone()).collect();
+    let mut written = written_ids(project, &trace, ids).await?;
+    spans.retain(|span| written.insert(span.span_id.clone()));
+    order_spans(&mut spans);
     for part in spans.chunks(MAX_INDEXED_SPANS) {
         append(project, part).await?;
     }
     Ok(())
+}
+
+/// Returns those of the ids that the index has for a trace. All are asked for, however many there are: one that is left out would be
+/// written again each time.
+async fn written_ids(
+    project: &OpenProject,
+    trace: &str,
+    ids: Vec<String>,
+) -> Result<BTreeSet<String>, AutopilotError> {
+    let mut written = BTreeSet::new();
+    for part in ids.chunks(MAX_ASKED_SPANS) {
+        written.extend(project.hands.store().written_spans(trace, part).await?);
+    }
+    Ok(written)
+}
+
+/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it is written last.
+fn order_spans(spans: &mut [PilotSpan]) {
+    spans.sort_by_key(|span| (span.operation == SpanOperation::Run, span.started_at));
 }
 
 /// Adds spans to the file of today, and to the index once they are on disk.
@@ -165,4 +185,40 @@ async fn read_entries(
     }
     entries.reverse();
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn span(run: &str, id: &str, at: i64) -> PilotSpan {
+        PilotSpan {
+            trace_id: "t".to_owned(),
+            span_id: id.to_owned(),
+            parent_span_id: (run != id).then(|| run.to_owned()),
+            run_id: run.to_owned(),
+            operation: if run == id { SpanOperation::Run } else { SpanOperation::ToolCall },
+            started_at: Timestamp::from_millis(at),
+            duration_ms: 1,
+            attrs: Map::new(),
+            error: None,
+        }
+    }
+
+    /// A run begins before all that happens in it, and is written after it: what is cut off between them is written at the next try.
+    #[test]
+    fn a_run_is_written_after_what_has_happened_in_it() {
+        let mut spans = [
+            span("r1", "r1", 1),
+            span("r1", "b", 3),
+            span("r2", "r2", 4),
+            span("r2", "c", 5),
+            span("r1", "a", 2),
+        ];
+        order_spans(&mut spans);
+        let ids: Vec<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c", "r1", "r2"]);
+    }
 }

@@ -106,6 +106,9 @@ reads! {
         fn trace_spans(project: &str, filter: SpanFilter, limit: usize) -> Vec<SpanRow>
             = |db| units::spans(&db.conn, &project, &filter, limit);
 
+        /// Returns those of the ids that spans of a trace have. More ids than [`units::MAX_ASKED_SPANS`] are an error.
+        fn written_spans(trace: &str, ids: &[String]) -> Vec<String> = |db| units::written_spans(&db.conn, &trace, &ids);
+
         /// Returns the trace files of a project, as far as they are indexed.
         fn indexed_files(project: &str) -> Vec<IndexedFile> = |db| units::indexed_files(&db.conn, &project);
 

@@ -13,5 +13,5 @@ CREATE TABLE trace_index (
     PRIMARY KEY (run_id, span_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX trace_index_started ON trace_index (started_at);
-CREATE INDEX trace_index_trace ON trace_index (trace_id);
+CREATE INDEX trace_index_trace ON trace_index (trace_id, span_id);
 CREATE INDEX trace_index_file ON trace_index (project, file_path, file_offset);

@@ -9,6 +9,8 @@ use crate::error::{Conflict, StoreError};
 
 /// The most spans that one commit indexes.
 pub const MAX_INDEXED_SPANS: usize = 1_000;
+/// The most ids that one read compares with the index.
+pub const MAX_ASKED_SPANS: usize = 1_000;
 
 /// The place of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +141,25 @@ pub(crate) fn spans(
          ORDER BY started_at, file_path, file_offset"
     );
     query(conn, &sql, params![value, project, codec::limit(limit)], decode_span)
+}
+
+/// Returns ids as one value of a query. More than a read compares are an error: what is left out would seem not to be there.
+fn asked(ids: &[String]) -> Result<String, StoreError> {
+    if ids.len() > MAX_ASKED_SPANS {
+        return Err(StoreError::TooLarge { what: "number of ids", limit: MAX_ASKED_SPANS });
+    }
+    codec::to_json("ids of spans", &ids)
+}
+
+/// Returns those of the ids that spans of a trace have, at most [`MAX_ASKED_SPANS`] of them.
+pub(crate) fn written_spans(
+    conn: &Connection,
+    trace: &str,
+    ids: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT j.value FROM json_each(?2) j
+               WHERE EXISTS (SELECT 1 FROM trace_index t WHERE t.trace_id = ?1 AND t.span_id = j.value)";
+    query(conn, sql, params![trace, asked(ids)?], |row| Ok(row.get(0)?))
 }
 
 /// Returns the trace files of a project, as far as they are indexed.

@@ -1060,6 +1060,14 @@ fn the_index_of_a_trace_has_each_span_of_a_run_once() {
     assert_eq!(find(SpanFilter::Run("r1".to_owned()), 10), all[..2]);
     assert_eq!(find(SpanFilter::Project(PROJECT.to_owned()), 2), all[1..], "the newest");
     assert!(find(SpanFilter::Run("r9".to_owned()), 10).is_empty());
+    let written = |trace: &str, ids: &[&str]| {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        home.store.blocking().written_spans(trace, &ids)
+    };
+    assert_eq!(written("unit one", &["b", "a", "r2", "r1"]).expect("reads"), ["a", "r1"]);
+    assert!(written("unit two", &["a"]).expect("reads").is_empty());
+    assert!(written("unit one", &[]).expect("reads").is_empty());
+    assert!(written("unit one", &["a"; MAX_ASKED_SPANS + 1]).is_err(), "none is left out without a word");
     let elsewhere = home.store.blocking().trace_spans("/q", SpanFilter::Run("r1".to_owned()), 10);
     assert!(elsewhere.expect("reads").is_empty(), "another project's are not shown");
     let file = |name: &str| IndexedFile { file: name.to_owned(), spans: 3, last_offset: 300 };
