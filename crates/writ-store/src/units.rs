@@ -35,7 +35,7 @@ pub(crate) use stored::{
 pub(crate) use history::history;
 pub use history::{HistoryFilter, MAX_HISTORY, UnitHistoryRow};
 pub use spans::{IndexedFile, MAX_ASKED_SPANS, MAX_INDEXED_SPANS, SpanFilter, SpanRow, TraceMove};
-pub(crate) use spans::{indexed_files, spans, untraced_units, written_spans};
+pub(crate) use spans::{indexed_files, span_owners, spans, untraced_units, written_spans};
 pub use state::{MAX_SHOWN_SESSIONS, PilotSums, RetryRow};
 pub(crate) use state::{active_sessions, retries, session, sums};
 pub use texts::UnitTexts;

@@ -162,6 +162,20 @@ pub(crate) fn written_spans(
     query(conn, sql, params![trace, asked(ids)?], |row| Ok(row.get(0)?))
 }
 
+/// Returns those of the ids that are runs of a project's units, each with its unit, and those that are sessions of the project. At most
+/// [`MAX_ASKED_SPANS`] ids.
+pub(crate) fn span_owners(
+    conn: &Connection,
+    project: &str,
+    ids: &[String],
+) -> Result<Vec<(String, Option<String>)>, StoreError> {
+    let sql = "SELECT r.id, r.unit_snap FROM json_each(?2) j JOIN unit_run r ON r.id = j.value
+               WHERE r.project = ?1 AND r.unit_snap IS NOT NULL
+               UNION ALL
+               SELECT s.id, NULL FROM json_each(?2) j JOIN pilot_session s ON s.id = j.value WHERE s.project = ?1";
+    query(conn, sql, params![project, asked(ids)?], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
 /// Returns the trace files of a project, as far as they are indexed.
 pub(crate) fn indexed_files(conn: &Connection, project: &str) -> Result<Vec<IndexedFile>, StoreError> {
     let sql = "SELECT file_path, count(*) AS spans, max(file_offset) AS last_offset FROM trace_index
