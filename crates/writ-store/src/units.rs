@@ -454,6 +454,8 @@ pub enum UnitOp {
     },
     /// Notes where spans lie in the files of a trace. Conflict if one of them is there.
     IndexSpans(Vec<SpanRow>),
+    /// Notes where spans lie that were found in files. One that is there stays as it is, and one with a text beyond its bound has no place.
+    ReindexSpans(Vec<SpanRow>),
     /// Notes that a trace file has another place.
     MoveTrace(Box<TraceMove>),
     /// Archives a unit that is over.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use writ_autopilot::unit_id::UnitId;
 use writ_store::batch::Op;
-use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{LedgerReads as _, UnitReads as _};
 use writ_store::units::{MAX_ASKED_SPANS, MAX_INDEXED_SPANS, RunRow, SpanRow, UnitOp};
@@ -89,7 +88,8 @@ async fn append(project: &OpenProject, spans: &[PilotSpan]) -> Result<(), Autopi
     let now = project.hands.now();
     let (file, offsets) = files.append((&project.hands.date_at(now), now), spans)?;
     let rows = spans.iter().zip(offsets).map(|(span, offset)| index_row(project, &file, (span, offset)));
-    index_rows(project, rows.collect()).await
+    let rows = UnitOp::IndexSpans(rows.collect());
+    Ok(project.hands.commit(vec![Op::Units(rows)]).await?)
 }
 
 fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64)) -> SpanRow {
@@ -105,25 +105,6 @@ fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64
         file: file.to_owned(),
         offset,
     }
-}
-
-async fn index_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), AutopilotError> {
-    match commit_rows(project, rows.clone()).await {
-        Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
-        done => return Ok(done?),
-    }
-    // One of them is there: the first that was written counts.
-    for row in rows {
-        match commit_rows(project, vec![row]).await {
-            Ok(()) | Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-async fn commit_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), StoreError> {
-    project.hands.commit(vec![Op::Units(UnitOp::IndexSpans(rows))]).await
 }
 
 /// The owners of spans: runs with their units, and sessions, which have none.
@@ -154,8 +135,11 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
         for part in found.chunks(MAX_INDEXED_SPANS) {
             let owners = owners_of(project, part).await?;
             let own = part.iter().filter(|one| is_own(&project.name, &owners, &one.span));
-            let rows = own.map(|one| index_row(project, place, (&one.span, one.offset))).collect();
-            index_rows(project, rows).await?;
+            let rows: Vec<SpanRow> =
+                own.map(|one| index_row(project, place, (&one.span, one.offset))).collect();
+            if !rows.is_empty() {
+                project.hands.commit(vec![Op::Units(UnitOp::ReindexSpans(rows))]).await?;
+            }
         }
     }
     Ok(())

@@ -1052,6 +1052,11 @@ fn the_index_of_a_trace_has_each_span_of_a_run_once() {
     assert!(home.try_commit(units([UnitOp::IndexSpans(again.to_vec())])).is_err(), "it is there");
     let odd = SpanRow { operation: "thought".to_owned(), ..span("r2", "c", 4, 400) };
     assert!(home.try_commit(units([UnitOp::IndexSpans(vec![odd])])).is_err(), "no such operation");
+    // Files that are read again, also those of a copy of the project, change nothing that is there.
+    let copied = SpanRow { project: "/q".to_owned(), ..span("r1", "a", 9, 500) };
+    let long = span("r2", &"x".repeat(MAX_TITLE_BYTES + 1), 4, 400);
+    let found = [all.to_vec(), vec![copied, long]].concat();
+    home.commit(units([UnitOp::ReindexSpans(found)]));
     let find = |filter: SpanFilter, limit: usize| {
         home.store.blocking().trace_spans(PROJECT, filter, limit).expect("reads")
     };
