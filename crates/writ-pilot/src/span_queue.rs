@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::RwLock;
@@ -19,6 +20,9 @@ pub(crate) struct SpanQueue {
     pub(crate) writing: tokio::sync::Mutex<()>,
     /// Held for writing while files and index differ, and for reading while both are read.
     pub(crate) files: RwLock<()>,
+    /// True while the index is known to have all that the files have. After a failed commit it has not, and what is in the files alone would
+    /// be written again.
+    pub(crate) is_indexed: AtomicBool,
 }
 
 #[derive(Debug, Default)]

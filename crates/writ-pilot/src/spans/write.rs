@@ -1,6 +1,7 @@
 //! Writing the spans of units, and the index of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use writ_autopilot::unit_id::UnitId;
@@ -32,6 +33,9 @@ const MAX_PAGES: usize = 500;
 /// If store, ledger or file cannot be read or written.
 pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
     let _alone = project.trace.writing.lock().await;
+    if !project.trace.is_indexed.load(Ordering::SeqCst) {
+        index_files(project).await?;
+    }
     let (store, key) = (project.hands.store(), project.key_of(id));
     let (unit, session) = (id.to_string(), project.session.to_string());
     let trace = trace_id(&project.name, &unit);
@@ -86,10 +90,14 @@ async fn append(project: &OpenProject, spans: &[PilotSpan]) -> Result<(), Autopi
     let _alone = project.trace.files.write().await;
     let files = TraceFiles::of_project(project.git.project().top_dir());
     let now = project.hands.now();
+    // Until both are done, also where this ends with an error between them.
+    project.trace.is_indexed.store(false, Ordering::SeqCst);
     let (file, offsets) = files.append((&project.hands.date_at(now), now), spans)?;
     let rows = spans.iter().zip(offsets).map(|(span, offset)| index_row(project, &file, (span, offset)));
     let rows = UnitOp::IndexSpans(rows.collect());
-    Ok(project.hands.commit(vec![Op::Units(rows)]).await?)
+    project.hands.commit(vec![Op::Units(rows)]).await?;
+    project.trace.is_indexed.store(true, Ordering::SeqCst);
+    Ok(())
 }
 
 fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64)) -> SpanRow {
@@ -121,7 +129,11 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
     let files = TraceFiles::of_project(project.git.project().top_dir());
     let indexed = project.hands.store().indexed_files(&project.name).await?;
     let name_of = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
-    for file in [files.list(TRACE)?, files.list(ARCHIVE)?].concat() {
+    let archived = files.list(ARCHIVE).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the archive of a trace is not indexed");
+        Vec::new()
+    });
+    for file in [files.list(TRACE)?, archived].concat() {
         // By the name alone: a move that was cut off has left the old place in the index.
         let last = indexed.iter().find(|one| name_of(&one.file) == name_of(&file));
         let found = match files.read_after(&file, last.map(|one| one.last_offset)) {
@@ -142,6 +154,7 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
             }
         }
     }
+    project.trace.is_indexed.store(true, Ordering::SeqCst);
     Ok(())
 }
 
