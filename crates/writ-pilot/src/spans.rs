@@ -64,7 +64,7 @@ fn start_writer(project: &Weak<OpenProject>) {
             // A full disk or a broken index never holds up the work that is traced.
             if let Err(error) = write::write_unit(&own, unit).await {
                 tracing::warn!(%unit, %error, "spans cannot be written now; they are written later");
-                return own.trace.put_back(unit);
+                return own.trace.put_back(unit, error.to_string());
             }
         }
     }));

@@ -35,7 +35,7 @@ pub(crate) use stored::{
 pub(crate) use history::history;
 pub use history::{HistoryFilter, MAX_HISTORY, UnitHistoryRow};
 pub use spans::{IndexedFile, MAX_ASKED_SPANS, MAX_INDEXED_SPANS, SpanFilter, SpanRow, TraceMove};
-pub(crate) use spans::{indexed_files, spans, untraced_units, written_spans};
+pub(crate) use spans::{indexed_files, span_owners, spans, untraced_units, written_spans};
 pub use state::{MAX_SHOWN_SESSIONS, PilotSums, RetryRow};
 pub(crate) use state::{active_sessions, retries, session, sums};
 pub use texts::UnitTexts;
@@ -454,6 +454,8 @@ pub enum UnitOp {
     },
     /// Notes where spans lie in the files of a trace. Conflict if one of them is there.
     IndexSpans(Vec<SpanRow>),
+    /// Notes where spans lie that were found in files. One that is there stays as it is, and one with a text beyond its bound has no place.
+    ReindexSpans(Vec<SpanRow>),
     /// Notes that a trace file has another place.
     MoveTrace(Box<TraceMove>),
     /// Archives a unit that is over.

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use writ_sandbox::git::places::WorkspaceRoot;
+use writ_sandbox::git::places::{WorkspaceRoot, append_below, has_folder_below, read_below};
 use writ_types::api::pilot::PilotSpan;
 use writ_types::unit::Timestamp;
 
@@ -24,6 +25,10 @@ const LIST: &str = "_meta.json";
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 /// The most files of a folder that are looked at: one for each day of many years.
 const MAX_FILES: usize = 10_000;
+/// The rights of the folders: what agents have done is for the owner alone.
+const FOLDER_MODE: u32 = 0o700;
+/// The rights of the files.
+const FILE_MODE: u32 = 0o600;
 
 /// The first line of a file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,7 +90,17 @@ impl TraceFiles {
 
     /// Opens a folder, which is made if it is not there.
     fn open(&self, below: &str) -> Result<WorkspaceRoot, AutopilotError> {
-        Ok(WorkspaceRoot::open_root(&self.top, below).map_err(crate::PilotGitError::from)?)
+        // Before anything is made: a folder of workspaces may be linked, one of traces may not.
+        self.has_folder(below)?;
+        let folder = WorkspaceRoot::open_root(&self.top, below).map_err(crate::PilotGitError::from)?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(FOLDER_MODE))
+            .map_err(|error| failed(folder.path(), &error))?;
+        Ok(folder)
+    }
+
+    /// Returns true if a folder is there. One that is a link or lies behind one is an error: agents may have merged it.
+    fn has_folder(&self, below: &str) -> Result<bool, AutopilotError> {
+        has_folder_below(&self.top, below).map_err(|error| failed(&self.top.join(below), &error))
     }
 
     /// Adds spans to the file of a day, which is on disk when this returns. Returns the file, below the project, and the first byte
@@ -99,11 +114,10 @@ impl TraceFiles {
         (day, now): (&str, Timestamp),
         spans: &[PilotSpan],
     ) -> Result<(String, Vec<u64>), AutopilotError> {
-        let (name, folder) = (format!("trace-{day}.jsonl"), self.open(TRACE)?);
-        let path = folder.path().join(&name);
+        self.open(TRACE)?;
+        let place = format!("{TRACE}/trace-{day}.jsonl");
         let write = || -> io::Result<(bool, Vec<u64>)> {
-            refuse_link(&path)?;
-            let mut file = fs::OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+            let mut file = append_below(&self.top, &place)?;
             let mut at = file.seek(SeekFrom::End(0))?;
             let is_new = at == 0;
             let mut text = Vec::new();
@@ -133,11 +147,11 @@ impl TraceFiles {
             file.sync_data()?;
             Ok((is_new, offsets))
         };
-        let (is_new, offsets) = write().map_err(|error| failed(&path, &error))?;
+        let (is_new, offsets) = write().map_err(|error| failed(&self.top.join(&place), &error))?;
         if is_new {
             self.write_list()?;
         }
-        Ok((format!("{TRACE}/{name}"), offsets))
+        Ok((place, offsets))
     }
 
     /// Writes the list of all trace files with their version.
@@ -152,7 +166,8 @@ impl TraceFiles {
         // Renamed over the old one, so that a link in its place is replaced and not followed.
         let write = || -> io::Result<()> {
             let _gone = fs::remove_file(&fresh);
-            let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&fresh)?;
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&fresh)?;
             file.write_all(text.as_bytes())?;
             fs::rename(&fresh, &path)
         };
@@ -165,12 +180,11 @@ impl TraceFiles {
     ///
     /// If the folder cannot be read.
     pub(super) fn list(&self, below: &str) -> Result<Vec<String>, AutopilotError> {
+        if !self.has_folder(below)? {
+            return Ok(Vec::new());
+        }
         let path = self.top.join(below);
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(&path, &error)),
-        };
+        let entries = fs::read_dir(&path).map_err(|error| failed(&path, &error))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut files: Vec<String> = names
             .filter(|name| is_trace(name))
@@ -188,6 +202,8 @@ impl TraceFiles {
     /// If it cannot be moved, or another one is there.
     pub(super) fn archive(&self, file: &str) -> Result<String, AutopilotError> {
         let from = self.top.join(file);
+        // Neither a link nor a file behind one is moved.
+        read_below(&self.top, file).map_err(|error| failed(&from, &error))?;
         let name = file.rsplit('/').next().unwrap_or(file);
         let to = self.open(ARCHIVE)?.path().join(name);
         if fs::symlink_metadata(&to).is_ok() {
@@ -199,10 +215,9 @@ impl TraceFiles {
 
     /// Reads the span in the line that begins at a byte, and nothing of the file besides it and the first line.
     pub(super) fn read_at(&self, file: &str, offset: u64) -> ReadSpan {
-        let path = self.top.join(file);
         let mut bytes = 0;
         let mut read = || -> Result<PilotSpan, String> {
-            let mut reader = open_versioned(&path, &mut bytes)?;
+            let mut reader = open_versioned((&self.top, file), &mut bytes)?;
             reader.seek(SeekFrom::Start(offset)).map_err(|error| error.to_string())?;
             let line = read_line(&mut reader, &mut bytes).map_err(|error| error.to_string())?;
             serde_json::from_str(&line).map_err(|error| format!("there is no span at {offset}: {error}"))
@@ -224,7 +239,7 @@ impl TraceFiles {
     ) -> Result<Vec<PlacedSpan>, AutopilotError> {
         let path = self.top.join(file);
         let mut bytes = 0;
-        let mut reader = open_versioned(&path, &mut bytes)
+        let mut reader = open_versioned((&self.top, file), &mut bytes)
             .map_err(|why| AutopilotError::File { path: path.clone(), why })?;
         let mut spans = Vec::new();
         let mut read = || -> io::Result<()> {
@@ -254,9 +269,8 @@ impl TraceFiles {
 }
 
 /// Opens a file behind its first line, if its version is one that this version reads.
-fn open_versioned(path: &Path, bytes: &mut u64) -> Result<BufReader<fs::File>, String> {
-    refuse_link(path).map_err(|error| error.to_string())?;
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+fn open_versioned((top, file): (&Path, &str), bytes: &mut u64) -> Result<BufReader<fs::File>, String> {
+    let file = read_below(top, file).map_err(|error| error.to_string())?;
     let mut reader = BufReader::with_capacity(LINE_BUFFER, file);
     let line = read_line(&mut reader, bytes).map_err(|error| error.to_string())?;
     let header: FileHeader =
@@ -283,16 +297,6 @@ fn ends_line(file: &mut fs::File, length: u64) -> io::Result<bool> {
     let mut last = [0];
     file.read_exact(&mut last)?;
     Ok(last == *b"\n")
-}
-
-/// Refuses a link in the place of a file: agents may have merged one.
-fn refuse_link(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if !meta.is_file() => Err(io::Error::other("it is no plain file")),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 fn bytes_of(text: &[u8]) -> u64 {

@@ -1,5 +1,7 @@
 //! Finding spans: by the index, and by one look into a file for each.
 
+use std::time::Duration;
+
 use writ_autopilot::unit_id::UnitId;
 use writ_store::reads::UnitReads as _;
 use writ_store::units::SpanFilter;
@@ -7,12 +9,13 @@ use writ_types::api::pilot::{PilotTrace, PilotTraceQuery};
 
 use super::file::TraceFiles;
 use super::trace_id;
-use super::write::write_unit;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 
 /// The most spans of one answer.
 const MAX_SPANS: usize = 2_000;
+/// The longest that a look waits for spans to be written.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Finds the spans of a unit, a run or a session.
 ///
@@ -27,13 +30,15 @@ pub(crate) async fn find_spans(
     let id: String = query.id.chars().filter(|c| !c.is_control()).take(100).collect();
     let limit = if query.last == 0 { MAX_SPANS } else { query.last.min(MAX_SPANS) };
     let unit = id.parse::<UnitId>().ok();
+    let mut unreadable = Vec::new();
     if let Some(unit) = unit {
         if store.unit(project.key_of(unit)).await?.is_none() {
             return Err(AutopilotError::NoUnit { unit: id });
         }
-        // What the task in the background has not come to yet is shown, too.
-        if let Err(error) = write_unit(project, unit).await {
-            tracing::warn!(%unit, %error, "spans cannot be written now; they are written later");
+        // What the task in the background has not come to yet is shown, too: a look writes nothing, and has that task do it.
+        let written = tokio::time::timeout(MAX_WAIT, project.trace.write_next(unit)).await;
+        if let Err(why) = written.unwrap_or_else(|_| Err("it takes long".to_owned())) {
+            unreadable.push(format!("{unit}: spans that are not written yet: {why}"));
         }
     }
     // While a file is moved the index says where it was.
@@ -51,7 +56,7 @@ pub(crate) async fn find_spans(
         rows
     };
     let files = TraceFiles::of_project(project.git.project().top_dir());
-    let mut found = PilotTrace { id, spans: Vec::new(), unreadable: Vec::new(), read_bytes: 0 };
+    let mut found = PilotTrace { id, spans: Vec::new(), unreadable, read_bytes: 0 };
     for row in rows {
         let read = files.read_at(&row.file, row.offset);
         found.read_bytes = found.read_bytes.saturating_add(read.bytes);

@@ -1,10 +1,11 @@
 //! Writing the spans of units, and the index of the files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
+use serde_json::Value;
 use writ_autopilot::unit_id::UnitId;
 use writ_store::batch::Op;
-use writ_store::error::{Conflict, StoreError};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{LedgerReads as _, UnitReads as _};
 use writ_store::units::{MAX_ASKED_SPANS, MAX_INDEXED_SPANS, RunRow, SpanRow, UnitOp};
@@ -13,7 +14,7 @@ use writ_types::entry::Entry;
 use writ_types::id::{EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
 
-use super::file::{ARCHIVE, TRACE, TraceFiles};
+use super::file::{ARCHIVE, PlacedSpan, TRACE, TraceFiles};
 use super::make::SpanNames;
 use super::trace_id;
 use crate::error::AutopilotError;
@@ -32,6 +33,9 @@ const MAX_PAGES: usize = 500;
 /// If store, ledger or file cannot be read or written.
 pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
     let _alone = project.trace.writing.lock().await;
+    if !project.trace.is_indexed.load(Ordering::SeqCst) {
+        index_files(project).await?;
+    }
     let (store, key) = (project.hands.store(), project.key_of(id));
     let (unit, session) = (id.to_string(), project.session.to_string());
     let trace = trace_id(&project.name, &unit);
@@ -86,9 +90,14 @@ async fn append(project: &OpenProject, spans: &[PilotSpan]) -> Result<(), Autopi
     let _alone = project.trace.files.write().await;
     let files = TraceFiles::of_project(project.git.project().top_dir());
     let now = project.hands.now();
+    // Until both are done, also where this ends with an error between them.
+    project.trace.is_indexed.store(false, Ordering::SeqCst);
     let (file, offsets) = files.append((&project.hands.date_at(now), now), spans)?;
     let rows = spans.iter().zip(offsets).map(|(span, offset)| index_row(project, &file, (span, offset)));
-    index_rows(project, rows.collect()).await
+    let rows = UnitOp::IndexSpans(rows.collect());
+    project.hands.commit(vec![Op::Units(rows)]).await?;
+    project.trace.is_indexed.store(true, Ordering::SeqCst);
+    Ok(())
 }
 
 fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64)) -> SpanRow {
@@ -106,27 +115,11 @@ fn index_row(project: &OpenProject, file: &str, (span, offset): (&PilotSpan, u64
     }
 }
 
-async fn index_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), AutopilotError> {
-    match commit_rows(project, rows.clone()).await {
-        Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
-        done => return Ok(done?),
-    }
-    // One of them is there: the first that was written counts.
-    for row in rows {
-        match commit_rows(project, vec![row]).await {
-            Ok(()) | Err(StoreError::Conflict(Conflict::Exists { .. })) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-async fn commit_rows(project: &OpenProject, rows: Vec<SpanRow>) -> Result<(), StoreError> {
-    project.hands.commit(vec![Op::Units(UnitOp::IndexSpans(rows))]).await
-}
+/// The owners of spans: runs with their units, and sessions, which have none.
+type Owners = BTreeMap<String, Option<String>>;
 
 /// Brings the index up to date with the files: what a crash has left out, or all of it after its loss. A file that cannot be read is
-/// left out, with a line in the log.
+/// left out, with a line in the log, and so is a span of no run and no session of this project: agents may have merged files.
 ///
 /// # Errors
 ///
@@ -136,7 +129,11 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
     let files = TraceFiles::of_project(project.git.project().top_dir());
     let indexed = project.hands.store().indexed_files(&project.name).await?;
     let name_of = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
-    for file in [files.list(TRACE)?, files.list(ARCHIVE)?].concat() {
+    let archived = files.list(ARCHIVE).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the archive of a trace is not indexed");
+        Vec::new()
+    });
+    for file in [files.list(TRACE)?, archived].concat() {
         // By the name alone: a move that was cut off has left the old place in the index.
         let last = indexed.iter().find(|one| name_of(&one.file) == name_of(&file));
         let found = match files.read_after(&file, last.map(|one| one.last_offset)) {
@@ -148,11 +145,41 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
         };
         let place = last.map_or(&file, |one| &one.file);
         for part in found.chunks(MAX_INDEXED_SPANS) {
-            let rows = part.iter().map(|one| index_row(project, place, (&one.span, one.offset)));
-            index_rows(project, rows.collect()).await?;
+            let owners = owners_of(project, part).await?;
+            let own = part.iter().filter(|one| is_own(&project.name, &owners, &one.span));
+            let rows: Vec<SpanRow> =
+                own.map(|one| index_row(project, place, (&one.span, one.offset))).collect();
+            if !rows.is_empty() {
+                project.hands.commit(vec![Op::Units(UnitOp::ReindexSpans(rows))]).await?;
+            }
         }
     }
+    project.trace.is_indexed.store(true, Ordering::SeqCst);
     Ok(())
+}
+
+async fn owners_of(project: &OpenProject, spans: &[PlacedSpan]) -> Result<Owners, AutopilotError> {
+    let ids: BTreeSet<&String> = spans.iter().map(|one| &one.span.run_id).collect();
+    let ids: Vec<String> = ids.into_iter().cloned().collect();
+    let mut owners = Owners::new();
+    for part in ids.chunks(MAX_ASKED_SPANS) {
+        owners.extend(project.hands.store().span_owners(&project.name, part).await?);
+    }
+    Ok(owners)
+}
+
+/// Returns true for a span that can be of this project: its run is there and of the unit that it names, or, outside of runs, its session is
+/// there. Any other one could stand in the place of a span that is still to come.
+fn is_own(project: &str, owners: &Owners, span: &PilotSpan) -> bool {
+    let named = span.attrs.get("unit_id").and_then(Value::as_str);
+    let (Some(owner), Some(named)) = (owners.get(&span.run_id), named) else { return false };
+    let fits = match owner {
+        Some(unit) => {
+            unit == named && (span.operation == SpanOperation::Run) == (span.span_id == span.run_id)
+        }
+        None => matches!(span.operation, SpanOperation::PhaseTransition | SpanOperation::Gate),
+    };
+    fits && span.trace_id == trace_id(project, named)
 }
 
 /// Returns the sessions in which agents have worked in a run.
@@ -193,16 +220,18 @@ mod tests {
 
     use super::*;
 
+    const UNIT: &str = "task/m1/s1/t1";
+
     fn span(run: &str, id: &str, at: i64) -> PilotSpan {
         PilotSpan {
-            trace_id: "t".to_owned(),
+            trace_id: trace_id("/p", UNIT),
             span_id: id.to_owned(),
             parent_span_id: (run != id).then(|| run.to_owned()),
             run_id: run.to_owned(),
             operation: if run == id { SpanOperation::Run } else { SpanOperation::ToolCall },
             started_at: Timestamp::from_millis(at),
             duration_ms: 1,
-            attrs: Map::new(),
+            attrs: Map::from_iter([("unit_id".to_owned(), UNIT.into())]),
             error: None,
         }
     }
@@ -220,5 +249,28 @@ mod tests {
         order_spans(&mut spans);
         let ids: Vec<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c", "r1", "r2"]);
+    }
+
+    /// A span of a file counts if its run or session is there and everything in it fits that; a run of another unit, a run that is not there
+    /// yet, and a trace of another project do not.
+    #[test]
+    fn a_span_of_a_foreign_file_is_not_taken() {
+        let run = |id: &str, unit: &str| (id.to_owned(), Some(unit.to_owned()));
+        let owners =
+            Owners::from_iter([run("r1", UNIT), run("r2", "task/m1/s1/t2"), ("session".to_owned(), None)]);
+        let is_own = |span: &PilotSpan| is_own("/p", &owners, span);
+        assert!(is_own(&span("r1", "r1", 1)) && is_own(&span("r1", "a", 1)));
+        let moved = PilotSpan { operation: SpanOperation::PhaseTransition, ..span("session", "move", 1) };
+        assert!(is_own(&moved));
+        for foreign in [
+            span("r2", "a", 1),
+            span("r3", "a", 1),
+            span("session", "a", 1),
+            PilotSpan { trace_id: trace_id("/q", UNIT), ..span("r1", "a", 1) },
+            PilotSpan { attrs: Map::new(), ..span("r1", "a", 1) },
+            PilotSpan { operation: SpanOperation::ToolCall, ..span("r1", "r1", 1) },
+        ] {
+            assert!(!is_own(&foreign), "{foreign:?}");
+        }
     }
 }

@@ -112,6 +112,46 @@ impl WorkspaceRoot {
     }
 }
 
+/// Opens a plain file below a project's top for reading. A link is not followed, wherever on the path it is.
+///
+/// # Errors
+///
+/// If there is no plain file, or it cannot be opened.
+pub fn read_below(top: &Path, below: &str) -> io::Result<fs::File> {
+    open_plain((top, below), OFlag::O_RDONLY, Mode::empty())
+}
+
+/// Opens a plain file below a project's top for reading and for writing at its end, and makes it, for its owner alone, if it is not
+/// there. A link is not followed, wherever on the path it is.
+///
+/// # Errors
+///
+/// If something else is in its place, or it cannot be opened.
+pub fn append_below(top: &Path, below: &str) -> io::Result<fs::File> {
+    let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT;
+    open_plain((top, below), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+}
+
+/// Returns true if there is a folder below a project's top, and false if nothing is there.
+///
+/// # Errors
+///
+/// If a link or something else is in the place of one of the folders, or it cannot be opened.
+pub fn has_folder_below(top: &Path, below: &str) -> io::Result<bool> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    match beneath::open_at(beneath::open_root(top)?, Path::new(below), flags, Mode::empty()) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn open_plain((top, below): (&Path, &str), flags: OFlag, mode: Mode) -> io::Result<fs::File> {
+    let file = fs::File::from(beneath::open_at(beneath::open_root(top)?, Path::new(below), flags, mode)?);
+    // Neither a folder nor a pipe.
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
+}
+
 /// Checks a workspace's name: letters, digits, `.`, `_` and `-`, and not `.` or `..`.
 fn check_name(name: &str) -> Result<(), GitFault> {
     let bad = |why| Err(GitFault::BadName { name: name.chars().take(100).collect(), why });

@@ -109,6 +109,11 @@ reads! {
         /// Returns those of the ids that spans of a trace have. More ids than [`units::MAX_ASKED_SPANS`] are an error.
         fn written_spans(trace: &str, ids: &[String]) -> Vec<String> = |db| units::written_spans(&db.conn, &trace, &ids);
 
+        /// Returns those of the ids that are runs of a project's units, each with its unit, and those that are sessions of the project.
+        /// More ids than [`units::MAX_ASKED_SPANS`] are an error.
+        fn span_owners(project: &str, ids: &[String]) -> Vec<(String, Option<String>)>
+            = |db| units::span_owners(&db.conn, &project, &ids);
+
         /// Returns the trace files of a project, as far as they are indexed.
         fn indexed_files(project: &str) -> Vec<IndexedFile> = |db| units::indexed_files(&db.conn, &project);
 

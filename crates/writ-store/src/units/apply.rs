@@ -43,6 +43,7 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
             changes::resolve(conn, *session, (event, unit), (by, *at))
         }
         UnitOp::IndexSpans(rows) => spans::index_spans(conn, rows),
+        UnitOp::ReindexSpans(rows) => spans::reindex_spans(conn, rows),
         UnitOp::MoveTrace(moved) => spans::move_trace(conn, moved),
         UnitOp::Archive { key, at } => claims::archive(conn, key, *at),
     }

@@ -70,35 +70,55 @@ pub enum SpanFilter {
     Project(String),
 }
 
+/// Adds new spans: one that is there already is a conflict.
 pub(super) fn index_spans(conn: &Connection, rows: &[SpanRow]) -> Result<(), StoreError> {
-    let sql = "INSERT INTO trace_index (run_id, span_id, parent_span_id, trace_id, operation, started_at, duration_ms, project,
-                                        file_path, file_offset)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING";
     for row in rows {
-        for text in [&row.run, &row.span, &row.trace, &row.file] {
-            codec::check_bytes("span of a trace", text, MAX_TITLE_BYTES)?;
-        }
-        let added = execute(
-            conn,
-            sql,
-            params![
-                row.run,
-                row.span,
-                row.parent,
-                row.trace,
-                row.operation,
-                row.started_at.as_millis(),
-                int(row.duration_ms),
-                row.project,
-                row.file,
-                int(row.offset),
-            ],
-        )?;
-        if added == 0 {
+        check_row(row)?;
+        if !add_row(conn, row)? {
             return Err(Conflict::Exists { what: "span of this run", id: row.span.clone() }.into());
         }
     }
     Ok(())
+}
+
+/// Adds spans that files have, where they are missing. A file may come from elsewhere, so what is odd in it holds up nothing.
+pub(super) fn reindex_spans(conn: &Connection, rows: &[SpanRow]) -> Result<(), StoreError> {
+    for row in rows.iter().filter(|row| check_row(row).is_ok()) {
+        add_row(conn, row)?;
+    }
+    Ok(())
+}
+
+fn check_row(row: &SpanRow) -> Result<(), StoreError> {
+    let parent = row.parent.as_ref().unwrap_or(&row.run);
+    for text in [&row.run, &row.span, parent, &row.trace, &row.file] {
+        codec::check_bytes("span of a trace", text, MAX_TITLE_BYTES)?;
+    }
+    Ok(())
+}
+
+/// Adds a row. Returns false if its span is there.
+fn add_row(conn: &Connection, row: &SpanRow) -> Result<bool, StoreError> {
+    let sql = "INSERT INTO trace_index (run_id, span_id, parent_span_id, trace_id, operation, started_at, duration_ms, project,
+                                        file_path, file_offset)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING";
+    let added = execute(
+        conn,
+        sql,
+        params![
+            row.run,
+            row.span,
+            row.parent,
+            row.trace,
+            row.operation,
+            row.started_at.as_millis(),
+            int(row.duration_ms),
+            row.project,
+            row.file,
+            int(row.offset),
+        ],
+    )?;
+    Ok(added > 0)
 }
 
 pub(super) fn move_trace(conn: &Connection, moved: &TraceMove) -> Result<(), StoreError> {
@@ -160,6 +180,20 @@ pub(crate) fn written_spans(
     let sql = "SELECT j.value FROM json_each(?2) j
                WHERE EXISTS (SELECT 1 FROM trace_index t WHERE t.trace_id = ?1 AND t.span_id = j.value)";
     query(conn, sql, params![trace, asked(ids)?], |row| Ok(row.get(0)?))
+}
+
+/// Returns those of the ids that are runs of a project's units, each with its unit, and those that are sessions of the project. At most
+/// [`MAX_ASKED_SPANS`] ids.
+pub(crate) fn span_owners(
+    conn: &Connection,
+    project: &str,
+    ids: &[String],
+) -> Result<Vec<(String, Option<String>)>, StoreError> {
+    let sql = "SELECT r.id, r.unit_snap FROM json_each(?2) j JOIN unit_run r ON r.id = j.value
+               WHERE r.project = ?1 AND r.unit_snap IS NOT NULL
+               UNION ALL
+               SELECT s.id, NULL FROM json_each(?2) j JOIN pilot_session s ON s.id = j.value WHERE s.project = ?1";
+    query(conn, sql, params![project, asked(ids)?], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 /// Returns the trace files of a project, as far as they are indexed.

@@ -1053,6 +1053,11 @@ fn the_index_of_a_trace_has_each_span_of_a_run_once() {
     assert!(home.try_commit(units([UnitOp::IndexSpans(again.to_vec())])).is_err(), "it is there");
     let odd = SpanRow { operation: "thought".to_owned(), ..span("r2", "c", 4, 400) };
     assert!(home.try_commit(units([UnitOp::IndexSpans(vec![odd])])).is_err(), "no such operation");
+    // Files that are read again, also those of a copy of the project, change nothing that is there.
+    let copied = SpanRow { project: "/q".to_owned(), ..span("r1", "a", 9, 500) };
+    let long = span("r2", &"x".repeat(MAX_TITLE_BYTES + 1), 4, 400);
+    let found = [all.to_vec(), vec![copied, long]].concat();
+    home.commit(units([UnitOp::ReindexSpans(found)]));
     let find = |filter: SpanFilter, limit: usize| {
         home.store.blocking().trace_spans(PROJECT, filter, limit).expect("reads")
     };
@@ -1122,6 +1127,10 @@ fn the_state_of_a_session_is_read_from_its_rows() {
     assert!(read().unit_retries(PROJECT, at(20_000)).expect("reads").is_empty(), "it is ready again");
     assert_eq!(read().untraced_units(PROJECT, 10).expect("reads"), ["task/m1/s1/t1"]);
     let id = run(1).to_string();
+    let asked = [id.clone(), run(9).to_string(), pilot(1).to_string()];
+    let owners = [(asked[0].clone(), Some("task/m1/s1/t1".to_owned())), (asked[2].clone(), None)];
+    assert_eq!(read().span_owners(PROJECT, &asked).expect("reads"), owners);
+    assert!(read().span_owners("/q", &asked).expect("reads").is_empty(), "of another project");
     home.commit(units([UnitOp::IndexSpans(vec![span(&id, &id, 2, 90)])]));
     assert!(read().untraced_units(PROJECT, 10).expect("reads").is_empty());
     let states = |status: &str| {

@@ -161,6 +161,45 @@ fn a_link_is_no_trace_file() {
     assert_eq!(fs::read(&other).expect("reads"), before);
 }
 
+/// A link in the place of a folder is not followed, also where it stays in the project: nothing is read, moved or made behind it.
+#[test]
+fn a_linked_folder_has_no_trace_files() {
+    let top = tempfile::tempdir().expect("a folder");
+    let files = TraceFiles::of_project(top.path());
+    let (file, offsets) = files.append((DAY, now()), &[span(1)]).expect("writes");
+    let other = top.path().join("other");
+    fs::rename(top.path().join(TRACE), &other).expect("moved");
+    symlink(&other, top.path().join(TRACE)).expect("links");
+    symlink(&other, top.path().join(".writ/archive")).expect("links");
+    let before = fs::read_dir(&other).expect("reads").count();
+    assert!(files.list(TRACE).is_err() && files.list(ARCHIVE).is_err());
+    assert!(files.read_at(&file, offsets[0]).span.is_err() && files.read_after(&file, None).is_err());
+    assert!(files.append((DAY, now()), &[span(2)]).is_err() && files.archive(&file).is_err());
+    assert!(files.append(("2026-02-01", now()), &[span(2)]).is_err());
+    assert_eq!(fs::read_dir(&other).expect("reads").count(), before);
+    // The source is plain, and the archive alone is a link.
+    fs::remove_file(top.path().join(TRACE)).expect("removed");
+    fs::rename(&other, top.path().join(TRACE)).expect("moved");
+    symlink(top.path(), &other).expect("links");
+    assert!(files.archive(&file).is_err());
+    assert!(files.read_at(&file, offsets[0]).span.is_ok());
+}
+
+/// What agents have done is read by the owner alone.
+#[test]
+fn files_and_folders_are_for_the_owner_alone() {
+    let top = tempfile::tempdir().expect("a folder");
+    let files = TraceFiles::of_project(top.path());
+    let (file, _) = files.append((DAY, now()), &[span(1)]).expect("writes");
+    let mode = |below: &str| {
+        let meta = fs::metadata(top.path().join(below)).expect("is there");
+        meta.permissions().mode() & 0o777
+    };
+    assert_eq!((mode(&file), mode(TRACE), mode(".writ/trace/_meta.json")), (0o600, 0o700, 0o600));
+    let archived = files.archive(&file).expect("moves");
+    assert_eq!((mode(&archived), mode(ARCHIVE)), (0o600, 0o700));
+}
+
 #[test]
 fn a_file_is_named_by_its_day() {
     assert_eq!(day_of("trace-2026-01-31.jsonl"), Some("2026-01-31"));
