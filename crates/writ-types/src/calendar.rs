@@ -171,7 +171,7 @@ mod tests {
         let zone = TimeZone::parse_name(zone).expect("is known");
         let after = Timestamp::from_rfc_3339(after).expect("a time");
         let next = text.parse::<Recurrence>().expect("is read").next_after(after, &zone);
-        next.map(|next| next.to_string()).unwrap_or_default()
+        next.map(|next| next.to_string().replace(".000Z", "Z")).unwrap_or_default()
     }
 
     #[test]

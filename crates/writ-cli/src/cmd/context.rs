@@ -3,7 +3,7 @@
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{self as m, SessionsList};
 use writ_types::api::context::{
-    CompactionOutcome, CompactionSummary, ContextDiff, ContextPin, ContextPins, ContextView, MessageState,
+    CompactionOutcome, CompactionSummary, ContextDiff, ContextPin, ContextPins, ContextView, MessageChange,
     SessionTopicList, TopicChoice,
 };
 use writ_types::api::session::{SessionFilter, SessionName};
@@ -151,10 +151,10 @@ fn describe_diff(diff: &ContextDiff) -> Vec<String> {
     }
     lines.extend(diff.changed.iter().map(|message| {
         let state = match message.state {
-            MessageState::Summarised => "summarised",
-            MessageState::Carried => "beside it",
-            MessageState::Shortened => "shortened",
-            MessageState::LeftOut => "left out",
+            MessageChange::Summarised => "summarised",
+            MessageChange::Carried => "beside it",
+            MessageChange::Shortened => "shortened",
+            MessageChange::LeftOut => "left out",
         };
         format!("#{:<7} {state:<11} {}", message.row, escape_line(&message.begins))
     }));

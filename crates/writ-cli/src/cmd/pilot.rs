@@ -215,7 +215,7 @@ fn stands_still(plan: &PilotPlanLine) -> bool {
     matches!(plan.state, WorkState::Paused | WorkState::Consulting)
 }
 
-/// Returns true for a plan of which the approval or the budget has ended, or that nobody has answered.
+/// Returns true for a plan of which the approval or the budget has ended, or that has no answer yet.
 fn has_lapsed(plan: &PilotPlanLine) -> bool {
     needs_approval(plan.state, &plan.reason)
 }

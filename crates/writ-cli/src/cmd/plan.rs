@@ -1,6 +1,7 @@
 //! `writ plan run`: the tool calls of a file, run through the door without a model; and results that were recorded.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,7 @@ fn perform_steps(
     if let Some(folder) = &args.record {
         begin_recording(folder, &steps)?;
     }
+    // The door decides and records in a dry run, too, so that its answers are those of a real one.
     let dry_run = args.execution_mode == ExecutionMode::DryRun;
     let wanted = PlanRun { project, dry_run, steps: steps.clone() };
     let ran = block_on(async { EngineClient::ensure(context).await?.ask::<RunMethod>(&wanted).await })?;
@@ -90,6 +92,7 @@ fn exit_of(outcome: &str) -> Option<Exit> {
         "denied" => Some(Exit::Denied),
         "waiting" => Some(Exit::Waiting),
         "cancelled" => Some(Exit::Interrupted),
+        // A name that a later engine may use is a failure, so that no script goes on after it.
         _ => Some(Exit::Verification),
     }
 }
@@ -133,7 +136,9 @@ fn record_failure(folder: &Path, why: impl std::fmt::Display) -> Failure {
 
 /// Makes the folder of a recording. An older one stays as it is: results of two runs would look like one.
 fn begin_recording(folder: &Path, steps: &[PlanCall]) -> Result<(), Failure> {
-    std::fs::create_dir(folder).map_err(|error| record_failure(folder, error))?;
+    // The results have the output of tools, which others on this machine are not to read.
+    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
+    made.map_err(|error| record_failure(folder, error))?;
     let plan = json!({ "version": VERSION, "steps": steps.iter().map(|step| &step.id).collect::<Vec<_>>() });
     write_file(folder, &folder.join(PLAN_FILE), &plan)
 }
@@ -151,7 +156,10 @@ fn record_step(folder: &Path, step: &PlanCall, result: &PlanCallResult) -> Resul
 
 fn write_file(folder: &Path, file: &Path, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| record_failure(folder, error))?;
-    std::fs::write(file, text + "\n").map_err(|error| record_failure(folder, error))
+    // The folder is new, so a file that is there was put there by another program meanwhile.
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let written = opened.and_then(|mut file| file.write_all((text + "\n").as_bytes()));
+    written.map_err(|error| record_failure(folder, error))
 }
 
 /// The file of a step's result. The engine has checked the names of steps that were recorded.

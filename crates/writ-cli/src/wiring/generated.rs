@@ -50,6 +50,7 @@ impl GeneratedFiles {
 
     async fn store_profile(&self, text: &str) -> Result<Option<String>, Report> {
         let (path, text) = (self.folder.join(PROFILE), format!("{}\n", text.trim_end()));
+        // The write waits for the disk, which no thread of the runtime may do.
         let target = path.clone();
         let written = tokio::task::spawn_blocking(move || replace_file(&target, text.as_bytes())).await;
         let written = written.unwrap_or_else(|_| Err(std::io::Error::other("writing it was stopped")));
@@ -67,12 +68,14 @@ impl GeneratedFiles {
     async fn record_change(&self) -> Result<(), RecordError> {
         let git = self.folder.join(".git");
         make_folder(&git).map_err(|error| RecordError::Folder(error.to_string()))?;
+        // A folder without it was never made whole, and is made again.
         if !git.join("HEAD").exists() {
             run(&git, &["init", "--quiet", "--bare", "--initial-branch=main", "."]).await?;
         }
         let tree = format!("--work-tree={}", self.folder.display());
         let file = self.folder.join(PROFILE).display().to_string();
         run(&git, &["--git-dir=.", &tree, "add", "--", &file]).await?;
+        // The owner's own name and settings have no part in a record that no person has made.
         let names = ["-c", "user.name=writ", "-c", "user.email=writ@localhost", "--git-dir=."];
         let message = format!("--message={SUBJECT}");
         let is_same =
@@ -113,6 +116,7 @@ async fn run(git: &Path, args: &[&str]) -> Result<(), RecordError> {
     match git_output(git, args).await? {
         GitOutput { code: 0, .. } => Ok(()),
         GitOutput { code, stderr, .. } => {
+            // The first line says what is wrong; the others are advice.
             let line = stderr.lines().next().unwrap_or_default().to_owned();
             Err(RecordError::Ended { code, line })
         }

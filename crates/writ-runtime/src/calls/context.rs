@@ -13,7 +13,7 @@ use writ_store::compaction::Compaction;
 use writ_store::reads::SessionReads as _;
 use writ_types::api::context::{
     ChangedMessage, CompactionOutcome, CompactionSummary, ContextDiff, ContextItem, ContextPin, ContextPins,
-    ContextView, MessageState,
+    ContextView, MessageChange,
 };
 use writ_types::api::session::SessionName;
 use writ_types::chat::{ChatMessage, Usage, estimate_tokens};
@@ -197,15 +197,15 @@ pub(super) async fn diff_context(services: &Services, name: SessionName) -> Resu
     let mut whole = 0_u64;
     for row in rows {
         let state = if row.n <= upto {
-            if kept.contains(&row.n) { MessageState::Carried } else { MessageState::Summarised }
+            if kept.contains(&row.n) { MessageChange::Carried } else { MessageChange::Summarised }
         } else {
             match shown.get(&row.n) {
                 Some(true) => {
                     whole = whole.saturating_add(1);
                     continue;
                 }
-                Some(false) => MessageState::Shortened,
-                None => MessageState::LeftOut,
+                Some(false) => MessageChange::Shortened,
+                None => MessageChange::LeftOut,
             }
         };
         changed.push(ChangedMessage {

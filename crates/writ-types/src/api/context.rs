@@ -129,7 +129,7 @@ pub struct ChangedMessage {
     /// When it was sent, as RFC 3339.
     pub at: String,
     /// What became of it.
-    pub state: MessageState,
+    pub state: MessageChange,
     /// How it begins, on one line.
     pub begins: String,
 }
@@ -137,7 +137,7 @@ pub struct ChangedMessage {
 /// What became of a message of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MessageState {
+pub enum MessageChange {
     /// A summary stands for it.
     Summarised,
     /// It stands beside the summary: the scorer or the owner wanted that.

@@ -59,6 +59,7 @@ fn describe_span(span: &PilotSpan) -> String {
     let indent = if span.parent_span_id.is_some() { "  " } else { "" };
     let operation = span.operation.name();
     let mut line = format!("{}  {indent}{operation}  {}", span.started_at, cut(&words_of(span)));
+    // A change of phase takes no time.
     if span.duration_ms > 0 {
         line.push_str(&format!("  {} ms", span.duration_ms));
     }
@@ -72,6 +73,7 @@ fn describe_span(span: &PilotSpan) -> String {
 fn words_of(span: &PilotSpan) -> String {
     let of = |name: &str| match span.attrs.get(name) {
         Some(Value::String(text)) => text.clone(),
+        // Numbers stand as they are.
         Some(other) if !other.is_null() => other.to_string(),
         Some(_) | None => String::new(),
     };
@@ -84,6 +86,7 @@ fn words_of(span: &PilotSpan) -> String {
         SpanOperation::ToolCall => &["call"],
     };
     let mut words: Vec<String> = names.iter().map(|name| of(name)).filter(|word| !word.is_empty()).collect();
+    // A record of an older call has its tool alone.
     if words.is_empty() {
         words.push(of("tool"));
     }

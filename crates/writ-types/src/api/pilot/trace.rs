@@ -82,7 +82,7 @@ pub struct PilotTrace {
     pub id: String,
     /// The spans, by their begins.
     pub spans: Vec<PilotSpan>,
-    /// Spans of the index without a readable record, each with the reason.
+    /// Spans without a readable record, and units with spans that could not be written, each with the reason.
     pub unreadable: Vec<String>,
     /// The bytes of the lines that were read in trace files.
     pub read_bytes: u64,
