@@ -80,7 +80,8 @@ async fn written_ids(
     Ok(written)
 }
 
-/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it is written last.
+/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it comes
+/// last.
 fn order_spans(spans: &mut [PilotSpan]) {
     spans.sort_by_key(|span| (span.operation == SpanOperation::Run, span.started_at));
 }
