@@ -46,8 +46,8 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
     let mut spans = names.spans_of_moves(&runs, &moves);
     spans.extend(names.spans_of_gates(&runs, &gates));
     let mut ended: Vec<&RunRow> = runs.iter().filter(|run| run.end.is_some()).collect();
-    let marks = ended.iter().map(|run| run.id.to_string()).collect();
-    let marks = written_ids(project, &trace, marks).await?;
+    let marks: Vec<String> = ended.iter().map(|run| run.id.to_string()).collect();
+    let marks = written_ids(project, &trace, &marks).await?;
     // The span of a run is written with all that has happened in it.
     ended.retain(|run| !marks.contains(&run.id.to_string()));
     for run in ended {
@@ -56,8 +56,8 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
         }
         spans.extend(names.span_of_run(run));
     }
-    let ids = spans.iter().map(|span| span.span_id.clone()).collect();
-    let mut written = written_ids(project, &trace, ids).await?;
+    let ids: Vec<String> = spans.iter().map(|span| span.span_id.clone()).collect();
+    let mut written = written_ids(project, &trace, &ids).await?;
     spans.retain(|span| written.insert(span.span_id.clone()));
     order_spans(&mut spans);
     for part in spans.chunks(MAX_INDEXED_SPANS) {
@@ -71,7 +71,7 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
 async fn written_ids(
     project: &OpenProject,
     trace: &str,
-    ids: Vec<String>,
+    ids: &[String],
 ) -> Result<BTreeSet<String>, AutopilotError> {
     let mut written = BTreeSet::new();
     for part in ids.chunks(MAX_ASKED_SPANS) {
@@ -80,7 +80,8 @@ async fn written_ids(
     Ok(written)
 }
 
-/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it is written last.
+/// Orders spans by their begins, those of runs behind all others: the span of a run says that all of the run is written, so it comes
+/// last.
 fn order_spans(spans: &mut [PilotSpan]) {
     spans.sort_by_key(|span| (span.operation == SpanOperation::Run, span.started_at));
 }
