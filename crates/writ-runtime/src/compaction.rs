@@ -135,7 +135,7 @@ pub(crate) async fn compact(
             text: "Summarising the older part of the conversation …".to_owned(),
         });
         let request = request(&groups, earlier, (wanted, &label));
-        Some(ask_scorer(place, request, &label, (groups.len(), cancel, &mut cost)).await?)
+        Some(Box::pin(ask_scorer(place, request, &label, (groups.len(), cancel, &mut cost))).await?)
     } else {
         None
     };
@@ -262,7 +262,9 @@ async fn ask_scorer(
         // Read for each try: the second is decided with what the first has cost.
         let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
-        let asked = model::ask(&place, ModelRole::Scorer, (Arc::clone(&wanted), label), cancel).await?;
+        // Boxed, since the rules that judge it need room on the stack.
+        let asked =
+            Box::pin(model::ask(&place, ModelRole::Scorer, (Arc::clone(&wanted), label), cancel)).await?;
         *cost = cost.saturating_add(asked.cost);
         place.commit(asked.ops).await?;
         let reply = match asked.reply {

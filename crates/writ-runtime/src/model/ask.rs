@@ -76,7 +76,8 @@ pub(crate) async fn ask(
             }
         };
         place.spent = Spent { turn_cost: spent_before.saturating_add(account.cost), ..place.spent };
-        let tried = attempt(&place, models, (&planned, role), &cleared, cancel, &mut account).await?;
+        let tried =
+            Box::pin(attempt(&place, models, (&planned, role), &cleared, cancel, &mut account)).await?;
         match tried {
             Tried::Over(Event::ModelReplied { reply }) => {
                 models.answered(&step.route);
