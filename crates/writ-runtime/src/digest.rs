@@ -53,10 +53,10 @@ pub(crate) async fn digest_memories(services: &Arc<Services>) -> Result<ProfileV
     let material = read_material(services, &state).await?;
     let fingerprint = material.fingerprint();
     if material.memories().is_empty() {
-        return end_digest(services, state, &material, DigestOutcome::NothingRemembered).await;
+        return Ok(end_digest(services, state, &material, DigestOutcome::NothingRemembered));
     }
     if fingerprint == state.fingerprint {
-        return end_digest(services, state, &material, DigestOutcome::NothingNew).await;
+        return Ok(end_digest(services, state, &material, DigestOutcome::NothingNew));
     }
     let label = label_of(&material, state.view.profile.as_ref());
     let cancel = services.life.draining.child_token();
@@ -264,14 +264,14 @@ fn report_of(material: &DigestMaterial, outcome: DigestOutcome, now: Timestamp) 
 }
 
 /// Ends a digest that has asked no model. Suggestions of the one before stay to be read.
-async fn end_digest(
+fn end_digest(
     services: &Services,
     mut state: DigestState,
     material: &DigestMaterial,
     outcome: DigestOutcome,
-) -> Result<ProfileView, EngineError> {
+) -> ProfileView {
     let suggestions = state.view.report.take().map(|report| report.suggestions).unwrap_or_default();
     let report = report_of(material, outcome, services.journal.clock.now());
     state.view.report = Some(DigestReport { suggestions, ..report });
-    Ok(state.view)
+    state.view
 }

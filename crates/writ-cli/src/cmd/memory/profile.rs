@@ -34,7 +34,7 @@ fn describe_profile(view: &ProfileView) -> Vec<String> {
     let Some(profile) = &view.profile else {
         return vec!["there is no profile yet; `writ memory digest` writes one from the memories".to_owned()];
     };
-    let mut lines: Vec<String> = profile.text.lines().map(|line| escape_line(line)).collect();
+    let mut lines: Vec<String> = profile.text.lines().map(escape_line).collect();
     lines.push(String::new());
     lines.push(format!("written {}, trust: {}", profile.at, profile.taint));
     lines.extend(view.report.iter().flat_map(describe_suggestions));
