@@ -25,6 +25,8 @@ const LIST: &str = "_meta.json";
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 /// The most files of a folder that are looked at: one for each day of many years.
 const MAX_FILES: usize = 10_000;
+/// The most spans that are read from a file at once: agents may have merged a file of any length.
+pub(super) const MAX_READ_SPANS: usize = 1_000;
 /// The rights of the folders: what agents have done is for the owner alone.
 const FOLDER_MODE: u32 = 0o700;
 /// The rights of the files.
@@ -226,8 +228,8 @@ impl TraceFiles {
         ReadSpan { span, bytes }
     }
 
-    /// Reads the spans of a file after the one whose line begins at a byte; `None`: all. A line that is no span is passed over: a crash
-    /// may have cut it off.
+    /// Reads spans of a file after the one whose line begins at a byte, [`MAX_READ_SPANS`] at most; `None`: from the first. A line that is
+    /// no span is passed over: a crash may have cut it off.
     ///
     /// # Errors
     ///
@@ -259,6 +261,9 @@ impl TraceFiles {
                     && !is_known
                 {
                     spans.push(PlacedSpan { span, offset: at });
+                    if spans.len() == MAX_READ_SPANS {
+                        return Ok(());
+                    }
                 }
                 at = at.saturating_add(length);
             }

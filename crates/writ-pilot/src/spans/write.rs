@@ -137,25 +137,35 @@ pub(super) async fn index_files(project: &OpenProject) -> Result<(), AutopilotEr
     for file in [files.list(TRACE)?, archived].concat() {
         // By the name alone: a move that was cut off has left the old place in the index.
         let last = indexed.iter().find(|one| name_of(&one.file) == name_of(&file));
-        let found = match files.read_after(&file, last.map(|one| one.last_offset)) {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::warn!(file, %error, "a trace file is not indexed");
-                continue;
-            }
-        };
         let place = last.map_or(&file, |one| &one.file);
-        for part in found.chunks(MAX_INDEXED_SPANS) {
-            let owners = owners_of(project, part).await?;
-            let own = part.iter().filter(|one| is_own(&project.name, &owners, &one.span));
-            let rows: Vec<SpanRow> =
-                own.map(|one| index_row(project, place, (&one.span, one.offset))).collect();
-            if !rows.is_empty() {
-                project.hands.commit(vec![Op::Units(UnitOp::ReindexSpans(rows))]).await?;
-            }
+        let mut after = last.map(|one| one.last_offset);
+        loop {
+            let found = match files.read_after(&file, after) {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(file, %error, "a trace file is not indexed");
+                    break;
+                }
+            };
+            let Some(newest) = found.last() else { break };
+            after = Some(newest.offset);
+            index_found(project, place, &found).await?;
         }
     }
     project.trace.is_indexed.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Indexes those spans of a part of a file that can be of this project.
+async fn index_found(project: &OpenProject, place: &str, found: &[PlacedSpan]) -> Result<(), AutopilotError> {
+    for part in found.chunks(MAX_INDEXED_SPANS) {
+        let owners = owners_of(project, part).await?;
+        let own = part.iter().filter(|one| is_own(&project.name, &owners, &one.span));
+        let rows: Vec<SpanRow> = own.map(|one| index_row(project, place, (&one.span, one.offset))).collect();
+        if !rows.is_empty() {
+            project.hands.commit(vec![Op::Units(UnitOp::ReindexSpans(rows))]).await?;
+        }
+    }
     Ok(())
 }
 

@@ -4,8 +4,7 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::batch::{Batch, Op};
-use crate::error::Conflict;
-use crate::error::StoreError;
+use crate::error::{Conflict, StoreError};
 use crate::testing::{TestHome, at};
 
 const PROJECT: &str = "/p";

@@ -146,6 +146,24 @@ fn a_line_that_was_cut_off_costs_no_span() {
     assert!(ids(Some(more[0])).is_empty());
 }
 
+/// A file of any length is read in parts, each behind the one before.
+#[test]
+fn a_long_file_is_read_in_parts() {
+    let top = tempfile::tempdir().expect("a folder");
+    let files = TraceFiles::of_project(top.path());
+    let spans: Vec<PilotSpan> = (0..2_001).map(span).collect();
+    let (file, offsets) = files.append((DAY, now()), &spans).expect("writes");
+    let (mut after, mut parts, mut found) = (None, Vec::new(), Vec::new());
+    loop {
+        let part = files.read_after(&file, after).expect("reads");
+        let Some(last) = part.last() else { break };
+        after = Some(last.offset);
+        parts.push(part.len());
+        found.extend(part.into_iter().map(|one| one.offset));
+    }
+    assert_eq!((parts, found), (vec![MAX_READ_SPANS, MAX_READ_SPANS, 1], offsets));
+}
+
 /// A link in the place of a file is neither followed nor written to.
 #[test]
 fn a_link_is_no_trace_file() {
