@@ -51,6 +51,8 @@ mod ends;
 
 mod faults;
 
+mod gate_input;
+
 mod gates;
 
 mod hidden;

@@ -74,6 +74,20 @@ pub struct UnitRecord {
     pub stand: UnitStand,
 }
 
+impl UnitRecord {
+    /// Writes a unit down for hooks and gates.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let metadata: serde_json::Value = serde_json::from_str(&self.row.metadata).unwrap_or_default();
+        serde_json::json!({
+            "id": self.id.to_string(),
+            "type": self.id.unit_type().name(),
+            "title": self.row.title,
+            "metadata": metadata,
+        })
+    }
+}
+
 /// Reads the facts of a unit.
 ///
 /// # Errors

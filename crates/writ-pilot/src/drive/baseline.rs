@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::check::ScriptVerdict;
 use writ_autopilot::check::counts::TestCounts;
-use writ_autopilot::unit_id::UnitId;
 use writ_sandbox::git::CommitId;
 
+use super::gate_input::GateSubject;
 use super::gates::{GateRight, GateRun, run_gate};
 use crate::config::PilotGate;
 use crate::error::AutopilotError;
@@ -56,18 +56,19 @@ fn key_of(gate: &PilotGate, commit: &CommitId) -> (String, String) {
 /// If git, the sandbox or the store fail.
 pub(super) async fn compare_with_base(
     project: &OpenProject,
-    (id, gate): (UnitId, &PilotGate),
+    subject: GateSubject<'_>,
     base: &CommitId,
     run: &mut GateRun,
     stop: &CancellationToken,
 ) -> Result<(), AutopilotError> {
+    let gate = subject.gate;
     // A run that has ended well without a test has hidden those that there were.
     let is_claim =
         run.has_exited_well && matches!(run.judged.verdict, ScriptVerdict::Pass | ScriptVerdict::NotRun);
     if !is_claim || !gate.runs_tests || gate.hidden.is_some() {
         return Ok(());
     }
-    let Some(before) = measure(project, (id, gate), base, stop).await? else {
+    let Some(before) = measure(project, subject, base, stop).await? else {
         run.judged.verdict = ScriptVerdict::NotRun;
         run.judged.summary = "the tests before the change could not be counted".to_owned();
         return Ok(());
@@ -82,11 +83,11 @@ pub(super) async fn compare_with_base(
 /// Counts the tests of a commit; `None`: the gate was refused there, cut off or ran out of time, so nothing is known.
 async fn measure(
     project: &OpenProject,
-    (id, gate): (UnitId, &PilotGate),
+    subject: GateSubject<'_>,
     base: &CommitId,
     stop: &CancellationToken,
 ) -> Result<Option<TestCounts>, AutopilotError> {
-    let baselines = &project.baselines;
+    let (baselines, gate) = (&project.baselines, subject.gate);
     if let Some(known) = baselines.find(gate, base) {
         return Ok(Some(known));
     }
@@ -94,7 +95,7 @@ async fn measure(
     if let Some(known) = baselines.find(gate, base) {
         return Ok(Some(known));
     }
-    let counting = Counting { project, id, gate, stop, counts: Mutex::default() };
+    let counting = Counting { project, subject, stop, counts: Mutex::default() };
     project.git.check_commit((base, base), &[], &counting).await?;
     let counted = counting.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let Some((counts, true)) = counted.transpose()? else { return Ok(None) };
@@ -108,8 +109,7 @@ async fn measure(
 /// Runs a gate for its numbers alone: a base may fail.
 struct Counting<'a> {
     project: &'a OpenProject,
-    id: UnitId,
-    gate: &'a PilotGate,
+    subject: GateSubject<'a>,
     stop: &'a CancellationToken,
     /// The counts, and true if the program has ended by its own exit.
     counts: Mutex<Option<Result<(TestCounts, bool), AutopilotError>>>,
@@ -117,8 +117,7 @@ struct Counting<'a> {
 
 impl TreeCheck for Counting<'_> {
     async fn check_tree(&self, tree: &MergedTree) -> TreeVerdict {
-        let run =
-            run_gate(self.project, (self.id, self.gate), &tree.folder, GateRight::Plan(self.stop)).await;
+        let run = run_gate(self.project, self.subject, &tree.folder, GateRight::Plan(self.stop)).await;
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts = Some(run.map(|run| (run.judged.counts, run.has_exited)));
         // It decides nothing.

@@ -1,6 +1,5 @@
 //! The phase verify: gates are run by the harness in the verification sandbox, and tests that were weakened are a failure of their own.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::check::counts::ReportFormat;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
 use writ_autopilot::machine::UnitEvent;
-use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_autopilot::unit_id::UnitType;
 use writ_runtime::pilot::{GateEnd, GateProgram, PilotHands, TriedProgram};
 use writ_store::batch::Op;
 use writ_store::units::{GateRow, UnitOp};
@@ -18,6 +17,7 @@ use writ_types::work::CheckEnd;
 
 use super::baseline::compare_with_base;
 use super::diff::{PROTECTED, TESTS_KEPT, judge_diff, rules_of};
+use super::gate_input::{GateInput, GateSubject, describe as describe_input};
 use super::report_file::{split_report, with_report};
 use super::{PhaseResult, WorkClaim, plan_of};
 use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
@@ -56,9 +56,10 @@ pub(super) async fn run_gates(
     let (config, flow) = (project.config(), project.flow_of(&work.unit).await?);
     for gate in gates_for(&config, moment).into_iter().filter(|_| !is_touched) {
         let started = Instant::now();
-        let mut run = run_gate(project, (id, gate), &workspace.folder, GateRight::Plan(stop)).await?;
+        let subject = GateSubject { id, gate, work: Some(work) };
+        let mut run = run_gate(project, subject, &workspace.folder, GateRight::Plan(stop)).await?;
         if !rules.allows_tests() {
-            compare_with_base(project, (id, gate), &workspace.base, &mut run, stop).await?;
+            compare_with_base(project, subject, &workspace.base, &mut run, stop).await?;
         }
         judged.push((gate.name.clone(), run.judged, started.elapsed()));
         // What was ended from outside shows nothing, and the next gate would not either.
@@ -138,16 +139,12 @@ pub(crate) enum GateRight<'a> {
 /// If the sandbox or the store cannot be used at all.
 pub(super) async fn run_gate(
     project: &OpenProject,
-    (id, gate): (UnitId, &PilotGate),
+    subject: GateSubject<'_>,
     folder: &Path,
     right: GateRight<'_>,
 ) -> Result<GateRun, AutopilotError> {
-    let env = BTreeMap::from([
-        ("WRIT_UNIT_ID".to_owned(), id.to_string()),
-        ("WRIT_UNIT_TYPE".to_owned(), id.unit_type().name().to_owned()),
-        ("WRIT_GATE".to_owned(), gate.name.clone()),
-    ]);
-    let stdin = serde_json::json!({ "unit": id.to_string(), "gate": gate.name }).to_string();
+    let GateInput { env, stdin } = describe_input(project, subject, folder).await?;
+    let (id, gate) = (subject.id, subject.gate);
     let mark = mark_of(&project.hands);
     let argv = argv_of(gate, &mark);
     let (folder, name, stdin) = (folder.to_owned(), gate.name.clone(), Some(stdin));

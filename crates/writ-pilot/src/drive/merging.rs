@@ -18,6 +18,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use super::baseline::compare_with_base;
 use super::diff::{judge_diff, rules_of};
+use super::gate_input::GateSubject;
 use super::gates::{GateRight, gates_for, record, run_gate};
 use super::hidden::{conceal, lay_over};
 use super::{PhaseResult, WorkClaim, claiming, ended_units, plan_of};
@@ -100,8 +101,10 @@ impl<'a> MergeGates<'a> {
     }
 
     async fn run_one(&self, gate: &PilotGate, tree: &MergedTree) -> Result<GateJudgement, AutopilotError> {
-        let (project, id) = (self.project, self.id);
-        let mut run = run_gate(project, (id, gate), &tree.folder, self.right).await?;
+        let project = self.project;
+        let work = self.work.as_ref().map(|(work, _)| *work);
+        let subject = GateSubject { id: self.id, gate, work };
+        let mut run = run_gate(project, subject, &tree.folder, self.right).await?;
         if gate.hidden.is_some() {
             // A program that ends well before any test has not been tested by chance.
             if run.has_exited_well && run.judged.verdict == ScriptVerdict::NotRun {
@@ -113,7 +116,7 @@ impl<'a> MergeGates<'a> {
         if let (Some((_, rules)), GateRight::Plan(stop)) = (&self.work, self.right)
             && !rules.allows_tests()
         {
-            compare_with_base(project, (id, gate), &tree.base, &mut run, stop).await?;
+            compare_with_base(project, subject, &tree.base, &mut run, stop).await?;
         }
         if run.judged.verdict == ScriptVerdict::Pass {
             // If the target moves there, it is the base of what comes next.

@@ -10,6 +10,7 @@ use writ_autopilot::machine::UnitEvent;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use super::gate_input::GateSubject;
 use super::gates::{GateRight, describe, gates_for, record, run_gate};
 use super::{PhaseResult, WorkClaim};
 use crate::config::{GateMoment, PilotGate};
@@ -38,8 +39,9 @@ impl MilestoneCheck<'_> {
         }
         for gate in gates.into_iter().filter(|gate| gate.hidden.is_none()) {
             let started = Instant::now();
-            let (unit, right) = (self.work.unit.id, GateRight::Plan(self.stop));
-            let run = run_gate(self.project, (unit, gate), &tree.folder, right).await?;
+            let subject = GateSubject { id: self.work.unit.id, gate, work: Some(self.work) };
+            let right = GateRight::Plan(self.stop);
+            let run = run_gate(self.project, subject, &tree.folder, right).await?;
             let took = started.elapsed();
             record(self.project, self.work, (&gate.name, &run.judged), (took, 0)).await?;
             let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,7 +26,7 @@ pub(super) fn about_unit(project: &OpenProject, unit: &UnitRecord, kind: HookKin
         "version": VERSION,
         "hook": kind.name(),
         "session_id": project.session.to_string(),
-        "unit": unit_of(unit),
+        "unit": unit.to_json(),
         "phase": unit.stand.phase.name(),
     })
 }
@@ -100,16 +100,6 @@ fn verdict_of(outcome: &str) -> &'static str {
         "interrupted" => "interrupted",
         _ => "failure",
     }
-}
-
-fn unit_of(unit: &UnitRecord) -> Value {
-    let metadata: Value = serde_json::from_str(&unit.row.metadata).unwrap_or_default();
-    json!({
-        "id": unit.id.to_string(),
-        "type": unit.id.unit_type().name(),
-        "title": unit.row.title,
-        "metadata": metadata,
-    })
 }
 
 #[cfg(test)]
