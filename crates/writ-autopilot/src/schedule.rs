@@ -95,7 +95,9 @@ impl AgentCaps {
         if merges > 1 { Err(CapsError::SeveralMerges) } else { Ok(()) }
     }
 
-    fn cap_of(&self, phase: PilotPhase) -> u32 {
+    /// Returns the most units, or attempts of one review, at once in a phase.
+    #[must_use]
+    pub fn cap_of(&self, phase: PilotPhase) -> u32 {
         let merge = if phase == PilotPhase::Merge { 1 } else { self.max_agents };
         self.by_phase.get(&phase).copied().unwrap_or(merge)
     }

@@ -209,6 +209,8 @@ fn needs_userns_needs_git_nothing_begins_without_a_workspace() {
 }
 
 /// A hook that fails where a workspace was made removes that again, and has another try with the next attempt.
+///
+/// Rows: SF-479 (in part: the folder that its hook refuses; the retry)
 #[test]
 fn needs_userns_needs_git_a_workspace_that_its_hook_refuses_is_removed() {
     let dir = project("", &format!("[pilot.hooks]\nafter_create = [\"tools/made.sh\"]\n{GATE}"), SHORT);
@@ -391,6 +393,35 @@ fn needs_userns_needs_git_a_hook_after_a_run_may_hang_but_not_fail() {
     assert_eq!(rows[0].outcome, "timed_out");
     assert!(rows[0].reason.contains("after 1 s"), "{rows:#?}");
     assert_eq!(ends(&scene, TASK), ["execute success", "verify success"]);
+    scene.end();
+}
+
+/// An attempt whose model does not answer at all has not begun: its run says so, has used nothing, and its hook runs all the same. One that
+/// fails after an answer is a turn that has failed.
+///
+/// Rows: SF-148 SF-154 (in part: its failure changes no outcome) SF-482 (in part: agent_session_startup and turn_failed)
+#[test]
+fn needs_userns_needs_git_a_model_that_is_dead_ends_the_attempt_and_runs_its_hook() {
+    let dir = project("", &format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{GATE}"), SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 1\n");
+    let dead = || done().with_fault(ReplyFault::Status { status: 400, retry_after: None });
+    let script = coder(ONE_TASK, move |tries, asked| match (tries, asked.has_results) {
+        (1, _) | (2, true) => dead(),
+        (_, false) => writes("add", "a + b"),
+        (_, true) => done(),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
+    let ends = ends(&scene, TASK);
+    let failed = ["execute failure agent_session_startup", "execute failure turn_failed"];
+    assert_eq!(ends, [failed[0], failed[1], "execute success", "verify success"]);
+    let first = runs(&scene, TASK)[0].end.clone().expect("it has ended");
+    assert_eq!((first.input.get(), first.output.get(), first.cost.get()), (0, 0, 0), "no turn is counted");
+    let after: Vec<String> = hook_runs(&scene, TASK).iter().map(|run| run.outcome.clone()).collect();
+    assert_eq!(after, ["failed", "failed", "failed", "failed"], "after each attempt, and it changes none");
     scene.end();
 }
 

@@ -17,7 +17,7 @@ use writ_types::error::Exit;
 
 use crate::autopilot::{DONE, Scene, git, moves};
 use crate::autopilot_limits::{
-    GATE, ONE_TASK, SHORT, TASK, TWO_SLICES, done, first_run, project, scene, writes,
+    GATE, ONE_TASK, SHORT, TASK, TWO_SLICES, coder, done, first_run, project, scene, writes,
 };
 use crate::autopilot_phases::{Notes, abandons, escalates, hear, key, note, noted, review, team};
 use crate::harness::TestEngine;
@@ -258,6 +258,139 @@ run = ["sh", "-c", "exit 3"]
     scene.end();
 }
 
+/// A gate runs in its work tree, and is given which attempt it judges: as variables, and as one line of JSON on its standard input, in which
+/// the ends of lines of a text are escapes. It has no key of a provider, and nothing of the engine's environment.
+///
+/// Rows: SF-241 SF-253
+/// Rows: SF-248 (in part: without the paths of the project, of the home and of the trace file, which are not in its sandbox)
+#[test]
+fn needs_userns_needs_git_a_gate_is_given_what_it_judges() {
+    let gates = r#"
+[[gate]]
+name = "sum"
+run = ["sh", "-c", "env | sort; pwd -P; git status --short; printf 'INPUT '; cat; echo END; grep -q 'a + b' add.mjs"]
+"#;
+    let dir = project("", gates, SHORT);
+    let script = coder(ONE_TASK, |tries, heard| match heard.has_results {
+        true => done(),
+        false => writes("add", if tries == 1 { "a - b" } else { "a + b" }),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    let task = scene.engine.runtime.block_on(async {
+        assert_eq!(first_run(&scene).await.state, "complete");
+        scene.unit(TASK).await
+    });
+    let verified: Vec<RunRow> =
+        runs_of(&scene, TASK).into_iter().filter(|run| run.phase == "verify").collect();
+    let gates: Vec<_> = task.gates.iter().filter(|gate| gate.gate == "sum").collect();
+    assert_eq!((verified.len(), gates.len()), (2, 2), "{gates:#?}");
+    for (retry, (run, gate)) in verified.iter().zip(gates).enumerate() {
+        let output = &gate.output;
+        let value = |name: &str| {
+            let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            line.unwrap_or_else(|| panic!("{name} is not in {output}")).to_owned()
+        };
+        assert_eq!(value("WRIT_UNIT_ID"), TASK);
+        assert_eq!((value("WRIT_UNIT_TYPE"), value("WRIT_GATE")), ("task".to_owned(), "sum".to_owned()));
+        assert_eq!(value("WRIT_RUN_ID"), run.id.to_string());
+        assert_eq!(
+            (value("WRIT_PHASE"), value("WRIT_ATTEMPT")),
+            ("verify".to_owned(), run.attempt.to_string())
+        );
+        assert_eq!(value("WRIT_GATE_RETRY"), retry.to_string());
+        let place = value("WRIT_WORKSPACE");
+        assert!(place.ends_with("/.writ/workspaces/slice_m1_s1"), "{place}");
+        assert!(output.lines().any(|line| line == place), "it runs there: {output}");
+        assert!(!output.contains("fatal:"), "git knows the tree: {output}");
+        for secret in ["API_KEY", "VAULT", "sk-"] {
+            assert!(!output.contains(secret), "{output}");
+        }
+        let input =
+            output.split_once("INPUT ").and_then(|(_, rest)| rest.split_once("END")).expect("the input").0;
+        assert!(input.ends_with('\n') && input.matches('\n').count() == 1, "{input:?}");
+        let about: serde_json::Value = serde_json::from_str(input).expect("JSON");
+        assert_eq!(about["run_id"], run.id.to_string());
+        assert_eq!(about["gate_retry"], retry);
+        assert!(about["verdict"].is_null() && about["error"].is_null(), "{about}");
+        assert_eq!(about["unit"]["title"], "add");
+        assert!(about["unit"]["metadata"].is_object(), "{about}");
+    }
+    scene.end();
+}
+
+/// The parts of a change are reviewed at once, as many as the settings allow, each with the overview before it and with its own files alone.
+///
+/// Rows: SF-257 SF-258
+#[test]
+fn needs_userns_needs_git_parts_of_a_review_are_read_at_once() {
+    review_in_parts("", 4);
+    review_in_parts("[pilot.concurrency.max_agents_by_phase]\nreview = 1\n", 1);
+}
+
+/// Reviews a change of six parts. As many requests as `peak` have to come before the first of them is answered.
+fn review_in_parts(settings: &str, peak: usize) {
+    const FILES: [&str; 6] = ["add.mjs", "two.mjs", "three.mjs", "four.mjs", "five.mjs", "six.mjs"];
+    let workflow =
+        "phases = [\"execute\", \"verify\", \"review\", \"merge\", \"complete\"]\nrequire_review = true\n";
+    let dir = project("", &format!("{settings}{GATE}"), workflow);
+    let (asked, gate): (Notes<String>, _) = (Notes::default(), ReplyGate::new());
+    let (notes, held) = (Arc::clone(&asked), gate.clone());
+    let script = move |request: &ParsedRequest| {
+        let heard = hear(request);
+        match (heard.part.as_str(), heard.results) {
+            ("Goal", _) => Reply::text(ONE_TASK),
+            ("Work", 0) if heard.unit == TASK => long_file(FILES[0], "export const add = (a, b) => a + b;"),
+            ("Work", n @ 1..6) => long_file(FILES[n], &format!("// {}", FILES[n])),
+            ("Review", _) if heard.text.contains("overview") && !heard.text.contains("It adds, of six.") => {
+                Reply::text("It adds, of six.")
+            }
+            ("Review", _) => {
+                let reply = review("pass", json!([]));
+                if note(&notes, heard.text.clone()) == peak {
+                    held.open();
+                }
+                reply.with_fault(ReplyFault::SlowFirstByte(held.clone()))
+            }
+            _ => done(),
+        }
+    };
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
+    let asked = noted(&asked);
+    assert_eq!(asked.len(), FILES.len() + 1, "six parts and what joins them");
+    for prompt in &asked[..FILES.len()] {
+        assert!(prompt.contains("It adds, of six."), "the overview stands before it: {prompt}");
+        let own: Vec<&&str> = FILES.iter().filter(|name| prompt.contains(&format!("+++ b/{name}"))).collect();
+        assert_eq!(own.len(), 1, "one file alone: {prompt}");
+        // The task names the first.
+        let named = FILES[1..].iter().filter(|name| prompt.contains(**name) && !own.contains(name));
+        assert_eq!(named.count(), 0, "{prompt}");
+    }
+    assert_eq!(most_at_once(&scene), peak);
+    scene.end();
+}
+
+/// Counts the attempts that ran at once at most, by the ledger.
+fn most_at_once(scene: &Scene) -> usize {
+    let (mut plan, mut running, mut most) = (None, std::collections::BTreeSet::new(), 0);
+    for fact in scene.engine.facts("worked") {
+        let Fact::Worked { item, step, state, .. } = fact else { continue };
+        if *plan.get_or_insert(item) == item || !step.is_empty() {
+            continue;
+        }
+        match state.as_str() {
+            "running" => running.insert(item),
+            "done" | "failed" | "cancelled" => running.remove(&item),
+            _ => false,
+        };
+        most = most.max(running.len());
+    }
+    most
+}
+
 /// A file with more lines than one part of a review has.
 fn long_file(name: &str, first: &str) -> Reply {
     let content = format!("{first}\n{}", "// a line\n".repeat(200));
@@ -442,6 +575,7 @@ fn needs_userns_needs_git_a_unit_keeps_its_workflow_and_its_text() {
 /// is asked. Once it is mended, the plan is made.
 ///
 /// Rows: SF-087 SF-088 SF-093 SF-155 SF-249
+/// Rows: SF-478 (in part: a broken workflow, setting, prompt or gate begins nothing, and the engine goes on)
 #[test]
 fn needs_userns_needs_git_nothing_begins_with_a_broken_workflow_prompt_or_gate() {
     let dir = project("", GATE, SHORT);

@@ -218,7 +218,9 @@ fn needs_userns_needs_git_needs_python_a_coding_agent_has_the_model_of_its_tier(
 /// One that writes without end costs one try.
 #[test]
 fn needs_userns_needs_git_needs_python_a_coding_agent_may_work_long_and_end_in_its_own_way() {
-    for (fault, runs, errors) in [("waits", 1..=1, ""), ("mute", 2..=3, ""), ("floods", 2..=2, "agent")] {
+    for (fault, runs, errors) in
+        [("waits", 1..=1, ""), ("mute", 2..=3, ""), ("floods", 2..=2, "agent_session_startup")]
+    {
         // Less than the agent's own command takes.
         let times = "stall_timeout = \"6s\"\nturn_timeout = \"6s\"";
         let (dir, asked) = (project(times, GATE, SHORT), Arc::default());

@@ -3,6 +3,7 @@
 //! An agent's word decides nothing about the work: files count once they are committed, plans, reviews and decisions once they are
 //! read without a mistake, and the gates are run by the harness.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -54,7 +55,13 @@ pub(super) async fn work_in_phase(
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let is_plan = move |said: &str| phase == PilotPhase::Plan && read_unit_plan(plan_text(said), id).is_ok();
     let (folder, is_result) = (workspace.folder.clone(), Some(&is_plan as &ResultCheck));
-    let ended = run_agent(project, work, AgentTask { folder, prompt, reads_only, is_result }, stop).await?;
+    let ended = run_agent(
+        project,
+        work,
+        AgentTask { folder, prompt, reads_only, is_result, together: NonZeroU32::MIN },
+        stop,
+    )
+    .await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));
     }
@@ -265,7 +272,13 @@ pub(super) async fn reassess(
     let most = usize::try_from(flow.max_retries.max(1)).unwrap_or(usize::MAX);
     let trail = read_trail(project, work, &workspace, most).await?;
     let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail)).await?;
-    let task = AgentTask { folder: workspace.folder, prompt, reads_only: true, is_result: None };
+    let task = AgentTask {
+        folder: workspace.folder,
+        prompt,
+        reads_only: true,
+        is_result: None,
+        together: NonZeroU32::MIN,
+    };
     let ended = run_agent(project, work, task, stop).await?;
     if ended.end != RunEnd::Success {
         return Ok(ended_badly(ended));

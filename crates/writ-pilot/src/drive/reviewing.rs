@@ -1,17 +1,19 @@
 //! The phase review: another agent reads what a unit's branch changes, and its answer is read without trust in it.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::machine::{ReviewVerdict, UnitEvent};
+use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::workflow::PhaseFlow;
 use writ_sandbox::git::commits::diff_text;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::agent::{PromptKind, prompt_of};
-use super::turns::{AgentTask, ended_badly, run_agent};
+use super::turns::{AgentTask, WorkEnd, ended_badly, run_agent};
 use super::{PhaseResult, WorkClaim, fault};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::project::OpenProject;
@@ -28,27 +30,83 @@ struct ReviewRun<'a> {
     used: (Tokens, Tokens, MicroUsd),
 }
 
+/// An answer, or the end of the attempt.
+type PassResult = Result<String, PhaseResult>;
+
 impl ReviewRun<'_> {
     /// Runs one pass. The inner error is the end of the attempt.
     async fn run_pass(
         &mut self,
-        (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
+        pass: (ReviewPrompt<'_>, &[PromptFinding]),
         stop: &CancellationToken,
-    ) -> Result<Result<String, PhaseResult>, AutopilotError> {
+    ) -> Result<PassResult, AutopilotError> {
+        let ended = self.ask(pass, NonZeroU32::MIN, stop).await?;
+        Ok(self.settle(ended))
+    }
+
+    /// Asks an agent; `together`: as many at once share the money.
+    async fn ask(
+        &self,
+        (review, findings): (ReviewPrompt<'_>, &[PromptFinding]),
+        together: NonZeroU32,
+        stop: &CancellationToken,
+    ) -> Result<WorkEnd, AutopilotError> {
         let kind = PromptKind::Review(review, findings);
         let prompt = prompt_of(self.project, self.work, &self.flow, kind).await?;
-        let task = AgentTask { folder: self.folder.clone(), prompt, reads_only: true, is_result: None };
-        let ended = run_agent(self.project, self.work, task, stop).await?;
+        let folder = self.folder.clone();
+        let task = AgentTask { folder, prompt, reads_only: true, is_result: None, together };
+        run_agent(self.project, self.work, task, stop).await
+    }
+
+    /// Adds what an agent has used, also where it failed: that is spent, too.
+    fn settle(&mut self, ended: WorkEnd) -> PassResult {
         self.used = (
             self.used.0.saturating_add(ended.used.0),
             self.used.1.saturating_add(ended.used.1),
             self.used.2.saturating_add(ended.used.2),
         );
-        // Money of a pass that failed is spent, too, so it was added before this.
         if ended.end == RunEnd::Success {
-            return Ok(Ok(ended.said));
+            return Ok(ended.said);
         }
-        Ok(Err(PhaseResult { used: self.used, ..ended_badly(ended) }))
+        Err(PhaseResult { used: self.used, ..ended_badly(ended) })
+    }
+
+    /// Asks about each part of a change, as many at once as the settings let review. The first that ends badly ends the others.
+    async fn ask_parts(
+        &mut self,
+        parts: &[ReviewPrompt<'_>],
+        stop: &CancellationToken,
+    ) -> Result<Result<Vec<String>, PhaseResult>, AutopilotError> {
+        let most = self.project.config().agents.cap_of(PilotPhase::Review);
+        let mut answers = Vec::new();
+        for batch in parts.chunks(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
+            let together =
+                u32::try_from(batch.len()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+            let halt = stop.child_token();
+            let bad = OnceLock::new();
+            let asked = batch.iter().enumerate().map(async |(n, pass)| {
+                let ended = self.ask((pass.clone(), &[]), together, &halt).await;
+                if !ended.as_ref().is_ok_and(|ended| ended.end == RunEnd::Success) {
+                    // What the others end with after this is its consequence.
+                    let _ = bad.set(n);
+                    halt.cancel();
+                }
+                ended
+            });
+            let ended = futures::future::join_all(asked).await;
+            let mut failed = None;
+            for (n, ended) in ended.into_iter().enumerate() {
+                match self.settle(ended?) {
+                    Ok(said) => answers.push(said),
+                    Err(end) if bad.get() == Some(&n) => failed = Some(end),
+                    Err(_) => {}
+                }
+            }
+            if let Some(failed) = failed {
+                return Ok(Err(PhaseResult { used: self.used, ..failed }));
+            }
+        }
+        Ok(Ok(answers))
     }
 
     fn unreadable(&self, error: &ReviewError) -> PhaseResult {
@@ -90,13 +148,18 @@ pub(super) async fn review(
         }
     }
     let mut answers = Vec::new();
-    for (part, chunk) in (1..).zip(&chunks) {
-        let pass =
-            ReviewPrompt { part, summary: summary.as_deref(), ..prompt(ReviewPass::Chunk, &chunk.text) };
-        let said = match run.run_pass((pass, &[]), stop).await? {
-            Ok(said) => said,
-            Err(ended) => return Ok(ended),
-        };
+    let passes: Vec<ReviewPrompt<'_>> = (1..)
+        .zip(&chunks)
+        .map(|(part, chunk)| {
+            let (files, summary) = (&chunk.files[..], summary.as_deref());
+            ReviewPrompt { part, files, summary, ..prompt(ReviewPass::Chunk, &chunk.text) }
+        })
+        .collect();
+    let said = match run.ask_parts(&passes, stop).await? {
+        Ok(said) => said,
+        Err(ended) => return Ok(ended),
+    };
+    for said in said {
         match read_review(&said) {
             Ok(answer) => answers.push(answer),
             Err(error) => return Ok(run.unreadable(&error)),

@@ -3,6 +3,7 @@
 //! The first turn has the whole task, each later one a short text that steers. After each the harness looks for a marker, reads the
 //! unit's state anew, and lets the supervisor judge; the agent decides neither about another turn nor about its kind.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(super) struct AgentTask<'a> {
     pub(super) reads_only: bool,
     /// Says if a reply without a marker is the result already; `None`: the task is one question, and the first reply answers it.
     pub(super) is_result: Option<&'a ResultCheck>,
+    /// The number of attempts of this worker at once: they share its money.
+    pub(super) together: NonZeroU32,
 }
 
 /// An attempt that has ended.
@@ -81,7 +84,7 @@ pub(super) async fn run_agent(
             return Ok(WorkEnd { code: Some(none.code), ..held });
         }
     };
-    let max_cost = work.course.left();
+    let max_cost = work.course.left().map(|left| MicroUsd::new(left.get() / u64::from(task.together.get())));
     if max_cost == Some(MicroUsd::ZERO) {
         return Ok(held(PauseCause::Ceiling, "what it was allowed to spend is spent".to_owned()));
     }
@@ -414,9 +417,14 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
         RunEnd::UnitTimeout => "unit_timeout",
         RunEnd::TurnTimeout => "turn_timeout",
         RunEnd::Stalled => "stalled",
-        RunEnd::Success | RunEnd::Failure | RunEnd::Abandoned | RunEnd::Canceled | RunEnd::Interrupted => {
-            "agent"
+        // No model has answered, so it has not begun.
+        RunEnd::Failure if ended.used == (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO) => {
+            "agent_session_startup"
         }
+        RunEnd::Success | RunEnd::Failure => "turn_failed",
+        RunEnd::Abandoned => "abandoned",
+        RunEnd::Canceled => "canceled_by_operator",
+        RunEnd::Interrupted => "interrupted",
     };
     let code = ended.code.unwrap_or(by_end);
     PhaseResult {
