@@ -59,6 +59,8 @@ mod fleet;
 
 mod generated;
 
+mod live;
+
 mod setup;
 
 mod texts;
@@ -215,6 +217,7 @@ pub(crate) async fn build_engine(
         servers,
         sandbox,
         keys,
+        settings: live::HomeSettings::of_home(context, config),
         home_files: Arc::new(generated::GeneratedFiles::of_home(&context.home)),
         seal: secrets.content_key()?,
     };
@@ -266,10 +269,8 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         gates: config.gate_folders(),
         server_idle: server_idle(context),
         max_parallel: config.general.max_parallel,
-        approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
-        continue_after_answer: config.general.continue_after_answer,
+        begun: live::live_settings(config),
         budget: config.budget.clone(),
-        agent_config: config.turn.clone(),
         time_zone: config.time_zone.clone().unwrap_or(TimeZone::UTC),
         system: texts::system_texts(context),
         first_run: texts::first_run_text(config.general.first_run),
@@ -277,7 +278,6 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         egress: config.egress.egress_scope(&config.models),
         proxy: config.egress.proxy.clone(),
         credentials: config.egress.credentials.clone(),
-        timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
         tool_review: config.general.tool_review,
         quarantine: config.quarantine.clone(),

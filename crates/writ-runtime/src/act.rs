@@ -237,13 +237,14 @@ impl CallPlace {
                 Some(self.peek(path.as_str()).await?)
             }
         };
+        let settings = self.services.settings.now();
         let context = ToolContext {
             agent: &self.profile.agent,
             session: Some(self.session.id),
             turn: self.turn,
             turn_number: self.number,
             label,
-            config: &self.services.config.timeouts,
+            config: &settings.timeouts,
             search: self.services.outside.search.as_ref().map(|search| SearchTarget {
                 provider: search.provider(),
                 host: search.host(),

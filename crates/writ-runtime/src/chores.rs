@@ -32,6 +32,8 @@ pub(crate) const DIGEST: &str = "memory.digest";
 /// The job that reviews the tools of other programs.
 pub(crate) const TOOL_REVIEW: &str = "tools.review";
 
+/// The interval between looks at the file of the settings.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The interval at which old messages of the outbox are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time that a message stays in the outbox, delivered or not.
@@ -137,4 +139,19 @@ where
     let name = name.to_owned();
     let run = Box::new(move || -> JobRun { Box::pin(run(Arc::clone(&services))) });
     Chore { name, pace: JobTimes::Every(interval), calls: None, run }
+}
+
+/// Looks at the settings until the engine drains.
+pub(crate) async fn watch_settings(services: Arc<Services>) {
+    let draining = services.life.draining.clone();
+    loop {
+        tokio::select! {
+            () = draining.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let own = Arc::clone(&services);
+        if tokio::task::spawn_blocking(move || own.settings.look()).await.is_err() {
+            tracing::error!("the settings could not be read anew");
+        }
+    }
 }

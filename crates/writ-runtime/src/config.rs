@@ -18,6 +18,7 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
+use crate::live::LiveSettings;
 use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
@@ -109,14 +110,10 @@ pub struct RuntimeConfig {
     pub sent: PathBuf,
     /// The most turns that run at once, over all sessions: from 1 to [`MAX_RUNNING_TURNS`].
     pub max_parallel: usize,
-    /// The time after which an open ask expires.
-    pub approval_ttl: Duration,
-    /// Opens a new turn if a question is answered after its turn has ended.
-    pub continue_after_answer: bool,
+    /// The settings that may change while the engine runs, as they are at its start.
+    pub begun: LiveSettings,
     /// Limits on tokens, money and tool calls.
     pub budget: BudgetConfig,
-    /// Limits of a turn and of its context.
-    pub agent_config: writ_agent::config::AgentConfig,
     /// The owner's time zone.
     pub time_zone: TimeZone,
     /// The pinned texts of the system zone.
@@ -131,8 +128,6 @@ pub struct RuntimeConfig {
     pub proxy: ProxyConfig,
     /// Secrets that programs use and never have.
     pub credentials: Vec<Binding>,
-    /// Time limits of tools.
-    pub timeouts: writ_tools::config::ToolTimeouts,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
     /// The time at which the tools of other programs are reviewed.

@@ -95,6 +95,7 @@ impl Engine {
         *engine.services.life.dispatcher() = Some(dispatcher);
         drop(tokio::spawn(work::run(Arc::clone(&engine.services))));
         drop(tokio::spawn(results::run(Arc::clone(&engine.services))));
+        drop(tokio::spawn(chores::watch_settings(Arc::clone(&engine.services))));
         let Life { jobs, draining, stop_now, .. } = &engine.services.life;
         jobs.start(table, (draining.clone(), stop_now.clone()));
         // It may take long: turns and jobs go on meanwhile.

@@ -71,6 +71,7 @@ mod heads;
 mod estimates;
 
 mod history;
+pub mod live;
 mod memories;
 pub mod servers;
 pub mod services;

@@ -38,6 +38,7 @@ use crate::home_files::HomeFiles;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
+use crate::live::{Settings, SettingsSource};
 use crate::memories::Memories;
 use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
@@ -106,6 +107,8 @@ pub struct EngineParts {
     pub seal: ContentKey,
     /// The files that the engine writes into the home.
     pub home_files: Arc<dyn HomeFiles>,
+    /// The owner's settings, read again when they change.
+    pub settings: Arc<dyn SettingsSource>,
     /// The source of the secrets that must not appear in any text.
     pub secrets: Arc<dyn SecretSource>,
     /// The mask for secrets; its clones, such as the log's, learn every secret that it learns.
@@ -117,6 +120,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) config: Arc<RuntimeConfig>,
+    pub(crate) settings: Settings,
     pub(crate) profiles: Profiles,
     pub(crate) journal: Arc<Journal>,
     pub(crate) keys: Arc<Keys>,
@@ -307,6 +311,7 @@ impl Services {
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let home_files = parts.home_files;
+        let settings = Settings::new(parts.settings, config.begun.clone());
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
@@ -357,6 +362,7 @@ impl Services {
             },
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles,
+            settings,
             config,
             journal,
             keys,

@@ -123,11 +123,32 @@ fn describe_status(status: &Value) -> Vec<String> {
     if unknown > 0 {
         lines.push(format!("unknown    {unknown} actions were begun and their outcome is not known"));
     }
+    lines.extend(describe_settings(status.get("settings")));
     if let Some(advice) = status.get("advice").and_then(Value::as_str) {
         lines.push(format!("model      {advice}"));
     }
     if status.get("model").and_then(Value::as_bool) == Some(false) {
         lines.push("model      none is configured: set models.default in config.toml".into());
+    }
+    lines
+}
+
+/// Says what has become of a changed configuration; nothing where it is in force as a whole.
+fn describe_settings(settings: Option<&Value>) -> Vec<String> {
+    let of = |name: &str| settings.and_then(|settings| settings.get(name));
+    let fault = of("fault").and_then(Value::as_str);
+    let names: Vec<&str> = of("needs_restart")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let mut lines = Vec::new();
+    if let Some(fault) = fault {
+        lines.push(format!("settings   config.toml is not in force, the earlier settings are: {fault}"));
+    }
+    if !names.is_empty() {
+        lines.push(format!("settings   in force at the next start: {}", names.join(", ")));
     }
     lines
 }

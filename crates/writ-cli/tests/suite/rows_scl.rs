@@ -303,6 +303,56 @@ fn needs_userns_no_line_smuggles_a_second_command() {
     assert_eq!(programs, BTreeSet::from(["echo", "ls"].map(str::to_owned)), "what ran is what was named");
 }
 
+/// A running engine takes over a changed configuration: the next call has the new time limit. One that cannot stand changes nothing and is
+/// named, and so is what a running engine cannot take over.
+///
+/// Rows: SCL-006
+#[test]
+fn needs_userns_a_running_engine_takes_over_changed_settings() {
+    let word = unique_word();
+    let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
+        let is_work = request.messages.last().is_some_and(|message| message.text.contains("work"));
+        if request.results().next().is_some() || !is_work {
+            return Reply::text("Done.");
+        }
+        Reply::call("shell_exec", json!({ "argv": ["sleep", word] }))
+    });
+    assert_eq!(code(&bench.chat("begin", &[])), 0);
+    let file = bench.home.root().join("config.toml");
+    let before = std::fs::read_to_string(&file).unwrap_or_default();
+    let mut link = super::engine::Link::open(&bench.home).expect("the engine runs");
+    let begun = link.call("status", json!({})).expect("an answer")["started_at"].clone();
+    // By a rename, as editors write: no look reads half of it.
+    let write = |text: &str| {
+        std::fs::write(file.with_extension("new"), text).expect("written");
+        std::fs::rename(file.with_extension("new"), &file).expect("renamed");
+    };
+    let mut until = |holds: &dyn Fn(&Value) -> bool| loop {
+        let status = link.call("status", json!({})).expect("an answer");
+        if holds(&status["settings"]) {
+            return status;
+        }
+    };
+    write(&format!("{before}\n[timeouts.tools]\nshell_exec = 400\n"));
+    until(&|settings| settings["changes"] == 1);
+    assert_eq!(code(&bench.chat("work", &[])), 0);
+    assert!(bench.requests().pop().expect("a request").contains("time"), "it is ended at its new limit");
+    assert!(!runs(word));
+    write(&format!("{before}\n[timeouts.tools]\nshell_exec = \"soon\"\n"));
+    let fault = until(&|settings| settings["fault"].is_string())["settings"].clone();
+    assert!(fault["fault"].as_str().is_some_and(|fault| fault.contains("timeouts.tools")), "{fault}");
+    assert_eq!(fault["changes"], 1, "the earlier ones stay in force");
+    assert_eq!(code(&bench.chat("work", &[])), 0, "and the engine works with them");
+    let shown = text(&bench.home.run(&["status"]));
+    assert!(shown.contains("config.toml is not in force"), "{shown}");
+    write(&format!("strict = true\n{before}\n[timeouts.tools]\nshell_exec = 400\n"));
+    let status = until(&|settings| settings["fault"].is_null());
+    assert_eq!(status["settings"]["needs_restart"], json!(["strict"]), "{status}");
+    assert_eq!(status["started_at"], begun, "the engine is the same");
+    let shown = text(&bench.home.run(&["status"]));
+    assert!(shown.contains("in force at the next start: strict"), "{shown}");
+}
+
 /// One place says how long a tool may run: its call, else its own setting, else the default of all.
 ///
 /// Rows: SCL-189

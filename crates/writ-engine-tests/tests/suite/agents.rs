@@ -208,7 +208,7 @@ fn no_turn_waits_for_the_summary_of_another() {
                 AgentProfile { consumer: REVIEWER.to_owned(), ..AgentProfile::executor(&parts.config) };
             parts.agents.push(reviewer);
             parts.config.max_chronicle_entries = 6;
-            parts.config.agent_config.context.summaries = Summaries::Always;
+            parts.config.begun.agent_config.context.summaries = Summaries::Always;
         },
         |_| {
             move |request: &ParsedRequest| {

@@ -189,7 +189,7 @@ fn needs_userns_needs_git_a_ceiling_pauses_and_is_lifted_by_raising_it() {
     ceiling(60_000);
     let engine = TestEngine::priced(
         |parts| {
-            parts.config.agent_config.limits.max_output_tokens = writ_types::unit::Tokens::new(1_000);
+            parts.config.begun.agent_config.limits.max_output_tokens = writ_types::unit::Tokens::new(1_000);
         },
         |_| script,
     );

@@ -365,7 +365,7 @@ fn needs_userns_needs_git_a_turn_without_an_end_is_cut_and_the_next_goes_on() {
         Reply::call("file_read", json!({ "path": format!("file-{count}") }))
     });
     let few = |parts: &mut writ_runtime::services::EngineParts| {
-        parts.config.agent_config.limits.max_model_calls_per_turn = 5;
+        parts.config.begun.agent_config.limits.max_model_calls_per_turn = 5;
     };
     let scene = scene(dir.path(), TestEngine::priced(few, |_| script));
     scene.engine.runtime.block_on(async {
@@ -378,7 +378,7 @@ fn needs_userns_needs_git_a_turn_without_an_end_is_cut_and_the_next_goes_on() {
             .filter(|run| run.phase == "execute")
             .map(|run| (run.outcome.as_deref().unwrap_or("-"), run.error.as_str()))
             .collect();
-        assert_eq!(runs, [("failure", "agent"), ("success", "")], "{task:#?}");
+        assert_eq!(runs, [("failure", "turn_failed"), ("success", "")], "{task:#?}");
     });
     assert_eq!(*lock(&asked_in_first), 10, "two turns of five calls");
     scene.end();

@@ -84,7 +84,7 @@ fn small(parts: &mut EngineParts) {
     let text = RULE.to_owned();
     parts.config.system =
         vec![SystemText { source: SystemSource::Rules, text, label: Label::new(Taint::Owner) }];
-    let context = &mut parts.config.agent_config.context;
+    let context = &mut parts.config.begun.agent_config.context;
     context.total_tokens = Tokens::new(WINDOW);
     context.system_max = Tokens::new(6_000);
     parts.config.budget.max_tokens_per_session = Tokens::MAX;
@@ -154,7 +154,7 @@ fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
     let handed = TestEngine::priced(
         |parts| {
             small(parts);
-            parts.config.agent_config.context.summaries = Summaries::Always;
+            parts.config.begun.agent_config.context.summaries = Summaries::Always;
         },
         script,
     );
@@ -430,7 +430,7 @@ fn needs_userns_the_scorer_is_called_only_where_masking_old_results_is_not_enoug
     let handed = TestEngine::with(
         |parts| {
             roomy(parts);
-            parts.config.agent_config.context.total_tokens = Tokens::new(60_000);
+            parts.config.begun.agent_config.context.total_tokens = Tokens::new(60_000);
         },
         script,
     );
@@ -610,7 +610,7 @@ fn the_cost_of_a_failed_summary_counts_for_its_turn() {
     let asked = Arc::clone(&summaries);
     let change = |parts: &mut EngineParts| {
         roomy(parts);
-        parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+        parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000);
         parts.config.budget.max_cost_per_turn = Some(MicroUsd::new(1_000_000));
     };
     let script = |_| {
@@ -659,7 +659,7 @@ fn a_cassette_names_the_request_that_was_answered() {
     };
     let change = |parts: &mut EngineParts| {
         roomy(parts);
-        parts.config.agent_config.context.total_tokens = Tokens::new(40_000);
+        parts.config.begun.agent_config.context.total_tokens = Tokens::new(40_000);
     };
     let handed = TestEngine::with(change, script);
     handed.runtime.block_on(async {
@@ -738,7 +738,7 @@ fn a_session_that_has_spent_its_money_stops_and_is_renewed_where_its_owner_is() 
     let handed = TestEngine::priced(
         |parts| {
             // A call of 10 tokens of answer costs at most a few cents.
-            parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+            parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000);
             parts.config.budget.max_cost_per_session = Some(MicroUsd::new(200_000));
             parts.config.budget.max_cost_per_month = Some(MicroUsd::new(10_000_000));
         },

@@ -138,7 +138,7 @@ fn a_copy_begins_with_the_summary_and_the_pins() {
 fn pinned_messages_are_measured_whole_and_together() {
     let engine = TestEngine::with(
         |parts| {
-            let context = &mut parts.config.agent_config.context;
+            let context = &mut parts.config.begun.agent_config.context;
             context.total_tokens = Tokens::new(20_000);
         },
         |_| answering,

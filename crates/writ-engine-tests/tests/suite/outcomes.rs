@@ -345,7 +345,7 @@ fn needs_userns_either_limit_of_an_items_budget_ends_its_attempts() {
     for budget in ["{max_tokens: 60000, max_attempts: 9}", "{max_cost_usd: 0.40, max_attempts: 9}"] {
         let writes = AtomicUsize::new(0);
         let engine = TestEngine::priced(
-            |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+            |parts| parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000),
             |_| {
                 move |request: &ParsedRequest| {
                     let reply = match request.results().next() {

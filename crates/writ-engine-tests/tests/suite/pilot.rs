@@ -455,7 +455,7 @@ fn needs_userns_the_planner_answers_the_autopilot_and_writes_nothing() {
 /// An engine with a model that reads for ever: each call costs the same.
 fn reads_for_ever() -> TestEngine {
     TestEngine::priced(
-        |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+        |parts| parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000),
         |_| {
             let mut lines = 0_u32;
             move |_: &ParsedRequest| {

@@ -496,7 +496,7 @@ fn needs_userns_an_attempt_has_the_money_of_one_turn() {
     let held = gate.clone();
     let engine = TestEngine::priced(
         |parts| {
-            parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000);
+            parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000);
             parts.config.budget.max_cost_per_turn = Some(LIMIT);
         },
         |_| {
@@ -604,7 +604,7 @@ fn needs_userns_a_retry_is_for_as_much_money_again() {
     let mends = Arc::new(AtomicBool::new(false));
     let (seen, writes) = (Arc::clone(&mends), AtomicUsize::new(0));
     let engine = TestEngine::priced(
-        |parts| parts.config.agent_config.limits.max_output_tokens = Tokens::new(1_000),
+        |parts| parts.config.begun.agent_config.limits.max_output_tokens = Tokens::new(1_000),
         |_| {
             move |request: &ParsedRequest| {
                 let reply = match request.results().next() {

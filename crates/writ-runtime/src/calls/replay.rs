@@ -211,13 +211,14 @@ impl<'a> Rehearsal<'a> {
         if needs_file {
             return self.prepared_then(row, call, label, (ask, recorded)).await;
         }
+        let settings = self.services.settings.now();
         let context = ToolContext {
             agent: &self.profile.agent,
             session: Some(self.session.id),
             turn: Some(row.id),
             turn_number: row.number,
             label,
-            config: &self.services.config.timeouts,
+            config: &settings.timeouts,
             search: self.services.outside.search.as_ref().map(|search| SearchTarget {
                 provider: search.provider(),
                 host: search.host(),

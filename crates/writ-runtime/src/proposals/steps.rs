@@ -78,13 +78,14 @@ pub(crate) fn planned_steps(
     let tools = services.servers.registry();
     let lane = crate::profile::AgentProfile::step_lane(&services.config, 0);
     let toolset = tools.toolset_of(&lane.roles, &lane.allow_list(&tools));
+    let settings = services.settings.now();
     let context = ToolContext {
         agent: &services.config.agent,
         session: None,
         turn: None,
         turn_number: 0,
         label,
-        config: &services.config.timeouts,
+        config: &settings.timeouts,
         search: services.outside.search.as_ref().map(|search| SearchTarget {
             provider: search.provider(),
             host: search.host(),

@@ -48,10 +48,23 @@ pub struct EngineStatus {
     pub open_intents: Vec<OpenAttempt>,
     /// Entries of the ledger.
     pub ledger: u64,
+    /// The settings that have changed since the start.
+    pub settings: SettingsStatus,
     /// The session that was used last.
     pub session: Option<SessionSpending>,
     /// Spending of the current budget day.
     pub today: DaySpending,
+}
+
+/// The settings of a running engine, after its file has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingsStatus {
+    /// The changes that were taken over.
+    pub changes: u64,
+    /// The reason why the file as it is now cannot stand; none: it is in force.
+    pub fault: Option<String>,
+    /// The names of settings that differ from those in force until the next start.
+    pub needs_restart: Vec<String>,
 }
 
 /// A turn that runs.
