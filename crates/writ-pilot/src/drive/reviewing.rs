@@ -31,7 +31,7 @@ struct ReviewRun<'a> {
 }
 
 /// An answer, or the end of the attempt.
-type PassResult = Result<String, PhaseResult>;
+type PassResult = Result<String, Box<PhaseResult>>;
 
 impl ReviewRun<'_> {
     /// Runs one pass. The inner error is the end of the attempt.
@@ -68,7 +68,7 @@ impl ReviewRun<'_> {
         if ended.end == RunEnd::Success {
             return Ok(ended.said);
         }
-        Err(PhaseResult { used: self.used, ..ended_badly(ended) })
+        Err(Box::new(PhaseResult { used: self.used, ..ended_badly(ended) }))
     }
 
     /// Asks about each part of a change, as many at once as the settings let review. The first that ends badly ends the others.
@@ -76,7 +76,7 @@ impl ReviewRun<'_> {
         &mut self,
         parts: &[ReviewPrompt<'_>],
         stop: &CancellationToken,
-    ) -> Result<Result<Vec<String>, PhaseResult>, AutopilotError> {
+    ) -> Result<Result<Vec<String>, Box<PhaseResult>>, AutopilotError> {
         let most = self.project.config().agents.cap_of(PilotPhase::Review);
         let mut answers = Vec::new();
         for batch in parts.chunks(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
@@ -103,7 +103,7 @@ impl ReviewRun<'_> {
                 }
             }
             if let Some(failed) = failed {
-                return Ok(Err(PhaseResult { used: self.used, ..failed }));
+                return Ok(Err(Box::new(PhaseResult { used: self.used, ..*failed })));
             }
         }
         Ok(Ok(answers))
@@ -144,7 +144,7 @@ pub(super) async fn review(
     if chunks.len() > 1 {
         match run.run_pass((prompt(ReviewPass::Overview, &head), &[]), stop).await? {
             Ok(said) => summary = Some(said),
-            Err(ended) => return Ok(ended),
+            Err(ended) => return Ok(*ended),
         }
     }
     let mut answers = Vec::new();
@@ -157,7 +157,7 @@ pub(super) async fn review(
         .collect();
     let said = match run.ask_parts(&passes, stop).await? {
         Ok(said) => said,
-        Err(ended) => return Ok(ended),
+        Err(ended) => return Ok(*ended),
     };
     for said in said {
         match read_review(&said) {
@@ -174,7 +174,7 @@ pub(super) async fn review(
         let pass = ReviewPrompt { summary: summary.as_deref(), ..prompt(ReviewPass::Synthesis, "") };
         let said = match run.run_pass((pass, &found), stop).await? {
             Ok(said) => said,
-            Err(ended) => return Ok(ended),
+            Err(ended) => return Ok(*ended),
         };
         match read_review(&said) {
             Ok(answer) => (verdict, shown) = (answer.verdict, answer.findings),
