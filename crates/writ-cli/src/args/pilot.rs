@@ -56,7 +56,7 @@ pub(crate) enum PilotCommand {
     Status {
         #[command(flatten)]
         place: PilotPlace,
-        /// Show the state again whenever it changes, until Ctrl-C
+        /// Go on showing it: on a terminal as a view with keys (q leaves), else the state again whenever it changes, until Ctrl-C
         #[arg(short, long)]
         watch: bool,
         /// Show the settings in force instead, each with the file and the line that it comes from

@@ -36,6 +36,8 @@ mod looks;
 
 mod traces;
 
+mod watch;
+
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The longest reason in a line, in characters.
@@ -63,7 +65,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 context.out.print_either(&status, describe_status)
             }
             PilotCommand::Status { place, watch, settings } => {
-                show(context, &mut client, place, (*watch, *settings)).await
+                watch::show_status(context, client, (place, *watch, *settings)).await
             }
             PilotCommand::Show(args) => {
                 let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
@@ -283,32 +285,6 @@ fn exit_of(status: &PilotStatus) -> Exit {
         )
     };
     if status.plans.iter().any(|plan| is_bad(&plan)) { Exit::Verification } else { Exit::Done }
-}
-
-async fn show(
-    context: &Context,
-    client: &mut EngineClient,
-    place: &PilotPlace,
-    (watch, settings): (bool, bool),
-) -> Result<(), Failure> {
-    let project = project_of(context, place)?;
-    if settings {
-        let status = client.ask::<PilotShow>(&project).await?;
-        return context.out.print_either(&status.settings, |settings| describe_settings(settings));
-    }
-    let mut shown = None;
-    loop {
-        let status = client.ask::<PilotShow>(&project).await?;
-        // Only changes, so that a file of lines does not grow while nothing happens.
-        if shown.as_ref() != Some(&status) {
-            context.out.print_either(&status, describe_status)?;
-        }
-        if !watch {
-            return Ok(());
-        }
-        shown = Some(status);
-        sleep(LOOK_EVERY).await;
-    }
 }
 
 /// Gives an order with a reason.
