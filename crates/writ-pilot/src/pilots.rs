@@ -244,10 +244,10 @@ impl Pilots {
         let (path, name) = name_project(&asked.project)?;
         let open = self.projects.lock().await.get(&name).cloned();
         let gates = match &open {
-            Some(project) => trial::find_gates(project.git.project()).await?.1,
+            Some(project) => trial::find_gates(project.git.project()).await?,
             None => {
                 let git = GitProject::open_project(&path).await.map_err(PilotGitError::from)?;
-                trial::find_gates(&git).await?.1
+                trial::find_gates(&git).await?
             }
         };
         Ok(PilotTrials { gates: trial::try_gates(&self.hands, &path, gates).await })

@@ -7,13 +7,16 @@ use clap::{Args, Subcommand};
 /// `writ pilot …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PilotCommand {
-    /// Find the test, lint and build commands of a project, try each in the sandbox, and write `.writ/pilot.toml`
+    /// Find the test, lint and build commands of a project, try each in the sandbox, write `.writ/pilot.toml`, and report what files and history show
     Init {
         #[command(flatten)]
         place: PilotPlace,
         /// Do not try the commands in the sandbox: all are written as gates
         #[arg(long)]
         untried: bool,
+        /// Write the settings alone: look through neither files nor history for the report
+        #[arg(long)]
+        quick: bool,
     },
     /// Plan a goal: milestones, slices and tasks with their checks; nothing runs before you approve it
     Plan {

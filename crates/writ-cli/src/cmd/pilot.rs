@@ -45,8 +45,8 @@ const MAX_REASON: usize = 160;
 
 /// Runs `writ pilot …`.
 pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(), Failure> {
-    if let PilotCommand::Init { place, untried } = command {
-        return begin::begin_project(context, place, *untried);
+    if let PilotCommand::Init { place, untried, quick } = command {
+        return begin::begin_project(context, place, (*untried, *quick));
     }
     let config = context.load_ready_config()?;
     block_on(async {

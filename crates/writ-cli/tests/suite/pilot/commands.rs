@@ -124,6 +124,11 @@ fn begin(desk: &Desk) {
         written.contains("target_branch = \"main\"") && written.contains("report = \"unittest\""),
         "{written}"
     );
+    for part in ["languages: Python 1", "the last 1 commits change most: ./ 1", "by: t 1"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let quick = desk.run(&["init", "--untried", "--quick"], 0);
+    assert!(!quick.contains("languages: "), "{quick}");
     let again = desk.run(&["init", "--untried"], 0);
     assert!(again.contains("is there already, and stays as it is"), "{again}");
     assert_eq!(std::fs::read_to_string(&settings).expect("is there"), written);
