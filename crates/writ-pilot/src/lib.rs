@@ -25,6 +25,8 @@ pub mod files;
 
 pub mod repo_map;
 
+pub mod findings;
+
 pub mod probe;
 
 pub mod review;

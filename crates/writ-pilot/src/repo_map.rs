@@ -97,7 +97,8 @@ pub fn show_name(name: &[u8]) -> String {
     shown
 }
 
-fn count_languages(files: &ProjectFiles) -> Vec<(&'static str, usize)> {
+/// Counts the files of each language, the most frequent first.
+pub(crate) fn count_languages(files: &ProjectFiles) -> Vec<(&'static str, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in &files.paths {
         let name = name_of(path);

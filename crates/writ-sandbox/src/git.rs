@@ -26,6 +26,8 @@ pub mod commits;
 
 pub mod files;
 
+pub mod history;
+
 pub mod places;
 
 mod indexes;

@@ -22,3 +22,5 @@ mod history;
 mod lines;
 
 pub mod screen;
+
+pub mod watch;

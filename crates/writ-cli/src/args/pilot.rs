@@ -7,13 +7,16 @@ use clap::{Args, Subcommand};
 /// `writ pilot …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PilotCommand {
-    /// Find the test, lint and build commands of a project, try each in the sandbox, and write `.writ/pilot.toml`
+    /// Find the test, lint and build commands of a project, try each in the sandbox, write `.writ/pilot.toml`, and report what files and history show
     Init {
         #[command(flatten)]
         place: PilotPlace,
         /// Do not try the commands in the sandbox: all are written as gates
         #[arg(long)]
         untried: bool,
+        /// Write the settings alone: look through neither files nor history for the report
+        #[arg(long)]
+        quick: bool,
     },
     /// Plan a goal: milestones, slices and tasks with their checks; nothing runs before you approve it
     Plan {
@@ -56,7 +59,7 @@ pub(crate) enum PilotCommand {
     Status {
         #[command(flatten)]
         place: PilotPlace,
-        /// Show the state again whenever it changes, until Ctrl-C
+        /// Go on showing it: on a terminal as a view with keys (q leaves), else the state again whenever it changes, until Ctrl-C
         #[arg(short, long)]
         watch: bool,
         /// Show the settings in force instead, each with the file and the line that it comes from
@@ -67,6 +70,8 @@ pub(crate) enum PilotCommand {
     Show(PilotUnitArgs),
     #[command(flatten)]
     Look(PilotLook),
+    #[command(flatten)]
+    Step(PilotStep),
     /// Accept the result of a unit that waits for it
     #[command(visible_alias = "uat-approve")]
     Accept(PilotUnitArgs),
@@ -165,6 +170,7 @@ impl PilotCommand {
             | Self::ResetCircuits { place }
             | Self::Status { place, .. } => place,
             Self::Look(look) => look.place(),
+            Self::Step(step) => step.place(),
             Self::Show(args)
             | Self::Accept(args)
             | Self::ForceClear(args)
@@ -210,6 +216,27 @@ impl PilotLook {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
             Self::Forensics { place, .. } | Self::History { place, .. } | Self::Clean { place, .. } => place,
+        }
+    }
+}
+
+/// Commands that hand out one unit.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PilotStep {
+    /// Hand out the unit that is next, once: one run of its phase. Wait for its end, and print it
+    Next {
+        #[command(flatten)]
+        place: PilotPlace,
+    },
+    /// Hand out this unit once, past the order and past units that it waits for, with a warning for each; wait for the end of the run
+    Dispatch(PilotUnitArgs),
+}
+
+impl PilotStep {
+    const fn place(&mut self) -> &mut PilotPlace {
+        match self {
+            Self::Next { place } => place,
+            Self::Dispatch(args) => &mut args.place,
         }
     }
 }

@@ -34,7 +34,11 @@ mod changes;
 
 mod looks;
 
+mod steps;
+
 mod traces;
+
+mod watch;
 
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -43,8 +47,8 @@ const MAX_REASON: usize = 160;
 
 /// Runs `writ pilot …`.
 pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(), Failure> {
-    if let PilotCommand::Init { place, untried } = command {
-        return begin::begin_project(context, place, *untried);
+    if let PilotCommand::Init { place, untried, quick } = command {
+        return begin::begin_project(context, place, (*untried, *quick));
     }
     let config = context.load_ready_config()?;
     block_on(async {
@@ -63,7 +67,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 context.out.print_either(&status, describe_status)
             }
             PilotCommand::Status { place, watch, settings } => {
-                show(context, &mut client, place, (*watch, *settings)).await
+                watch::show_status(context, client, (place, *watch, *settings)).await
             }
             PilotCommand::Show(args) => {
                 let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
@@ -87,6 +91,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let query = PilotLogQuery { project, unit, attempt, last, skip };
                 looks::print_log(context, &mut client, &query).await
             }
+            PilotCommand::Step(step) => steps::hand_out(context, &mut client, step).await,
             PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
             PilotCommand::Rate { rating, unit, place } => {
                 changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
@@ -283,32 +288,6 @@ fn exit_of(status: &PilotStatus) -> Exit {
         )
     };
     if status.plans.iter().any(|plan| is_bad(&plan)) { Exit::Verification } else { Exit::Done }
-}
-
-async fn show(
-    context: &Context,
-    client: &mut EngineClient,
-    place: &PilotPlace,
-    (watch, settings): (bool, bool),
-) -> Result<(), Failure> {
-    let project = project_of(context, place)?;
-    if settings {
-        let status = client.ask::<PilotShow>(&project).await?;
-        return context.out.print_either(&status.settings, |settings| describe_settings(settings));
-    }
-    let mut shown = None;
-    loop {
-        let status = client.ask::<PilotShow>(&project).await?;
-        // Only changes, so that a file of lines does not grow while nothing happens.
-        if shown.as_ref() != Some(&status) {
-            context.out.print_either(&status, describe_status)?;
-        }
-        if !watch {
-            return Ok(());
-        }
-        shown = Some(status);
-        sleep(LOOK_EVERY).await;
-    }
 }
 
 /// Gives an order with a reason.

@@ -20,6 +20,9 @@ mod victim;
 #[path = "pilot/seen.rs"]
 mod seen;
 
+#[path = "pilot/watched.rs"]
+mod watched;
+
 /// The demo of the autopilot: a goal, three tasks, one wrong try, one finding of a review, merged, and every line is checked by
 /// the demo itself.
 #[test]

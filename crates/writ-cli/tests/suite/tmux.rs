@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const COLUMNS: usize = 60;
 
 /// A tmux of its own, with one window.
-struct Screen {
+pub(super) struct Screen {
     socket: PathBuf,
     /// Each screen that was waited for, for a person to read.
     record: String,
@@ -27,7 +27,7 @@ impl Screen {
     }
 
     /// Starts `writ` with these arguments in a folder.
-    fn start_in(bench: &Bench, folder: &Path, args: &str) -> Self {
+    pub(super) fn start_in(bench: &Bench, folder: &Path, args: &str) -> Self {
         let socket = bench.home.dir.path().join("tmux.socket");
         let screen = Self { socket, record: String::new() };
         let home = bench.home.root();
@@ -44,7 +44,7 @@ impl Screen {
         screen
     }
 
-    fn tmux(&self, args: &[&str]) -> String {
+    pub(super) fn tmux(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -64,12 +64,12 @@ impl Screen {
             .expect("tmux starts")
     }
 
-    fn keys(&self, keys: &[&str]) {
+    pub(super) fn keys(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
     /// Waits until the screen shows a text; returns its rows, with their colours.
-    fn until(&mut self, text: &str) -> String {
+    pub(super) fn until(&mut self, text: &str) -> String {
         let since = Instant::now();
         loop {
             let shown = self.tmux(&["capture-pane", "-p"]);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use writ_inspect::show::escape_line;
+use writ_pilot::findings::{NamedCount, ProjectFindings};
 use writ_pilot::trial::begin_project as begin;
 use writ_runtime::methods::PilotTry;
 use writ_types::api::pilot::{PilotProject, PilotTrial};
@@ -16,11 +17,15 @@ use crate::failure::Failure;
 use crate::interrupt::block_on;
 
 /// Finds and tries the gates of a project, and writes its settings if it has none.
-pub(super) fn begin_project(context: &Context, place: &PilotPlace, untried: bool) -> Result<(), Failure> {
+pub(super) fn begin_project(
+    context: &Context,
+    place: &PilotPlace,
+    (untried, quick): (bool, bool),
+) -> Result<(), Failure> {
     let project = project_of(context, place)?;
     let (begun, note) = block_on(async {
         let (trials, note) = if untried { (Vec::new(), None) } else { try_all(context, &project).await };
-        let begun = begin(Path::new(&project.project), &trials).await;
+        let begun = begin(Path::new(&project.project), &trials, quick).await;
         begun.map(|begun| (begun, note)).map_err(|error| Failure::Report(Box::new(error.report())))
     })?;
     context.out.print_either(&begun, |begun| {
@@ -40,9 +45,54 @@ pub(super) fn begin_project(context: &Context, place: &PilotPlace, untried: bool
                 .push("a gate that proves nothing today is written switched off, with the reason".to_owned());
         }
         lines.extend(note.iter().map(|why| format!("the gates were not tried: {}", escape_line(why))));
+        lines.extend(begun.findings.iter().flat_map(describe_findings));
         lines.push("look at it, then: `writ pilot plan \"GOAL\"`".to_owned());
         lines
     })
+}
+
+/// The most entries of a list that one line shows; JSON has all of them.
+const MAX_SHOWN: usize = 8;
+
+/// Describes the findings; their names are escaped where they are found.
+fn describe_findings(found: &ProjectFindings) -> Vec<String> {
+    let mut lines = vec![
+        format!("languages: {}", list_counted(&found.languages)),
+        format!("folders: {}", list_counted(&found.folders)),
+        format!("begins in: {}", join_names(found.entry_points.iter().cloned())),
+    ];
+    for (manifest, names) in &found.dependencies {
+        lines.push(format!("{manifest} depends on: {}", join_names(names.iter().cloned())));
+    }
+    lines.extend(found.unreadable.iter().map(|line| format!("cannot be parsed: {line}")));
+    match &found.history {
+        Some(history) => {
+            lines.push(format!(
+                "the last {} commits change most: {}",
+                history.commits,
+                list_counted(&history.active)
+            ));
+            lines.push(format!("by: {}", list_counted(&history.contributors)));
+            let recent = history.recent.iter().take(MAX_SHOWN);
+            lines.extend(recent.map(|one| format!("  {}  {}: {}", one.at, one.author, one.subject)));
+        }
+        None => lines.push(format!("without a history: {}", found.history_note)),
+    }
+    lines
+}
+
+fn list_counted(all: &[NamedCount]) -> String {
+    join_names(all.iter().map(|one| format!("{} {}", one.name, one.count)))
+}
+
+fn join_names(all: impl Iterator<Item = String>) -> String {
+    // One more than is shown says that there are others.
+    let mut shown: Vec<String> = all.take(MAX_SHOWN.saturating_add(1)).collect();
+    if shown.len() > MAX_SHOWN {
+        shown.truncate(MAX_SHOWN);
+        shown.push("…".to_owned());
+    }
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
 }
 
 /// Has the engine try the gates. A home that is not ready yet is no reason to write no settings: it says why nothing was tried.
