@@ -45,6 +45,8 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::NoPlan { .. }
         | AutopilotError::NoUnit { .. }
         | AutopilotError::Busy { .. }
+        | AutopilotError::LoopRuns
+        | AutopilotError::NotReady { .. }
         | AutopilotError::NoOutline { .. }
         | AutopilotError::PlanChanged { .. }
         | AutopilotError::UnitsMoved { .. }
