@@ -181,7 +181,6 @@ pub(crate) async fn build_engine(
         CredentialSources::gather_sources(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
     let http = serves.map(|taken| page::bind_server(context, config, &credentials, taken)).transpose()?;
-    // The root key is needed for a moment only, to mint the keys of this run.
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;
     let rules = policies::load_trying(&context.home)?;

@@ -3,7 +3,7 @@
 //! Nothing is remembered from tick to tick: each begins with what the store says. A worker's result becomes an event of the pure
 //! machine, and what the machine answers is one commit under the fence of the worker's claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +82,7 @@ mod trail;
 mod turns;
 
 pub(crate) use baseline::Baselines;
+pub(crate) use candidates::ended_units;
 use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;
@@ -284,7 +285,7 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
     }
 }
 
-/// Claims a unit, with `is_forced` before it is ready, and starts its worker. Returns false if the unit waits for something and stays as it is.
+/// Claims a unit, with `is_forced` before it is ready, and starts its worker. Returns false if it waits for something and stays as it is.
 async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Result<bool, AutopilotError> {
     // Until the claim: its worker works by the words and under the plan that are read here.
     let _plans = project.hold_plans().await;
@@ -471,8 +472,8 @@ pub(crate) async fn commit_move(
     (claim, reason): (Option<HeldClaim>, &str),
 ) -> Result<(), AutopilotError> {
     let now = project.hands.now();
-    let next = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
-    let context = ChangeContext { session: project.session, now, not_before: next, reason };
+    let not_before = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
+    let context = ChangeContext { session: project.session, now, not_before, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
     news::tell_of_move(project, unit, made, reason).await;
     // Boxed: it is a part of many calls, which would become too deep.
@@ -492,10 +493,4 @@ pub(crate) async fn plan_of(project: &OpenProject, id: UnitId) -> Result<ItemId,
     let plans = project.plans().await?;
     let found = plans.iter().find(|(milestone, _)| milestone_of(**milestone) == milestone_of(id));
     found.map(|(_, plan)| *plan).ok_or_else(|| AutopilotError::NoPlan { project: project.name.clone() })
-}
-
-/// Returns the units that are over, of all types.
-pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, AutopilotError> {
-    let lines = project.hands.store().unit_lines(&project.name, writ_store::units::MAX_UNITS).await?;
-    Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
 }

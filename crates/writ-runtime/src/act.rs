@@ -237,7 +237,7 @@ impl CallPlace {
                 Some(self.peek(path.as_str()).await?)
             }
         };
-        let settings = self.services.settings.now();
+        let settings = self.services.outside.settings.now();
         let context = ToolContext {
             agent: &self.profile.agent,
             session: Some(self.session.id),

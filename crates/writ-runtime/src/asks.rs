@@ -44,7 +44,7 @@ pub(crate) async fn open_ask(
         return Ok(Err(why));
     }
     let now = services.journal.valid_now();
-    let expires_at = now.plus_duration(services.settings.now().approval_ttl);
+    let expires_at = now.plus_duration(services.outside.settings.now().approval_ttl);
     let id = services.journal.ids.ask();
     let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
     let values = if ask.approvers > 1 { Vec::new() } else { endorsable_values(&ask.prepared, &ask.rules) };

@@ -150,7 +150,7 @@ pub(crate) async fn watch_settings(services: Arc<Services>) {
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let own = Arc::clone(&services);
-        if tokio::task::spawn_blocking(move || own.settings.look()).await.is_err() {
+        if tokio::task::spawn_blocking(move || own.outside.settings.look()).await.is_err() {
             tracing::error!("the settings could not be read anew");
         }
     }

@@ -18,7 +18,7 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
-use crate::live::LiveSettings;
+use crate::live::ChangeableSettings;
 use crate::profile::NamedAgent;
 
 /// Default lifetime of an ask (design 3.2).
@@ -111,7 +111,7 @@ pub struct RuntimeConfig {
     /// The most turns that run at once, over all sessions: from 1 to [`MAX_RUNNING_TURNS`].
     pub max_parallel: usize,
     /// The settings that may change while the engine runs, as they are at its start.
-    pub begun: LiveSettings,
+    pub begun: ChangeableSettings,
     /// Limits on tokens, money and tool calls.
     pub budget: BudgetConfig,
     /// The owner's time zone.

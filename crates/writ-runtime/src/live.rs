@@ -11,9 +11,9 @@ use writ_tools::config::ToolTimeouts;
 use writ_types::api::status::SettingsStatus;
 use writ_types::error::Report;
 
-/// Settings that may change while the engine runs.
+/// SettingsState that may change while the engine runs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LiveSettings {
+pub struct ChangeableSettings {
     /// The time after which an open ask expires.
     pub approval_ttl: Duration,
     /// Opens a new turn if a question is answered after its turn has ended.
@@ -24,11 +24,11 @@ pub struct LiveSettings {
     pub timeouts: ToolTimeouts,
 }
 
-/// Settings that were read anew.
+/// SettingsState that were read anew.
 #[derive(Clone, Debug)]
 pub struct ReadSettings {
     /// Those that are taken over.
-    pub live: LiveSettings,
+    pub live: ChangeableSettings,
     /// The names of others that differ from those in force.
     pub needs_restart: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub trait SettingsSource: std::fmt::Debug + Send + Sync {
     fn read_changed(&self) -> Option<Result<ReadSettings, Report>>;
 }
 
-/// Settings that never change, such as those of an engine inside a test.
+/// SettingsState that never change, such as those of an engine inside a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FixedSettings;
 
@@ -51,19 +51,19 @@ impl SettingsSource for FixedSettings {
 
 /// The settings in force.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct SettingsState {
     source: Arc<dyn SettingsSource>,
-    now: RwLock<Arc<LiveSettings>>,
+    now: RwLock<Arc<ChangeableSettings>>,
     status: Mutex<SettingsStatus>,
 }
 
-impl Settings {
-    pub(crate) fn new(source: Arc<dyn SettingsSource>, begun: LiveSettings) -> Self {
+impl SettingsState {
+    pub(crate) fn new(source: Arc<dyn SettingsSource>, begun: ChangeableSettings) -> Self {
         Self { source, now: RwLock::new(Arc::new(begun)), status: Mutex::default() }
     }
 
     /// Returns those of this moment. What has begun goes on with those that it began with.
-    pub(crate) fn now(&self) -> Arc<LiveSettings> {
+    pub(crate) fn now(&self) -> Arc<ChangeableSettings> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -38,7 +38,7 @@ use crate::home_files::HomeFiles;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
-use crate::live::{Settings, SettingsSource};
+use crate::live::{SettingsSource, SettingsState};
 use crate::memories::Memories;
 use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
@@ -120,7 +120,6 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) config: Arc<RuntimeConfig>,
-    pub(crate) settings: Settings,
     pub(crate) profiles: Profiles,
     pub(crate) journal: Arc<Journal>,
     pub(crate) keys: Arc<Keys>,
@@ -151,6 +150,8 @@ pub(crate) struct Outside {
     pub(crate) secrets: Arc<dyn SecretSource>,
     /// The files that the engine writes into the home.
     pub(crate) home_files: Arc<dyn HomeFiles>,
+    /// The owner's settings that may change meanwhile.
+    pub(crate) settings: SettingsState,
     /// Seals what programs outside say to models, and what they are answered.
     pub(crate) seal: ContentKey,
 }
@@ -311,7 +312,7 @@ impl Services {
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let home_files = parts.home_files;
-        let settings = Settings::new(parts.settings, config.begun.clone());
+        let settings = SettingsState::new(parts.settings, config.begun.clone());
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
@@ -358,11 +359,21 @@ impl Services {
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: {
                 let directory = Directory;
-                Outside { directory, models, egress, proxy, search, sandbox, secrets, home_files, seal }
+                Outside {
+                    directory,
+                    models,
+                    egress,
+                    proxy,
+                    search,
+                    sandbox,
+                    secrets,
+                    home_files,
+                    settings,
+                    seal,
+                }
             },
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles,
-            settings,
             config,
             journal,
             keys,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use writ_runtime::live::{LiveSettings, ReadSettings, SettingsSource};
+use writ_runtime::live::{ChangeableSettings, ReadSettings, SettingsSource};
 use writ_types::error::{Report, ToReport as _};
 
 use crate::config::schema::dotted_path;
@@ -14,14 +14,15 @@ use crate::context::Context;
 use crate::env::Env;
 use crate::home::Home;
 
-/// The settings that a running engine takes over: names, and beginnings of names that end with a dot.
+/// The settings that a running engine takes over: names, and beginnings of names that end with a dot. The default profile is none of
+/// them, since the profiles of agents were made from it.
 const LIVE: [&str; 5] = ["approval_ttl_secs", "continue_after_answer", "context.", "limits.", "timeouts."];
 /// The most names of settings that need a restart.
 const MAX_NAMED: usize = 20;
 
 /// The part of a configuration that may change while the engine runs.
-pub(super) fn live_settings(config: &Config) -> LiveSettings {
-    LiveSettings {
+pub(super) fn live_settings(config: &Config) -> ChangeableSettings {
+    ChangeableSettings {
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         continue_after_answer: config.general.continue_after_answer,
         agent_config: config.turn.clone(),
@@ -74,7 +75,6 @@ impl HomeSettings {
         let now = values_of(&config);
         let is_live = |name: &str| {
             let is = |live: &&str| name == *live || (live.ends_with('.') && name.starts_with(*live));
-            // The profiles of agents were made from it.
             name != "context.default_profile" && LIVE.iter().any(is)
         };
         let names: std::collections::BTreeSet<&String> = self.begun.keys().chain(now.keys()).collect();

@@ -169,7 +169,7 @@ pub(crate) fn parts(
         memory: writ_runtime::config::MemorySettings::default(),
         credentials: Vec::new(),
         max_parallel: MAX_RUNNING_TURNS,
-        begun: writ_runtime::live::LiveSettings { approval_ttl: APPROVAL_TTL, ..Default::default() },
+        begun: writ_runtime::live::ChangeableSettings { approval_ttl: APPROVAL_TTL, ..Default::default() },
         budget: Default::default(),
         time_zone: writ_types::zone::TimeZone::UTC,
         system: Vec::new(),

@@ -1,6 +1,6 @@
 //! The units that could be handed out in a tick, as the scheduler is asked about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::schedule::{Candidate, workspace_of};
@@ -95,4 +95,10 @@ pub(super) async fn has_lapsed_plan(
         }
     }
     Ok(false)
+}
+
+/// Returns the units that are over, of all types.
+pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
 }

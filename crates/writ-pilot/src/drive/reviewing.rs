@@ -109,6 +109,22 @@ impl ReviewRun<'_> {
         Ok(Ok(answers))
     }
 
+    /// Writes the findings down. Returns the result of the phase.
+    fn finish(&self, verdict: ReviewVerdict, found: &[ReviewFinding]) -> Result<PhaseResult, AutopilotError> {
+        let words = list_findings(found);
+        self.project.files.write_file(self.work.unit.id, UnitFile::Review, &words)?;
+        let is_passed = verdict == ReviewVerdict::Pass;
+        let first = words.lines().next().unwrap_or_default();
+        Ok(PhaseResult {
+            event: UnitEvent::Review(verdict),
+            outcome: "success",
+            code: String::new(),
+            reason: if is_passed { String::new() } else { first.to_owned() },
+            last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
+            used: self.used,
+        })
+    }
+
     fn unreadable(&self, error: &ReviewError) -> PhaseResult {
         PhaseResult { used: self.used, ..fault("pilot.review_answer", error.next_question()) }
     }
@@ -181,17 +197,7 @@ pub(super) async fn review(
             Err(error) => return Ok(run.unreadable(&error)),
         }
     }
-    let words = list_findings(&shown);
-    project.files.write_file(work.unit.id, UnitFile::Review, &words)?;
-    let is_passed = verdict == ReviewVerdict::Pass;
-    Ok(PhaseResult {
-        event: UnitEvent::Review(verdict),
-        outcome: "success",
-        code: String::new(),
-        reason: if is_passed { String::new() } else { words.lines().next().unwrap_or_default().to_owned() },
-        last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
-        used: run.used,
-    })
+    run.finish(verdict, &shown)
 }
 
 fn list_findings(findings: &[ReviewFinding]) -> String {

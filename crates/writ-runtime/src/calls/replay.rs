@@ -211,7 +211,7 @@ impl<'a> Rehearsal<'a> {
         if needs_file {
             return self.prepared_then(row, call, label, (ask, recorded)).await;
         }
-        let settings = self.services.settings.now();
+        let settings = self.services.outside.settings.now();
         let context = ToolContext {
             agent: &self.profile.agent,
             session: Some(self.session.id),

@@ -61,7 +61,7 @@ pub(super) async fn engine_status(services: &Services) -> Result<EngineStatus, E
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
             .collect(),
         ledger: services.journal.store.ledger_size().await?,
-        settings: services.settings.status(),
+        settings: services.outside.settings.status(),
         session: latest_session(services).await?,
         today: DaySpending {
             tokens: day.usage.total_tokens(),

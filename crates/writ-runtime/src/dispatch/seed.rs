@@ -46,7 +46,7 @@ pub(crate) fn settings(
     seed: &ContextSeed,
 ) -> AgentConfig {
     let attempt = session.terms.work.map(|work| work.attempt).unwrap_or_default();
-    let config = &attempt.narrow_config(&services.settings.now().agent_config);
+    let config = &attempt.narrow_config(&services.outside.settings.now().agent_config);
     let route = services.outside.models.get().and_then(|models| profile.first_route(models.routes()).ok());
     let correction = route.as_ref().map_or(NO_CORRECTION, |route| {
         services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))

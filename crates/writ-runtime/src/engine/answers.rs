@@ -66,7 +66,7 @@ impl Engine {
         // disconnects.
         let answered = self.services.life.turns.spawn(async move {
             let answered = answers::answer(&engine.services, &who, ask.clone(), answer).await?;
-            if engine.services.settings.now().continue_after_answer
+            if engine.services.outside.settings.now().continue_after_answer
                 && let Err(error) = engine.go_on(evidence, ask, &answered).await
             {
                 tracing::warn!(%error, "the agent does not continue after an answer");

@@ -78,7 +78,7 @@ pub(crate) fn planned_steps(
     let tools = services.servers.registry();
     let lane = crate::profile::AgentProfile::step_lane(&services.config, 0);
     let toolset = tools.toolset_of(&lane.roles, &lane.allow_list(&tools));
-    let settings = services.settings.now();
+    let settings = services.outside.settings.now();
     let context = ToolContext {
         agent: &services.config.agent,
         session: None,

@@ -136,7 +136,7 @@ pub(super) async fn is_turn_cut(
     if limit_of(services, turn).await?.is_some() {
         return Ok(false);
     }
-    let most = usize::try_from(services.settings.now().agent_config.limits.max_model_calls_per_turn);
+    let most = usize::try_from(services.outside.settings.now().agent_config.limits.max_model_calls_per_turn);
     let most = most.map_or(MAX_READ_ROWS, |most| most.min(MAX_READ_ROWS));
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
