@@ -243,8 +243,9 @@ fn every_command_of_the_autopilot_is_in_its_help_and_its_guide() {
     for name in &names {
         assert!(guide.contains(&format!("writ pilot {name}")), "{name} is not in the guide");
     }
-    // «alias» of one, «aliases» of several.
-    let others = list.split("[alias").skip(1).filter_map(|rest| rest.split_once(": ")?.1.split_once(']'));
+    // «alias» of one, «aliases» of several; a line may be broken within.
+    let joined = list.split_whitespace().collect::<Vec<_>>().join(" ");
+    let others = joined.split("[alias").skip(1).filter_map(|rest| rest.split_once(": ")?.1.split_once(']'));
     for name in others.flat_map(|(inside, _)| inside.split(", ")) {
         assert!(guide.contains(&format!("`{name}`")), "{name} is not in the guide");
         names.push(name.to_owned());
