@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use sha2::{Digest as _, Sha256};
 
-use crate::workspace;
+use crate::{contract, workspace};
 use task_process::{Program, target_directory};
 
 /// The platform: glibc, because the allocator of musl halves the speed, linked into the binary.
@@ -31,6 +31,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if let Some(file) = &options.check {
         println!("{}", is_fit(file)?);
         return Ok(true);
+    }
+    // Before the long build: a version that promises less than the last one is not released.
+    if let Some(refused) = contract::check(&root)? {
+        bail!("{refused}");
     }
     let built =
         Program::cargo(&["build", "--release", "--locked", "--package", "writ-cli", "--target", TARGET])

@@ -1,5 +1,5 @@
 //! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `injection`, `compatibility`, `conformance`, `bench`,
-//! `soak`, `mutants`, `errors`, `dist` and `record`.
+//! `soak`, `mutants`, `errors`, `contract`, `dist` and `record`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
@@ -31,6 +31,8 @@ mod errors;
 
 mod dist;
 
+mod contract;
+
 mod record;
 
 use std::process::ExitCode;
@@ -57,6 +59,8 @@ enum Task {
     Conformance(conformance::Options),
     /// Check or write the reference of error codes.
     Errors(errors::Options),
+    /// Compare the contract (schema, phases, hooks, settings) with that of the last release.
+    Contract(contract::Options),
     /// Build the static release binary, and gather what an installation wants.
     Dist(dist::Options),
     /// Record the demo.
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Task::Verify => verify::run(),
         Task::Conformance(options) => conformance::run(&options),
         Task::Errors(options) => errors::run(options),
+        Task::Contract(options) => contract::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Record(options) => record::run(&options),
         Task::Bench(options) => return ended(apart::run("task-bench", &["bench"], &options)),

@@ -2,7 +2,7 @@
 
 mod scan;
 
-pub(crate) use scan::{doc_of, is_test_attribute};
+pub(crate) use scan::{doc_of, is_test_attribute, is_test_cfg};
 
 use std::path::Path;
 

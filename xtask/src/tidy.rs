@@ -16,6 +16,8 @@ mod reference;
 
 mod hygiene;
 
+mod documented;
+
 mod packages;
 
 mod modules;
@@ -107,6 +109,7 @@ pub(crate) fn run(options: &TidyOptions) -> Result<bool> {
         findings.push(Finding::new("hint", path, text).at(line));
     }
     findings.extend(hygiene::check(&root)?);
+    findings.extend(documented::check(&texts)?);
     let packages = packages::count(&root)?;
     findings.extend(packages.check());
     let (mut findings, excused) = exceptions::read(&root)?.apply(findings);

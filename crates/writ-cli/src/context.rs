@@ -9,7 +9,7 @@ use crate::config::{self, Config, ConfigSources};
 use crate::env::Env;
 use crate::failure::Failure;
 use crate::home::Home;
-use crate::host::CommandHost;
+use crate::host::{CommandHost, Streams};
 use crate::out::CommandOutput;
 
 /// The context of every command.
@@ -46,6 +46,13 @@ impl Context {
     pub(crate) fn with_flags(mut self, flags: Vec<(&'static str, Value)>) -> Self {
         self.flags.extend(flags);
         self
+    }
+
+    /// The same with other streams, for a command that is typed in a conversation.
+    pub(crate) fn with_streams(&self, streams: Streams, json: bool) -> Self {
+        let host = CommandHost { streams: streams.clone(), ..self.host.clone() };
+        let out = CommandOutput { json, quiet: self.out.quiet, streams };
+        Self { home: self.home.clone(), env: self.env.clone(), host, out, flags: self.flags.clone() }
     }
 
     /// The same with another home, for the demo.

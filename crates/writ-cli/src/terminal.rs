@@ -35,6 +35,33 @@ pub(crate) fn confirm_yes(streams: &Streams, question: &str) -> Result<bool, Fai
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
+/// Asks for a number from 1 to `count`, again after any other answer; `None` if the input ends first.
+pub(crate) fn ask_number(question: &str, count: usize) -> Result<Option<usize>, Failure> {
+    read_number(&mut io::stdin().lock(), &mut io::stderr().lock(), (question, count))
+}
+
+fn read_number(
+    input: &mut impl io::BufRead,
+    out: &mut impl io::Write,
+    (question, count): (&str, usize),
+) -> Result<Option<usize>, Failure> {
+    loop {
+        write!(out, "{question} [1-{count}] ")
+            .and_then(|()| out.flush())
+            .map_err(|error| Failure::output_error(&error))?;
+        let mut answer = String::new();
+        let read = input.by_ref().take(MAX_ANSWER_BYTES).read_line(&mut answer);
+        if read.map_err(|error| Failure::internal_error("reading the answer", error))? == 0 {
+            return Ok(None);
+        }
+        match answer.trim().parse() {
+            Ok(number) if (1..=count).contains(&number) => return Ok(Some(number)),
+            // What was meant is not guessed: the next answer may undo work.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
 /// Reads a secret's value: typed without echo at a terminal, else from the pipe. One line ending is dropped.
 pub(crate) fn read_value(streams: &Streams, prompt: &str) -> Result<SecretString, Failure> {
     // A piped value is read as it is, without a prompt.
@@ -88,5 +115,24 @@ impl Settings {
             // A closed terminal needs no settings.
             let _restored = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, settings);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SF-541 (in part: what is no number of the menu is asked again)
+    #[test]
+    fn a_number_that_is_not_on_the_list_is_asked_again() {
+        let ask = |typed: &str| {
+            let mut out = Vec::new();
+            let chosen = read_number(&mut typed.as_bytes(), &mut out, ("which?", 3)).expect("reads");
+            (chosen, String::from_utf8(out).expect("UTF-8").matches("which? [1-3] ").count())
+        };
+        assert_eq!(ask("2\n"), (Some(2), 1));
+        assert_eq!(ask("0\n4\none\n\n-1\n 3 \n"), (Some(3), 6));
+        assert_eq!(ask("9\n"), (None, 2), "the input ends");
+        assert_eq!(ask(""), (None, 1));
     }
 }

@@ -60,6 +60,9 @@ mod autopilot_hooks;
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;
 
+#[path = "suite/autopilot_orders.rs"]
+mod autopilot_orders;
+
 #[path = "suite/autopilot_results.rs"]
 mod autopilot_results;
 

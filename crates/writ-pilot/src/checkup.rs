@@ -114,7 +114,8 @@ pub(crate) async fn check_programs(
     if let Some(config) = &config {
         check_gates(&mut found, hands, (folder, config, owner.hidden_tests.as_deref())).await;
     }
-    let healthy = found.0.iter().all(|one| one.verdict != FindingVerdict::Bad);
+    // A warning is a reason to look, too: a script that goes on over it would never be read (SF 25).
+    let healthy = found.0.iter().all(|one| one.verdict == FindingVerdict::Good);
     PilotFindings { healthy, checks: found.0 }
 }
 

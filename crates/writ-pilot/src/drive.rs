@@ -82,7 +82,7 @@ mod trail;
 mod turns;
 
 pub(crate) use baseline::Baselines;
-pub(crate) use candidates::ended_units;
+pub(crate) use candidates::{ended_units, find_next};
 use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use ending::make_up_ends;

@@ -13,6 +13,7 @@ use writ_types::api::pilot::{
 use writ_types::unit::MicroUsd;
 
 use crate::circuits::show_circuits;
+use crate::drive::find_next;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -41,6 +42,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
         }
     }
     let blockers = store.open_blockers(project.session).await?;
+    let newest = store.newest_choice(&project.name, project.session, "").await?;
     let settings = project.settings.view();
     let mut ordered: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
@@ -50,6 +52,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     Ok(PilotStatus {
         project: project.name.clone(),
         session: project.session,
+        since: session.as_ref().map(|session| session.created_at),
         state: session.map(|session| session.status).unwrap_or_default(),
         plans,
         cost: roots.fold(MicroUsd::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)),
@@ -61,6 +64,8 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
             .chain(project.session_failure())
             .collect(),
         circuits: show_circuits(project).await?,
+        next: find_next(project).await?.map(|id| id.to_string()),
+        model: newest.map(|(_, choice)| choice.model).unwrap_or_default(),
         settings: settings.lines,
     })
 }

@@ -339,7 +339,7 @@ pub(crate) fn is_test_attribute(attribute: &Attribute) -> bool {
 }
 
 /// `#[cfg(test)]` and `#[cfg(all(test, …))]`.
-fn is_test_cfg(attribute: &Attribute) -> bool {
+pub(crate) fn is_test_cfg(attribute: &Attribute) -> bool {
     if !attribute.path().is_ident("cfg") {
         return false;
     }

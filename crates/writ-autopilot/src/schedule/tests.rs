@@ -1,4 +1,5 @@
 use super::*;
+use crate::stand::UnitStand;
 
 fn candidate(id: UnitId, phase: PilotPhase) -> Candidate {
     Candidate {
@@ -188,4 +189,33 @@ fn a_clean_end_goes_on_after_a_second_and_a_provider_can_ask_for_more() {
     assert_eq!(at(NextTry::AfterFailures(1), Some(3_600_000)), Some(3_600_000));
     assert_eq!(at(NextTry::AfterFailures(1), Some(0)), Some(21_000), "a provider cannot shorten the wait");
     assert_eq!(at(NextTry::Soon, Some(i64::MAX)), Some(86_401_000));
+}
+
+/// Every phase with every status: a unit is over when it is complete or cancelled and at no other place, what is over is never handed
+/// out, and what waits for a unit waits until that is over. A unit that is being decided about is none, so it holds others up.
+///
+/// Rows: SF-126
+#[test]
+fn nothing_but_complete_and_cancelled_is_an_end() {
+    let (upstream, waiting) = (UnitId::Slice(1, 1), UnitId::Slice(1, 2));
+    let mut held_up = 0;
+    for phase in PilotPhase::ALL {
+        for status in PhaseStatus::ALL {
+            let stand = UnitStand { status, ..UnitStand::at_start(&[phase]) };
+            let is_over = phase == PilotPhase::Complete || status == PhaseStatus::Canceled;
+            assert_eq!(stand.is_terminal(), is_over, "{phase:?} {status:?}");
+            let own = Candidate { status, ..candidate(upstream, phase) };
+            let other = Candidate {
+                open_upstreams: u32::from(!stand.is_terminal()),
+                ..candidate(waiting, PilotPhase::Execute)
+            };
+            let choice = choose(&[own, other], &[]);
+            assert!(!is_over || !choice.dispatch.contains(&upstream), "{phase:?} {status:?}");
+            assert_eq!(choice.dispatch.contains(&waiting), is_over, "{phase:?} {status:?}");
+            held_up += usize::from(!is_over);
+        }
+    }
+    assert_eq!(held_up, (PilotPhase::ALL.len() - 1) * (PhaseStatus::ALL.len() - 1));
+    let decided = candidate(upstream, PilotPhase::Reassess);
+    assert_eq!(choose(&[decided], &[]).dispatch, [upstream], "it is worked on, so it is no end");
 }

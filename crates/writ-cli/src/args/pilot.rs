@@ -78,15 +78,17 @@ pub(crate) enum PilotCommand {
     /// Reject the result of a unit; say why, since the next plan reads it
     #[command(visible_alias = "uat-reject")]
     Reject(PilotReasonArgs),
-    /// Let a unit go on after a pause, or after you have resolved its conflict; with a reason, its next attempt reads your answer
+    /// Let a unit go on after a pause, or after you have resolved its conflict; with a reason, its next attempt reads your answer. Without
+    /// a unit: all that are paused, and the work with them
     #[command(visible_alias = "reassess-resolve")]
-    Resume(PilotReasonArgs),
+    Resume(PilotResumeArgs),
     /// Remove the blocker of a unit, and let the planner reassess the unit
     ForceClear(PilotUnitArgs),
     /// End a unit; its commits stay below `refs/writ/archive/`
     #[command(visible_alias = "abandon")]
     Cancel(PilotReasonArgs),
     /// Report on all units, or on one with its parts: costs, attempts, gates, reviews, moves and commits
+    #[command(visible_alias = "session-report")]
     Report {
         /// The unit; without it: all
         unit: Option<String>,
@@ -136,8 +138,10 @@ pub(crate) enum PilotCommand {
     },
     /// Undo a merged slice: shows its commits, and undoes them newest first once you have confirmed them
     Revert {
+        /// The slice; without it: one of a list
+        unit: Option<String>,
         #[command(flatten)]
-        unit: PilotUnitArgs,
+        place: PilotPlace,
         /// Undo without being asked; the list is still printed
         #[arg(long)]
         yes: bool,
@@ -161,6 +165,7 @@ impl PilotCommand {
             Self::Init { place, .. }
             | Self::Report { place, .. }
             | Self::Rate { place, .. }
+            | Self::Revert { place, .. }
             | Self::Reload { place, .. }
             | Self::Doctor { place, .. }
             | Self::Plan { place, .. }
@@ -176,8 +181,9 @@ impl PilotCommand {
             | Self::ForceClear(args)
             | Self::Diff(args)
             | Self::MergeResolve(args) => &mut args.place,
-            Self::Logs { unit, .. } | Self::Revert { unit, .. } => &mut unit.place,
-            Self::Reject(args) | Self::Resume(args) | Self::Cancel(args) => &mut args.unit.place,
+            Self::Logs { unit, .. } => &mut unit.place,
+            Self::Reject(args) | Self::Cancel(args) => &mut args.unit.place,
+            Self::Resume(args) => &mut args.place,
         }
     }
 }
@@ -290,6 +296,18 @@ pub(crate) struct PilotUnitArgs {
     pub(crate) unit: String,
     #[command(flatten)]
     pub(crate) place: PilotPlace,
+}
+
+/// What is to go on, and a reason.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PilotResumeArgs {
+    /// The unit; without it: all that are paused
+    pub(crate) unit: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PilotPlace,
+    /// Reason, for the record
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub(crate) reason: String,
 }
 
 /// A unit, and a reason.

@@ -12,13 +12,13 @@ use writ_runtime::methods::{
 use writ_runtime::pilot::needs_approval;
 use writ_types::api::pilot::{
     PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotPlanLine, PilotProject, PilotScope,
-    PilotSettingLine, PilotStatus, PilotUnitDetails, PilotUnitLine, PilotUnitName, PilotUnitOrder,
+    PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::work::{ItemName, WorkState};
 use writ_types::error::Exit;
 
 use crate::approve::{self, ApprovalChoice};
-use crate::args::{PilotCommand, PilotPlace, PilotReasonArgs, PilotUnitArgs};
+use crate::args::{PilotCommand, PilotPlace, PilotReasonArgs, PilotResumeArgs, PilotUnitArgs};
 use crate::client::EngineClient;
 use crate::cmd::approvals::print_answer;
 use crate::cmd::chat::end_with;
@@ -34,86 +34,102 @@ mod changes;
 
 mod looks;
 
+mod menu;
+
 mod steps;
 
 mod traces;
 
+mod typed;
+
+mod view;
+
 mod watch;
+
+pub(crate) use typed::run_typed;
+use view::{describe_line, describe_progress, describe_settings, describe_status};
 
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// The event of a blocker that a person's word alone ends.
+const PAUSED: &str = "Paused";
 /// The longest reason in a line, in characters.
 const MAX_REASON: usize = 160;
 
 /// Runs `writ pilot …`.
 pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(), Failure> {
+    block_on(run_command(context, command))
+}
+
+/// Runs a command of the autopilot.
+async fn run_command(context: &Context, command: &PilotCommand) -> Result<(), Failure> {
+    // It needs no home: settings are written without an engine, too.
     if let PilotCommand::Init { place, untried, quick } = command {
-        return begin::begin_project(context, place, (*untried, *quick));
+        return begin::begin_project(context, place, (*untried, *quick)).await;
     }
     let config = context.load_ready_config()?;
-    block_on(async {
-        let mut client = EngineClient::ensure(context).await?;
-        match command {
-            PilotCommand::Init { .. } => Ok(()),
-            PilotCommand::Plan { goal, place, workflow, link_issue } => {
-                plan(context, &mut client, (goal, place), (workflow.clone(), *link_issue)).await
-            }
-            PilotCommand::Approve { place, yes, reason } => {
-                approve_plan(context, &config, &mut client, (place, *yes, reason)).await
-            }
-            PilotCommand::Auto { place, detach } => run(context, &mut client, place, *detach).await,
-            PilotCommand::Pause { place } => {
-                let status = client.ask::<PilotPause>(&project_of(context, place)?).await?;
-                context.out.print_either(&status, describe_status)
-            }
-            PilotCommand::Status { place, watch, settings } => {
-                watch::show_status(context, client, (place, *watch, *settings)).await
-            }
-            PilotCommand::Show(args) => {
-                let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
-                context.out.print_either(&details, describe_unit)
-            }
-            PilotCommand::Accept(args) => order(context, &mut client, (args, "", PilotOrder::Accept)).await,
-            PilotCommand::Resume(args) => obey(context, &mut client, args, PilotOrder::Resume).await,
-            PilotCommand::ForceClear(args) => {
-                order(context, &mut client, (args, "", PilotOrder::ForceClear)).await
-            }
-            PilotCommand::Reject(args) => obey(context, &mut client, args, PilotOrder::Reject).await,
-            PilotCommand::Cancel(args) => obey(context, &mut client, args, PilotOrder::Cancel).await,
-            PilotCommand::Report { unit, place, html } => {
-                let project = project_of(context, place)?.project;
-                let scope = PilotScope { project, unit: unit.clone().unwrap_or_default() };
-                looks::report(context, &mut client, (&scope, html.as_deref())).await
-            }
-            PilotCommand::Logs { unit, attempt, last, skip } => {
-                let project = project_of(context, &unit.place)?.project;
-                let (unit, attempt, last, skip) = (unit.unit.clone(), *attempt, *last, *skip);
-                let query = PilotLogQuery { project, unit, attempt, last, skip };
-                looks::print_log(context, &mut client, &query).await
-            }
-            PilotCommand::Step(step) => steps::hand_out(context, &mut client, step).await,
-            PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
-            PilotCommand::Rate { rating, unit, place } => {
-                changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
-            }
-            PilotCommand::ResetCircuits { place } => changes::reset(context, &mut client, place).await,
-            PilotCommand::Diff(args) => {
-                looks::print_changes(context, &mut client, &name_of(context, args)?).await
-            }
-            PilotCommand::Reload { place, yes } => {
-                changes::reload(context, &mut client, (&project_of(context, place)?, *yes)).await
-            }
-            PilotCommand::Revert { unit, yes } => {
-                changes::revert(context, &mut client, (&name_of(context, unit)?, *yes)).await
-            }
-            PilotCommand::MergeResolve(args) => {
-                changes::resolve(context, &mut client, &name_of(context, args)?).await
-            }
-            PilotCommand::Doctor { place, fix } => {
-                looks::check_up(context, &mut client, (&project_of(context, place)?, *fix)).await
-            }
+    let mut client = EngineClient::ensure(context).await?;
+    match command {
+        PilotCommand::Init { .. } => Ok(()),
+        PilotCommand::Plan { goal, place, workflow, link_issue } => {
+            plan(context, &mut client, (goal, place), (workflow.clone(), *link_issue)).await
         }
-    })
+        PilotCommand::Approve { place, yes, reason } => {
+            approve_plan(context, &config, &mut client, (place, *yes, reason)).await
+        }
+        PilotCommand::Auto { place, detach } => run(context, &mut client, place, *detach).await,
+        PilotCommand::Pause { place } => {
+            let status = client.ask::<PilotPause>(&project_of(context, place)?).await?;
+            context.out.print_either(&status, describe_status)
+        }
+        PilotCommand::Status { place, watch, settings } => {
+            watch::show_status(context, client, (place, *watch, *settings)).await
+        }
+        PilotCommand::Show(args) => {
+            let details = client.ask::<PilotUnit>(&name_of(context, args)?).await?;
+            context.out.print_either(&details, describe_unit)
+        }
+        PilotCommand::Accept(args) => order(context, &mut client, (args, "", PilotOrder::Accept)).await,
+        PilotCommand::Resume(args) => resume(context, &mut client, args).await,
+        PilotCommand::ForceClear(args) => {
+            order(context, &mut client, (args, "", PilotOrder::ForceClear)).await
+        }
+        PilotCommand::Reject(args) => obey(context, &mut client, args, PilotOrder::Reject).await,
+        PilotCommand::Cancel(args) => obey(context, &mut client, args, PilotOrder::Cancel).await,
+        PilotCommand::Report { unit, place, html } => {
+            let project = project_of(context, place)?.project;
+            let scope = PilotScope { project, unit: unit.clone().unwrap_or_default() };
+            looks::report(context, &mut client, (&scope, html.as_deref())).await
+        }
+        PilotCommand::Logs { unit, attempt, last, skip } => {
+            let project = project_of(context, &unit.place)?.project;
+            let (unit, attempt, last, skip) = (unit.unit.clone(), *attempt, *last, *skip);
+            let query = PilotLogQuery { project, unit, attempt, last, skip };
+            looks::print_log(context, &mut client, &query).await
+        }
+        PilotCommand::Step(step) => steps::hand_out(context, &mut client, step).await,
+        PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
+        PilotCommand::Rate { rating, unit, place } => {
+            changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
+        }
+        PilotCommand::ResetCircuits { place } => changes::reset(context, &mut client, place).await,
+        PilotCommand::Diff(args) => {
+            looks::print_changes(context, &mut client, &name_of(context, args)?).await
+        }
+        PilotCommand::Reload { place, yes } => {
+            changes::reload(context, &mut client, (&project_of(context, place)?, *yes)).await
+        }
+        PilotCommand::Revert { unit, place, yes } => {
+            let PilotProject { project } = project_of(context, place)?;
+            menu::revert_slice(context, &mut client, (project, unit.clone(), *yes)).await
+        }
+        PilotCommand::MergeResolve(args) => {
+            changes::resolve(context, &mut client, &name_of(context, args)?).await
+        }
+        PilotCommand::Doctor { place, fix } => {
+            looks::check_up(context, &mut client, (&project_of(context, place)?, *fix)).await
+        }
+    }
 }
 
 /// Returns the project of a command: the nearest folder with settings of the autopilot or a repository, from the named one upwards.
@@ -290,6 +306,29 @@ fn exit_of(status: &PilotStatus) -> Exit {
     if status.plans.iter().any(|plan| is_bad(&plan)) { Exit::Verification } else { Exit::Done }
 }
 
+/// Lets a unit go on, or every one that waits for a person's word alone, and the loop with them.
+async fn resume(context: &Context, client: &mut EngineClient, args: &PilotResumeArgs) -> Result<(), Failure> {
+    if let Some(unit) = &args.unit {
+        let named = PilotUnitArgs { unit: unit.clone(), place: args.place.clone() };
+        return order(context, client, (&named, &args.reason, PilotOrder::Resume)).await;
+    }
+    let project = project_of(context, &args.place)?;
+    // Conflicts and results that wait are no pauses: each has an order of its own.
+    let status = client.ask::<PilotShow>(&project).await?;
+    for blocker in status.blockers.iter().filter(|blocker| blocker.event == PAUSED) {
+        let order = PilotUnitOrder {
+            project: project.project.clone(),
+            unit: blocker.unit.clone(),
+            order: PilotOrder::Resume,
+            reason: args.reason.clone(),
+        };
+        client.ask::<OrderMethod>(&order).await?;
+    }
+    // A loop that was paused has no unit that holds it.
+    let status = client.ask::<PilotRun>(&project).await?;
+    context.out.print_either(&status, describe_status)
+}
+
 /// Gives an order with a reason.
 async fn obey(
     context: &Context,
@@ -314,51 +353,6 @@ async fn order(
 fn cut(text: &str) -> String {
     let line: String = text.lines().next().unwrap_or_default().chars().take(MAX_REASON).collect();
     escape_line(&line)
-}
-
-fn describe_line(unit: &PilotUnitLine) -> String {
-    let depth = unit.id.matches('/').count().saturating_sub(1);
-    let state = if unit.is_over { unit.status.as_str() } else { unit.phase.as_str() };
-    let running = if unit.is_running { ", running" } else { "" };
-    format!(
-        "{}{}  {state}{running}  {}  ({})",
-        "  ".repeat(depth),
-        escape_line(&unit.id),
-        escape_line(&unit.title),
-        unit.cost
-    )
-}
-
-fn describe_status(status: &PilotStatus) -> Vec<String> {
-    let mut lines = vec![format!("{}: {}, {}", escape_line(&status.project), status.state, status.cost)];
-    for plan in &status.plans {
-        lines.push(format!("plan of {}: {} ({})", plan.milestone, plan.state.name(), cut(&plan.reason)));
-    }
-    lines.extend(status.units.iter().map(describe_line));
-    lines.extend(status.circuits.iter().map(changes::describe_circuit));
-    lines.extend(status.warnings.iter().map(|warning| cut(warning)));
-    for blocker in &status.blockers {
-        lines.push(format!("{} {}: {}", blocker.event, escape_line(&blocker.unit), cut(&blocker.detail)));
-    }
-    lines
-}
-
-fn describe_settings(settings: &[PilotSettingLine]) -> Vec<String> {
-    let line = |one: &PilotSettingLine| {
-        format!("{} = {}  ({})", escape_line(&one.key), escape_line(&one.value), escape_line(&one.source))
-    };
-    settings.iter().map(line).collect()
-}
-
-fn describe_progress(status: &PilotStatus) -> String {
-    let over = status.units.iter().filter(|unit| unit.is_over).count();
-    let running: Vec<String> = status
-        .units
-        .iter()
-        .filter(|unit| unit.is_running)
-        .map(|unit| format!("{} {}", escape_line(&unit.id), unit.phase))
-        .collect();
-    format!("{over} of {} units are over; {}", status.units.len(), running.join(", "))
 }
 
 fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
@@ -398,6 +392,7 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use writ_types::api::pilot::PilotUnitLine;
     use writ_types::id::{ItemId, PilotId};
     use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -427,6 +422,9 @@ mod tests {
             circuits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
+            next: None,
+            since: None,
+            model: String::new(),
         }
     }
 

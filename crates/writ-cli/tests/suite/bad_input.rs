@@ -402,7 +402,7 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
 }
 
 /// Sets the loopback device up and goes on as the program that it is given.
-const LOOPBACK_ALONE: &str = "import fcntl, os, socket, struct, sys
+pub(super) const LOOPBACK_ALONE: &str = "import fcntl, os, socket, struct, sys
 request = struct.pack('16sh22x', b'lo', 0x41)
 fcntl.ioctl(socket.socket(), 0x8914, request)
 os.execv(sys.argv[1], sys.argv[1:])";

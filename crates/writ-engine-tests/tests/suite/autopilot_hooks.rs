@@ -24,7 +24,7 @@ const OTHER_TASK: &str = "task/m1/s2/t1";
 const THERE: &str = "\n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"package.json\"]\n";
 
 /// Commits a script to the target branch.
-fn commit_script(dir: &Path, name: &str, text: &str) {
+pub(crate) fn commit_script(dir: &Path, name: &str, text: &str) {
     let path = dir.join(name);
     std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
     std::fs::write(&path, text).expect("written");
@@ -37,7 +37,7 @@ fn key(scene: &Scene, id: &str) -> UnitKey {
     UnitKey { project: scene.project.to_string_lossy().into_owned(), id: id.to_owned() }
 }
 
-fn hook_runs(scene: &Scene, id: &str) -> Vec<HookRunRow> {
+pub(crate) fn hook_runs(scene: &Scene, id: &str) -> Vec<HookRunRow> {
     scene.engine.store.blocking().unit_hook_runs(key(scene, id)).expect("reads")
 }
 

@@ -205,6 +205,7 @@ fn needs_userns_needs_git_an_acceptance_is_waited_for_without_an_end() {
 /// archive as they are, at the end or at the next start; a session belongs to the project over restarts, and looking makes none.
 ///
 /// Rows: SF-001 SF-116 SF-261
+/// Rows: SF-337 (in part: the folder of a unit, which is moved as it is) SF-336 (in part: the folder is gone at the end)
 /// Rows: SF-023 (in part: a session is that of a project, also after a restart; looking makes none)
 #[test]
 fn needs_userns_needs_git_a_goal_is_merged_with_no_question_but_the_one_about_its_plan() {

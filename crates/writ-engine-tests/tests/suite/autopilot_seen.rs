@@ -307,6 +307,7 @@ fn trace_files(project: &Path, below: &str) -> Vec<String> {
 /// Rows: SF-452 (in part: all but the hooks of the home) SF-453 (in part: after midnight, and no file on a quiet day)
 /// Rows: SF-553 (in part: of a unit, a run and the session)
 /// Rows: SF-566 (in part: trace files) SF-567 (in part: trace files)
+/// Rows: SF-445 (in part: the fields of units, moves and gates) SF-055 (in part: spans and costs have the id of their run)
 #[test]
 fn needs_userns_needs_git_spans_lie_in_a_file_of_their_day_and_are_found_by_the_index() {
     let dir = project("", GATE, SHORT);
@@ -389,6 +390,16 @@ async fn check_spans(scene: &Scene, task: &PilotUnitDetails, spans: &[PilotSpan]
     assert_eq!(ids.len(), spans.len(), "each once");
     let traces: BTreeSet<&str> = spans.iter().map(|span| span.trace_id.as_str()).collect();
     assert_eq!(traces.len(), 1);
+    let lacks = |span: &&PilotSpan| {
+        let names: &[&str] = match span.operation {
+            SpanOperation::PhaseTransition => &["unit_id", "from", "to", "reason"],
+            SpanOperation::Gate => &["unit_id", "gate", "attempt", "passed"],
+            SpanOperation::Run => &["unit_id", "attempt", "phase", "outcome", "cost_micro_usd"],
+            SpanOperation::ToolCall | SpanOperation::ModelRequest | SpanOperation::Hook => &["unit_id"],
+        };
+        !names.iter().all(|name| span.attrs.contains_key(*name))
+    };
+    assert_eq!(spans.iter().find(lacks), None, "each has the fields of its kind");
     let call = |text: &str| {
         let is_it = |span: &&PilotSpan| span.attrs.get("call").is_some_and(|call| call == text);
         spans.iter().find(is_it).unwrap_or_else(|| panic!("{text}: {spans:#?}"))
@@ -672,6 +683,7 @@ impl OverUnit {
 /// empty.
 ///
 /// Rows: SF-551 SF-552
+/// Rows: SF-263 (in part: a unit that is over is listed, and one at work is not)
 #[test]
 fn needs_userns_needs_git_the_history_finds_what_is_over() {
     let dir = project("", GATE, SHORT);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::schedule::{Candidate, workspace_of};
+use writ_autopilot::schedule::{AgentCaps, Candidate, choose_units, workspace_of};
 use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_runtime::pilot::needs_approval;
@@ -11,7 +11,7 @@ use writ_store::reads::{UnitReads as _, WorkReads as _};
 use writ_store::units::{MAX_UNITS, PilotBlocker, UnitLine, UnitRow};
 use writ_types::api::work::WorkState;
 
-use super::{id_of, milestone_of};
+use super::{id_of, milestone_of, states_of_plans};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{event_name, read_facts, status_name};
@@ -101,4 +101,20 @@ pub(super) async fn has_lapsed_plan(
 pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String>, AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     Ok(lines.into_iter().filter(|line| line.is_over).map(|line| line.id).collect())
+}
+
+/// Returns the unit that a free worker would get next, by the scheduler's own order.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn find_next(project: &OpenProject) -> Result<Option<UnitId>, AutopilotError> {
+    let (store, now) = (project.hands.store(), project.hands.now());
+    let (blockers, plans) = (store.open_blockers(project.session).await?, states_of_plans(project).await?);
+    let ready = store.ready_units(&project.name, now).await?;
+    let candidates: Vec<Candidate> =
+        ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();
+    // Workers that are busy, and a loop that does not run, change the moment and not the order.
+    let choice = choose_units(&candidates, &[], &AgentCaps::default(), false, now);
+    Ok(choice.dispatch.first().copied())
 }

@@ -144,6 +144,15 @@ pub struct PilotStatus {
     /// What a person should know and nothing waits for: settings that need a restart or have a mistake, findings of the supervisor.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// The unit that a free worker would get next; none is ready: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The beginning of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The model of the newest run that has succeeded or failed, as `provider/name`; empty: that of the engine, or no run yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
 }
 
 /// The circuit of a model that has failed in a row.

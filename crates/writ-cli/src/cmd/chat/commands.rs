@@ -11,7 +11,7 @@ use writ_types::api::session::{SessionAgent, SessionName, SessionTitle};
 use writ_types::id::SessionId;
 
 use crate::client::EngineClient;
-use crate::cmd::{budget, context as show, memory, models, project, status};
+use crate::cmd::{budget, context as show, memory, models, pilot, project, status};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -22,7 +22,7 @@ const MAX_LISTED: usize = 10;
 const USUAL: &str = "usual";
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, ChatCommand, &str); 16] = [
+const COMMANDS: [(&str, ChatCommand, &str); 17] = [
     ("help", ChatCommand::Help, "show these commands"),
     (
         "model",
@@ -46,6 +46,11 @@ const COMMANDS: [(&str, ChatCommand, &str); 16] = [
     ("context", ChatCommand::Context, "show what the model sees, and what each part costs"),
     ("compact", ChatCommand::Compact, "summarise everything but the newest turn; the history stays"),
     ("plan", ChatCommand::Plan, "ask for a plan with checks before anything is done: /plan TEXT"),
+    (
+        "pilot",
+        ChatCommand::Pilot,
+        "steer the autopilot of this folder: /pilot COMMAND, as `writ pilot` takes it",
+    ),
     ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
 
@@ -67,13 +72,14 @@ pub(super) enum ChatCommand {
     Context,
     Compact,
     Plan,
+    Pilot,
     Stop,
 }
 
 impl ChatCommand {
     /// Returns true if words may follow it.
     const fn takes_words(self) -> bool {
-        matches!(self, Self::Title | Self::Model | Self::Agent | Self::Memory | Self::Plan)
+        matches!(self, Self::Title | Self::Model | Self::Agent | Self::Memory | Self::Plan | Self::Pilot)
     }
 }
 
@@ -139,6 +145,19 @@ pub(super) async fn run_chat_command(
     session: SessionId,
     (command, words): (ChatCommand, &str),
 ) -> Result<Vec<String>, Failure> {
+    if command == ChatCommand::Pilot {
+        // Boxed: its commands are many, and this conversation waits below all of them.
+        return Box::pin(pilot::run_typed(context, words)).await;
+    }
+    ask_engine(context, session, (command, words)).await
+}
+
+/// Asks the engine what a command of the conversation is about.
+async fn ask_engine(
+    context: &Context,
+    session: SessionId,
+    (command, words): (ChatCommand, &str),
+) -> Result<Vec<String>, Failure> {
     let mut client = EngineClient::ensure(context).await?;
     match command {
         ChatCommand::Help => Ok(help_lines()),
@@ -200,7 +219,7 @@ pub(super) async fn run_chat_command(
         }
         ChatCommand::Plan => Ok(vec!["say what is to be done: /plan TEXT".to_owned()]),
         // Handled by the conversation itself, which knows the running turn and what was shown.
-        ChatCommand::Stop | ChatCommand::Reasoning => Ok(Vec::new()),
+        ChatCommand::Stop | ChatCommand::Reasoning | ChatCommand::Pilot => Ok(Vec::new()),
     }
 }
 
@@ -253,6 +272,8 @@ mod tests {
         assert_eq!(parse_line("/memory  the heron"), ChatLine::Command(ChatCommand::Memory, "the heron"));
         assert_eq!(parse_line("/plan mend it"), ChatLine::Command(ChatCommand::Plan, "mend it"));
         assert!(write_plan_request("mend it").ends_with("approved:\nmend it"));
+        let words = "status --json";
+        assert_eq!(parse_line("/pilot status --json"), ChatLine::Command(ChatCommand::Pilot, words));
         assert_eq!(parse_line("/agent"), ChatLine::Command(ChatCommand::Agent, ""));
         assert_eq!(parse_line("/model a/b"), ChatLine::Command(ChatCommand::Model, "a/b"));
         for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {

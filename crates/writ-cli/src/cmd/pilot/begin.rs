@@ -14,20 +14,17 @@ use crate::args::PilotPlace;
 use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::interrupt::block_on;
 
 /// Finds and tries the gates of a project, and writes its settings if it has none.
-pub(super) fn begin_project(
+pub(super) async fn begin_project(
     context: &Context,
     place: &PilotPlace,
     (untried, quick): (bool, bool),
 ) -> Result<(), Failure> {
     let project = project_of(context, place)?;
-    let (begun, note) = block_on(async {
-        let (trials, note) = if untried { (Vec::new(), None) } else { try_all(context, &project).await };
-        let begun = begin(Path::new(&project.project), &trials, quick).await;
-        begun.map(|begun| (begun, note)).map_err(|error| Failure::Report(Box::new(error.report())))
-    })?;
+    let (trials, note) = if untried { (Vec::new(), None) } else { try_all(context, &project).await };
+    let begun = begin(Path::new(&project.project), &trials, quick).await;
+    let begun = begun.map_err(|error| Failure::Report(Box::new(error.report())))?;
     context.out.print_either(&begun, |begun| {
         let head = if begun.created { "written" } else { "is there already, and stays as it is" };
         let mut lines = vec![format!("{} {head}", escape_line(&begun.file))];

@@ -156,7 +156,7 @@ fn describe_changes(changes: &PilotChanges) -> Vec<String> {
     lines
 }
 
-/// Prints what is wrong: ends with 0 if nothing is bad, else with 1, as `writ doctor` does.
+/// Prints the findings: ends with 0 if all is well, and with 1 if anything is wrong or doubtful.
 pub(super) async fn check_up(
     context: &Context,
     client: &mut EngineClient,

@@ -57,6 +57,7 @@ impl Desk {
 /// what is one use or one amount too much; the card and the list say what was signed; a restart changes nothing.
 ///
 /// Rows: SIL-152 SIL-153
+/// Rows: SF-016 (in part: no second question, also after a restart)
 #[test]
 fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_else() {
     let desk = bank();
@@ -110,6 +111,7 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
 /// Threat 5: taken back while a payment runs on it, that is stopped, and the next one is asked about.
 ///
 /// Rows: SIL-154
+/// Rows: SF-016 (in part: what was taken back is asked about again)
 #[test]
 fn needs_userns_needs_python_what_runs_on_an_approval_that_is_taken_back_is_stopped() {
     let desk = bank();

@@ -206,8 +206,28 @@ fn look(desk: &Desk) {
     look_back(desk);
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
+    check_up(desk);
+}
+
+/// A look for faults ends with 0 only where all is well: something doubtful ends it with 1, as something bad does.
+fn check_up(desk: &Desk) {
     let found = desk.run(&["doctor"], 0);
     assert!(found.contains("gate there") && found.contains("passes today"), "{found}");
+    git(&desk.project, &["branch", "writ/m9-s9-of-a-person"]);
+    assert!(desk.run(&["doctor"], 1).contains("warn  branches"));
+    let project = desk.project.to_str().expect("UTF-8");
+    let report = desk.bench.home.json(&["pilot", "doctor", "--project", project]);
+    let checks = report["checks"].as_array().expect("a list");
+    let has_parts =
+        |check: &&Value| ["name", "verdict", "text"].iter().all(|part| check[*part].as_str().is_some());
+    assert_eq!(checks.iter().filter(has_parts).count(), checks.len(), "{report:#}");
+    let warned: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "good").collect();
+    assert!(warned.len() == 1 && warned[0]["verdict"] == "warn" && report["healthy"] == false, "{report:#}");
+    git(&desk.project, &["branch", "-D", "writ/m9-s9-of-a-person"]);
+    write(&desk.project, ".writ/pilot.toml", "[pilot]\nmax_attempt = 1\n");
+    assert!(desk.run(&["doctor"], 1).contains("BAD   settings"));
+    write(&desk.project, ".writ/pilot.toml", SETTINGS);
+    desk.run(&["doctor"], 0);
 }
 
 /// Spans and the units that are over are found again, and nothing is old enough to be moved.
@@ -241,6 +261,12 @@ fn look_back(desk: &Desk) {
 /// Merged work is undone on a person's word alone.
 fn undo(desk: &Desk) {
     let before = git(&desk.project, &["rev-parse", "main"]);
+    let menu = desk.run(&["revert"], 10);
+    let entries: Vec<&str> = menu.lines().filter(|line| line.contains(": slice/")).collect();
+    let newest = ["1: slice/m1/s2 (done)  Products", "2: slice/m1/s1 (done)  Sums"];
+    assert_eq!(entries, newest, "{menu}");
+    assert!(menu.contains("`writ pilot revert SLICE`"), "{menu}");
+    assert!(desk.run(&["revert", "slice/m9/s9"], 2).contains("slice/m9/s9"), "there is none");
     let shown = desk.run(&["revert", "slice/m1/s1"], 10);
     assert!(
         shown.contains("slice/m1/s1 in main:") && shown.contains("no person can be asked here"),
@@ -278,8 +304,8 @@ fn change(desk: &Desk) {
 /// Every command around a run of the autopilot, on one engine: each does what it says, ends with its code, and changes nothing
 /// without a person's word. Hooks of the owner are notified of what becomes of units.
 ///
-/// Rows: SF-020 SF-232 SF-529
-/// Rows: SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
+/// Rows: SF-020 SF-213 SF-232 SF-529 SF-550
+/// Rows: SF-541 (in part: the list, without a terminal, and an unknown unit) SF-549 (in part: the command) SF-557 (in part: the command) SF-553 (in part: the command, page by page)
 #[test]
 fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
     let desk = Desk::new();

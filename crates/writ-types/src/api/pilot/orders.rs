@@ -186,7 +186,7 @@ pub struct PilotCheckup {
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PilotFindings {
-    /// True if nothing is bad.
+    /// True if nothing is bad, and nothing doubtful.
     pub healthy: bool,
     /// Each thing that was looked at.
     pub checks: Vec<PilotFinding>,
