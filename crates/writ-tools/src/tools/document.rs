@@ -17,7 +17,7 @@ const MAX_LINE_BYTES: usize = 200;
 
 pub(super) static DOCS_WRITE: ToolDef = ToolDef {
     name: "docs_write",
-    description: "Writes a whole document of yours into $WRIT_DOCS, for later sessions.",
+    description: "Writes a document of yours to $WRIT_DOCS.",
     usage: r##"{"name": "boat.md", "summary": "How the boat is built", "read_when": "working on it", "text": "# Boat"}"##,
     sinks: &[],
     idempotent: true,
@@ -32,11 +32,11 @@ pub(super) static DOCS_WRITE: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DocumentArgs {
-    /// Lower case, ends with .md.
+    /// Like boat.md.
     name: String,
-    /// One line.
+    /// A line.
     summary: String,
-    /// One line.
+    /// A line.
     read_when: String,
     /// Markdown.
     text: String,
