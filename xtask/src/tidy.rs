@@ -12,6 +12,8 @@ mod shape;
 
 pub(crate) mod docs;
 
+mod features;
+
 mod reference;
 
 mod hygiene;

@@ -452,10 +452,16 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_guides_is_one() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides");
+    fn every_command_of_the_guides_and_of_the_seeded_documents_is_one() {
+        let guides = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides");
         let mut seen = 0;
-        for guide in std::fs::read_dir(folder).expect("reads") {
+        for (name, text) in crate::documents::SEEDS {
+            for command in commands(text) {
+                let parsed = Cli::try_parse_from(shlex::split(&command).expect("words"));
+                assert!(parsed.is_ok(), "{name}: {command}: {}", parsed.expect_err("refused"));
+            }
+        }
+        for guide in std::fs::read_dir(guides).expect("reads") {
             let path = guide.expect("an entry").path();
             let found = commands(&std::fs::read_to_string(&path).expect("reads"));
             assert!(!found.is_empty(), "{} shows no command", path.display());

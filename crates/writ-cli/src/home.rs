@@ -201,6 +201,11 @@ impl Home {
         self.root.join("agent")
     }
 
+    /// The agent's documents.
+    pub(crate) fn documents(&self) -> PathBuf {
+        self.agent().join(writ_types::action::DOCUMENTS)
+    }
+
     /// The git directory of [`Home::agent`], outside of everything that a sandbox sees.
     pub(crate) fn agent_git(&self) -> PathBuf {
         self.root.join("agent.git")
@@ -263,8 +268,15 @@ impl Home {
 
     /// Every folder that `init` makes, the home first. `data` and what is in it follow the configuration.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let mut folders =
-            vec![self.root.clone(), self.policies(), self.agent(), self.keys(), self.runtime(), self.logs()];
+        let mut folders = vec![
+            self.root.clone(),
+            self.policies(),
+            self.agent(),
+            self.documents(),
+            self.keys(),
+            self.runtime(),
+            self.logs(),
+        ];
         let plain = ["generated", "workspace", "workspace/inbox", "backups"];
         folders.extend(plain.iter().map(|name| self.root.join(name)));
         folders

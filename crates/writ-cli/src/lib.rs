@@ -31,6 +31,8 @@ mod out;
 
 mod env;
 
+mod documents;
+
 mod home;
 
 mod host;

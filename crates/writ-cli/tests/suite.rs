@@ -164,6 +164,9 @@ mod memory;
 #[path = "suite/profile.rs"]
 mod profile;
 
+#[path = "suite/documents.rs"]
+mod documents;
+
 #[path = "suite/vault.rs"]
 mod vault;
 

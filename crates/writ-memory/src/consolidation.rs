@@ -81,6 +81,17 @@ pub struct SettledRows {
     pub asked: BTreeSet<i64>,
     /// The number of these questions that wait.
     pub open_questions: usize,
+    /// The names of the tools that the owner's servers offer: a memory about one is not put aside for its age.
+    pub tools: BTreeSet<String>,
+}
+
+impl SettledRows {
+    /// Returns true if a memory names a tool that is offered, in its text or as one of its entities.
+    fn names_tool(&self, memory: &Memory) -> bool {
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+        let words = memory.item.text.split(|c: char| !is_part(c));
+        words.chain(memory.traits.entities.iter().map(String::as_str)).any(|word| self.tools.contains(word))
+    }
 }
 
 /// Makes a plan while memories pass by.
@@ -119,7 +130,8 @@ impl Planner {
         if !is_settled && self.merge_equal(memory) {
             return;
         }
-        if !is_settled && is_stale(memory, self.limits.stale_after, self.now) {
+        let is_old = is_stale(memory, self.limits.stale_after, self.now);
+        if !is_settled && is_old && !self.settled.names_tool(memory) {
             if self.plan.stale.len() < MAX_CHANGED {
                 self.plan.stale.push(memory.id);
                 self.plan.archived_rows.push(memory.row);

@@ -477,6 +477,10 @@ impl RuleCircumstances {
             };
             return Self { trust, ..none };
         }
+        // A document is in no request before it is read, and read as external content.
+        if matches!(action, Action::ModifySelf(modify) if modify.document().is_some()) {
+            return Self { place: "documents", ..none };
+        }
         let is_to_owner = matches!(action, Action::SendFile(send) if send.to == Recipient::Owner);
         if is_to_owner { Self { place: "owner", ..none } } else { none }
     }

@@ -48,6 +48,8 @@ pub(crate) struct Performed {
     pub(crate) undo: Option<Undo>,
 }
 
+mod document;
+
 mod result;
 
 pub(crate) mod send;
@@ -114,6 +116,7 @@ async fn by_kind(
             place::opened(place, permit)?;
             result::read_result(place, read).await?
         }
+        Action::ModifySelf(_) => document::write_document(place, permit).await?,
         Action::Remember(_) => remember(place, permit, &mut ops).instrument(trace::memory_store()).await?,
         Action::Say(_) => say(place, permit, cancel).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
@@ -136,7 +139,6 @@ async fn by_kind(
         | Action::Escalate(_)
         | Action::ModelCall(_)
         | Action::Vcs(_)
-        | Action::ModifySelf(_)
         | Action::Operate(_) => {
             place::opened(place, permit)?;
             let text = format!("'{}' cannot be performed here", prepared.action.kind().as_str());

@@ -392,7 +392,7 @@ impl Services {
     ///
     /// If the sandbox cannot be used here, or the project cannot be read.
     pub(crate) async fn workspace(&self, session: &Session) -> Result<Arc<Workspace>, EngineError> {
-        session.workspace(&self.outside.sandbox, &self.config.overlays).await
+        session.workspace(&self.outside.sandbox, &self.config.overlays, &*self.outside.home_files).await
     }
 
     /// Measures how many subscriptions there are.

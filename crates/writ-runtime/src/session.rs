@@ -30,6 +30,7 @@ use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::error::EngineError;
+use crate::home_files::{HomeFiles, documents_of};
 use crate::hub::Hub;
 use crate::profile::Answering;
 
@@ -419,7 +420,17 @@ impl Session {
 
     /// Returns the folders that the session's work folder is built from.
     pub(crate) fn workspace_config(&self, overlays: &Path) -> WorkspaceConfig {
-        WorkspaceConfig { data_dir: overlays.join(self.id.to_string()), project: self.terms.project.clone() }
+        WorkspaceConfig {
+            data_dir: overlays.join(self.id.to_string()),
+            project: self.terms.project.clone(),
+            documents: None,
+        }
+    }
+
+    /// Returns true if programs of this session see the agent's documents. They are, as memories, not meant for everybody who writes to
+    /// the agent, and a step knows what its plan says.
+    pub(crate) fn sees_documents(&self) -> bool {
+        !self.terms.relayed && self.terms.work.is_none()
     }
 
     /// The session's work folder, opened once.
@@ -431,12 +442,14 @@ impl Session {
         &self,
         sandbox: &Sandbox,
         overlays: &Path,
+        files: &dyn HomeFiles,
     ) -> Result<Arc<Workspace>, EngineError> {
-        let workspace = self
-            .workspace
-            .get_or_try_init(|| async { sandbox.open(self.workspace_config(overlays)).await.map(Arc::new) })
-            .await?;
-        Ok(Arc::clone(workspace))
+        let open = async || {
+            let documents = if self.sees_documents() { documents_of(files).await } else { None };
+            let config = WorkspaceConfig { documents, ..self.workspace_config(overlays) };
+            sandbox.open(config).await.map(Arc::new)
+        };
+        Ok(Arc::clone(self.workspace.get_or_try_init(open).await?))
     }
 
     /// Returns the owner's grants for this session, narrowed by its order, by relaying and by its end.
@@ -447,9 +460,11 @@ impl Session {
             // A step knows what its plan says.
             // The owner's memories are not meant for everybody who writes to the agent.
             grants.kinds.remove(&ActionKind::Recall);
+            grants.kinds.remove(&ActionKind::ModifySelf);
         }
         if self.plan_above().is_some_and(|under| under.reads_only) {
             grants.kinds.remove(&ActionKind::WriteFile);
+            grants.kinds.remove(&ActionKind::ModifySelf);
         }
         if self.terms.question.is_some() {
             grants.kinds.retain(|kind, _| QUESTION_KINDS.contains(kind));

@@ -307,6 +307,7 @@ pub(crate) async fn consolidate(services: &Arc<Services>) -> Result<Progress, En
         undone: undone.into_iter().collect(),
         asked: asked.into_iter().collect(),
         open_questions,
+        tools: services.servers.registry().foreign_descriptions().map(|(name, _)| name).collect(),
     };
     let mut planner = Planner::new(PlanLimits::from(&services.memories.settings.config), settled, now);
     let mut row = 0;

@@ -120,6 +120,9 @@ pub struct WorkspaceConfig {
     pub data_dir: PathBuf,
     /// The project that is seen at `/work`; `None`: an empty folder.
     pub project: Option<PathBuf>,
+    /// The agent's documents, which the session's own programs see read-only below their home; `None`: none. A
+    /// folder that is not there, or a link in its place, is left out.
+    pub documents: Option<PathBuf>,
 }
 
 /// The folder in which systems have the files of their time zones.

@@ -102,6 +102,8 @@ pub(crate) struct Folders {
     /// The session's folder, with the parts that [`FOLDERS`](crate::project::view::FOLDERS) names.
     pub(crate) session: PathBuf,
     pub(crate) project: Option<PathBuf>,
+    /// The agent's documents, read-only, for programs with [`FolderAccess::Write`].
+    pub(crate) documents: Option<PathBuf>,
     pub(crate) layout: Layout,
     /// The owner's git directory, where it does not lie in the project.
     pub(crate) git: Option<GitMount>,

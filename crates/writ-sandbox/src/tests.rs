@@ -66,7 +66,7 @@ impl Bench {
 
     async fn try_open(&self, project: &Path) -> Result<Workspace, SandboxError> {
         let (data_dir, project) = (self.dir.join("data"), Some(project.to_owned()));
-        self.sandbox.open(WorkspaceConfig { data_dir, project }).await
+        self.sandbox.open(WorkspaceConfig { data_dir, project, documents: None }).await
     }
 
     /// The files below the session's folder and the project, with their content.
@@ -274,7 +274,7 @@ async fn files_are_answered_inside_or_refused() {
 async fn a_server_is_talked_to_or_refused() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     for bench in Bench::all().await {
-        let config = WorkspaceConfig { data_dir: bench.dir.join("server"), project: None };
+        let config = WorkspaceConfig { data_dir: bench.dir.join("server"), project: None, documents: None };
         if !bench.runs {
             let opened = bench.sandbox.open(config.clone()).await;
             assert!(is_refused(&opened), "{opened:?}");
@@ -334,7 +334,11 @@ async fn folders_with_a_home_or_our_data_are_no_project_of_any_runner() {
     for bench in Bench::all().await {
         for refused in [bench.dir.join("home"), bench.dir.clone(), bench.dir.join("home/.ssh"), "/etc".into()]
         {
-            let config = WorkspaceConfig { data_dir: bench.dir.join("data"), project: Some(refused.clone()) };
+            let config = WorkspaceConfig {
+                data_dir: bench.dir.join("data"),
+                project: Some(refused.clone()),
+                documents: None,
+            };
             let checked = bench.sandbox.check_project(&config);
             assert!(
                 matches!(checked, Err(SandboxError::Project { .. })),

@@ -73,6 +73,7 @@ pub struct Workspace {
     shared: Arc<SandboxParts>,
     dir: PathBuf,
     project: Option<PathBuf>,
+    documents: Option<PathBuf>,
     layout: Layout,
     write: WriteLock,
     /// Ends waiting for the lock.
@@ -105,6 +106,7 @@ impl Workspace {
             layout: if project.is_some() { Layout::Overlay } else { Layout::Empty },
             dir,
             project,
+            documents: config.documents,
         };
         workspace.choose_layout(rung).await?;
         if let Err(why) = repository::find_repository(&workspace) {
@@ -132,7 +134,13 @@ impl Workspace {
 
     /// Returns the folders that a run in this folder sees.
     fn run_folders(&self, git: Option<GitMount>) -> Folders {
-        Folders { session: self.dir.clone(), project: self.project.clone(), layout: self.layout, git }
+        Folders {
+            session: self.dir.clone(),
+            project: self.project.clone(),
+            documents: self.documents.clone(),
+            layout: self.layout,
+            git,
+        }
     }
 
     /// The folder that programs see as `/work`: where on this rung they begin.

@@ -16,6 +16,8 @@ use crate::lenient::coerce_value;
 use crate::path::WorkPath;
 use crate::source::{Sealed, Tool, ToolSource};
 
+mod document;
+
 mod edit;
 
 mod exec;
@@ -43,9 +45,10 @@ mod web;
 mod web_search;
 
 /// Every tool that needs no configuration, sorted by name.
-pub(crate) static CORE: [&ToolDef; 17] = [
+pub(crate) static CORE: [&ToolDef; 18] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
+    &document::DOCS_WRITE,
     &patch::FILE_PATCH,
     &files::FILE_READ,
     &files::FILE_WRITE,

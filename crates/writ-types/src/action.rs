@@ -17,6 +17,7 @@ mod call;
 mod kind;
 mod memory;
 mod model;
+mod own;
 mod plan;
 mod result;
 mod slot;
@@ -25,6 +26,7 @@ pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use memory::{Forget, MemoryKind, MemoryTrust, Recall, Remember};
 pub use model::ModelCall;
+pub use own::{DOCUMENT_INDEX, DOCUMENTS, MAX_DOCUMENT_BYTES, ModifySelf, is_document_name};
 pub use plan::{Free, Plan, PlanStep, WorkOrder};
 pub use result::ReadResult;
 pub use slot::{Slot, SlotKind, SlotSource};
@@ -394,15 +396,6 @@ pub struct Vcs {
     pub repository: String,
     /// The branch or remote that it is about.
     pub target: String,
-}
-
-/// A change of the agent's own files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModifySelf {
-    /// The file, relative to the agent's folder.
-    pub path: String,
-    /// Digest of the new content.
-    pub digest: Digest,
 }
 
 /// A declared operation of the security proxy.

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::Finding;
+use super::features::{FEATURES, Presented, check_features};
 use crate::source::{self, Source};
 use crate::workspace::Crate;
 
@@ -19,7 +20,7 @@ const VERIFICATION: &str = "docs/verification.md";
 const MIN_REASON_WORDS: usize = 4;
 /// The beginning of the last cell of a gap without a complete test: the reason follows, and tests of the
 /// finished part.
-const NOT_YET: &str = "not yet: ";
+pub(super) const NOT_YET: &str = "not yet: ";
 /// The number of complaints about autopilots that the lessons answer.
 const COMPLAINTS: usize = 28;
 /// The rows of the gaps.
@@ -47,6 +48,7 @@ pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result
     findings.extend(check_lessons(&read(LESSONS)?, &tests));
     findings.extend(check_limitations(&read(LIMITATIONS)?, &tests));
     findings.extend(check_decisions(&read(DECISIONS)?));
+    findings.extend(check_features(&read(FEATURES)?, &presented(root)?, |cell| tests.judge(cell)));
     findings.extend(check_items(&read(VERIFICATION)?, &tests));
     for path in source::files(root)?.into_iter().filter(|path| path.ends_with(".md")) {
         let folder = root.join(&path);
@@ -54,6 +56,18 @@ pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result
         findings.extend(check_links(&path, &read(&path)?, |target| folder.join(target).exists()));
     }
     Ok(findings)
+}
+
+/// Reads the documents that present the product to its users.
+fn presented(root: &Path) -> Result<Vec<Presented>> {
+    let paths = source::files(root)?.into_iter();
+    let paths = paths.filter(|path| path == "README.md" || path.starts_with("docs/guides/"));
+    paths
+        .map(|path| {
+            let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+            Ok((path, text))
+        })
+        .collect()
 }
 
 /// The tests that a document may name.
@@ -484,7 +498,7 @@ mod tests {
     ///
     /// Rows: SCL-191
     ///
-    /// Rows: SIL-278 (what is not there yet is listed, with the issue that will bring it)
+    /// Rows: SIL-278 (in part: what is not there yet is listed, with the issue that will bring it)
     #[test]
     fn limitations_name_a_test_or_an_issue() {
         let root = workspace::root().unwrap();

@@ -23,6 +23,7 @@ use crate::args::InitArgs;
 use crate::clock;
 use crate::config::{Config, EXAMPLE, policies};
 use crate::context::Context;
+use crate::documents::seed_documents;
 use crate::failure::Failure;
 use crate::home::{self, HomeError, check_folder, make_folder};
 use crate::keyring::{KeyRole, ask_passphrase, passphrase_credential, record_public};
@@ -84,6 +85,9 @@ fn set_up(context: &Context, yes: bool) -> Result<InitReport, Failure> {
     for folder in [config.data_dir(), config.overlays(), config.verify_dir(), config.customer_context_dir()] {
         create_folder(context, &folder, &mut made)?;
     }
+    // Before the first commit of the agent's folder, so that they are in it.
+    let seeded = seed_documents(&context.home.documents())?;
+    made.extend(seeded.iter().map(|name| format!("agent/docs/{name}")));
     let mut warnings = Vec::new();
     let (backend, installation) = keys_and_store(context, &config, yes, &mut made)?;
     warnings.extend(backend.warning_text().map(str::to_owned));

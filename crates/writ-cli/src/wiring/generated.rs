@@ -1,16 +1,15 @@
-//! The generated files of the home, for people to read: the profile of the owner, with its history in a repository of its own.
+//! The files of the home that the engine writes: the profile of the owner, with its history in a repository of its own, and the
+//! agent's documents, in that of the agent's folder.
 //!
-//! The folder is in no sandbox, and nothing in it is read back: the store has the profile that counts.
+//! The folder of the profile is in no sandbox, and nothing in it is read back: the store has the profile that counts.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use writ_runtime::home_files::{HomeFileFuture, HomeFiles};
+use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, WrittenDocument};
 use writ_sandbox::host::{GitOutput, HostError, host_git};
 use writ_types::error::{Exit, Report, ToReport as _};
 
+use crate::documents::{self, DocumentFileError, replace_file};
 use crate::home::{Home, make_folder};
 
 /// The name of the profile's file.
@@ -23,6 +22,9 @@ const SUBJECT: &str = "digest: update user profile";
 #[derive(Clone, Debug)]
 pub(super) struct GeneratedFiles {
     folder: PathBuf,
+    documents: PathBuf,
+    agent: PathBuf,
+    agent_git: PathBuf,
 }
 
 /// The reason why git has recorded nothing.
@@ -45,7 +47,12 @@ impl From<HostError> for RecordError {
 impl GeneratedFiles {
     /// Names the folder of a home.
     pub(super) fn of_home(home: &Home) -> Self {
-        Self { folder: home.root().join("generated") }
+        Self {
+            folder: home.root().join("generated"),
+            documents: home.documents(),
+            agent: home.agent(),
+            agent_git: home.agent_git(),
+        }
     }
 
     async fn store_profile(&self, text: &str) -> Result<Option<String>, Report> {
@@ -72,39 +79,70 @@ impl GeneratedFiles {
         if !git.join("HEAD").exists() {
             run(&git, &["init", "--quiet", "--bare", "--initial-branch=main", "."]).await?;
         }
-        let tree = format!("--work-tree={}", self.folder.display());
-        let file = self.folder.join(PROFILE).display().to_string();
-        run(&git, &["--git-dir=.", &tree, "add", "--", &file]).await?;
-        // The owner's own name and settings have no part in a record that no person has made.
-        let names = ["-c", "user.name=writ", "-c", "user.email=writ@localhost", "--git-dir=."];
-        let message = format!("--message={SUBJECT}");
-        let is_same =
-            git_output(&git, &["--git-dir=.", &tree, "diff", "--cached", "--quiet"]).await?.code == 0;
-        if is_same {
-            return Ok(());
-        }
-        run(&git, &[&names[..], &[&tree, "commit", "--quiet", &message]].concat()).await
+        commit_change(&git, (&self.folder, &self.folder.join(PROFILE)), SUBJECT).await
     }
+
+    async fn store_document(&self, document: DocumentText<'_>) -> Result<WrittenDocument, Report> {
+        let (folder, name, text) =
+            (self.documents.clone(), document.name.to_owned(), document.text.to_owned());
+        let is_new = in_background(move || documents::write_document(&folder, &name, &text))
+            .await
+            .map_err(|e| e.report())?;
+        let subject = format!("docs: {} (rests on: {})", document.name, document.taint.as_str());
+        let recorded = commit_change(&self.agent_git, (&self.agent, &self.documents), &subject).await;
+        let note =
+            recorded.err().map(|error| format!("the change of {} is not recorded: {error}", document.name));
+        Ok(WrittenDocument { is_new, note })
+    }
+
+    async fn store_index(&self) -> Result<(), Report> {
+        let folder = self.documents.clone();
+        in_background(move || documents::write_index(&folder)).await.map_err(|error| error.report())
+    }
+}
+
+/// Runs a work on documents where it may wait for the disk.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, DocumentFileError> + Send + 'static,
+) -> Result<T, DocumentFileError> {
+    let stopped = |_| {
+        let source = std::io::Error::other("the engine ends");
+        Err(DocumentFileError::Io { path: PathBuf::from("docs"), source })
+    };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(stopped)
+}
+
+/// Commits what is below a path of a work tree, if it differs from the last commit.
+async fn commit_change(git: &Path, (tree, path): (&Path, &Path), subject: &str) -> Result<(), RecordError> {
+    let tree = format!("--work-tree={}", tree.display());
+    let path = path.display().to_string();
+    run(git, &["--git-dir=.", &tree, "add", "--", &path]).await?;
+    // The owner's own name and settings have no part in a record that no person has made.
+    let names = ["-c", "user.name=writ", "-c", "user.email=writ@localhost", "--git-dir=."];
+    let message = format!("--message={subject}");
+    let compare = ["--git-dir=.", &tree, "diff", "--cached", "--quiet", "--", &path];
+    if git_output(git, &compare).await?.code == 0 {
+        return Ok(());
+    }
+    run(git, &[&names[..], &[&tree, "commit", "--quiet", &message, "--", &path]].concat()).await
 }
 
 impl HomeFiles for GeneratedFiles {
-    fn write_profile<'a>(&'a self, text: &'a str) -> HomeFileFuture<'a> {
+    fn write_profile<'a>(&'a self, text: &'a str) -> HomeFileFuture<'a, Option<String>> {
         Box::pin(self.store_profile(text))
     }
-}
 
-/// Replaces a file as a whole: a reader finds the old text or the new one.
-fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    // A link in its place would lead the text elsewhere.
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
+    fn documents(&self) -> Option<PathBuf> {
+        Some(self.documents.clone())
     }
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
+
+    fn index_documents(&self) -> HomeFileFuture<'_, ()> {
+        Box::pin(self.store_index())
+    }
+
+    fn write_document<'a>(&'a self, document: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
+        Box::pin(self.store_document(document))
+    }
 }
 
 async fn git_output(git: &Path, args: &[&str]) -> Result<GitOutput, RecordError> {

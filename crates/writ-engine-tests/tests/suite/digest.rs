@@ -45,7 +45,7 @@ impl WrittenFiles {
 }
 
 impl HomeFiles for WrittenFiles {
-    fn write_profile<'a>(&'a self, text: &'a str) -> HomeFileFuture<'a> {
+    fn write_profile<'a>(&'a self, text: &'a str) -> HomeFileFuture<'a, Option<String>> {
         self.0.lock().expect("no panic").push(text.to_owned());
         Box::pin(std::future::ready(Ok(None)))
     }
@@ -56,7 +56,7 @@ impl HomeFiles for WrittenFiles {
 struct FullDisk;
 
 impl HomeFiles for FullDisk {
-    fn write_profile<'a>(&'a self, _: &'a str) -> HomeFileFuture<'a> {
+    fn write_profile<'a>(&'a self, _: &'a str) -> HomeFileFuture<'a, Option<String>> {
         let report = Report::new(Exit::Blocked, "memory.profile_file", "there is no space");
         Box::pin(std::future::ready(Err(report)))
     }
@@ -162,7 +162,7 @@ fn answer(identity: &str) -> Value {
 /// that the redactor masks. The new profile is written, is below its bounds, and stands in the next context, before the
 /// conversation. The main model is not asked.
 ///
-/// Rows: WIN-328 WIN-335 (in part: not the length, and not the names of all sections)
+/// Rows: WIN-328 WIN-335
 #[test]
 fn on_sunday_the_observer_distils_the_memories_into_the_profile_of_every_context() {
     let mut two = answer("Ann of Kiel");
@@ -187,10 +187,12 @@ fn on_sunday_the_observer_distils_the_memories_into_the_profile_of_every_context
         let asked = home.asked.lock().expect("no panic").clone();
         let [request] = &asked[..] else { panic!("one request, and none to another model") };
         for rule in [
-            "At most 30 lines",
-            "Exactly these five headings",
-            "useful in every conversation",
-            "the newer one wins",
+            "At most 30 lines and well below 500 tokens",
+            "Exactly these five headings in this order: ## Identity, ## Work, ## Preferences, ## Active Projects, \
+             ## Communication Style.",
+            "Only what is useful in every conversation",
+            "Drop what is stale and what mattered only once",
+            "the newer one wins; name the pair in \"contradictions\"",
         ] {
             assert!(request.system.contains(rule), "{rule}: {}", request.system);
         }

@@ -102,7 +102,7 @@ fn what_is_not_equal_is_not_merged() {
 }
 
 /// Rows: SIL-393 (in part: old unused rows go, recent ones stay)
-/// Rows: WIN-332 (in part: what was not used for 61 days is archived, what was not for 59 stays)
+/// Rows: WIN-332
 #[test]
 fn old_memories_without_use_are_put_aside() {
     let aged = |n, text: &str, days: u32| {
@@ -119,9 +119,18 @@ fn old_memories_without_use_are_put_aside() {
     let mut important = aged(6, "important", 400);
     important.traits.importance = IMPORTANT;
     let undone = aged(7, "undone", 400);
-    let settled = SettledRows { undone: BTreeSet::from([7]), ..SettledRows::default() };
-    let plan = plan_with(settled, &[old.clone(), recent, used, pinned, owners, important, undone]);
-    assert_eq!((plan.stale, plan.archived_rows), (vec![old.id], vec![1]));
+    let linked = aged(8, "The forecast comes from desk__weather.", 61);
+    let mut named = aged(9, "The forecast", 61);
+    named.traits.entities = vec!["desk__weather".to_owned()];
+    let gone = aged(10, "The letters were sorted by desk__mail", 61);
+    let settled = SettledRows {
+        undone: BTreeSet::from([7]),
+        tools: BTreeSet::from(["desk__weather".to_owned()]),
+        ..SettledRows::default()
+    };
+    let all = [old.clone(), recent, used, pinned, owners, important, undone, linked, named, gone.clone()];
+    let plan = plan_with(settled, &all);
+    assert_eq!((plan.stale, plan.archived_rows), (vec![old.id, gone.id], vec![1, 10]));
 }
 
 /// What the owner has taken back is not done again, neither as the one that stays nor as the one that goes.

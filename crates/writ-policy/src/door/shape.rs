@@ -1,7 +1,10 @@
 //! Shape and bounds of actions: what is malformed goes no further.
 
 use serde_json::Value;
-use writ_types::action::{Action, ChangeKind, Exec, Place, Plan, ReadResult, Search, Subscribe, WriteFile};
+use writ_types::action::{
+    Action, ChangeKind, Exec, MAX_DOCUMENT_BYTES, ModifySelf, Place, Plan, ReadResult, Search, Subscribe,
+    WriteFile,
+};
 use writ_types::digest::Digest;
 use writ_types::taint::Taint;
 
@@ -58,9 +61,9 @@ pub(super) fn check_shape(action: &Action) -> Result<(), String> {
         | Action::Escalate(_)
         | Action::ModelCall(_)
         | Action::Vcs(_)
-        | Action::ModifySelf(_)
         | Action::Operate(_)
         | Action::Connect(_) => Ok(()),
+        Action::ModifySelf(modify) => check_modify(modify),
         Action::Search(search) => check_search(search),
         Action::ReadResult(read) => check_read_result(read),
         Action::Plan(plan) => check_plan(plan),
@@ -76,6 +79,21 @@ pub(super) fn check_slots_first(prepared: &Prepared) -> Result<(), String> {
         return Err(
             "a plan with slots is proposed before anything external was read; name the values now".into()
         );
+    }
+    Ok(())
+}
+
+/// Refuses content in an action for another file than a document: only documents are written with it.
+fn check_modify(modify: &ModifySelf) -> Result<(), String> {
+    let Some(content) = &modify.content else { return Ok(()) };
+    if modify.document().is_none() {
+        return Err("a document is a file docs/NAME.md with a plain name in lower case".into());
+    }
+    if content.len() > MAX_DOCUMENT_BYTES {
+        return Err(format!("{} bytes; the limit of a document is {MAX_DOCUMENT_BYTES}", content.len()));
+    }
+    if modify.digest != Digest::of_bytes(content.as_bytes()) {
+        return Err("the digest is not that of the document".into());
     }
     Ok(())
 }

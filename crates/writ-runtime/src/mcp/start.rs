@@ -203,7 +203,8 @@ async fn launch(
     };
     let words = secrets.values().cloned().collect::<Vec<_>>();
     let data_dir = services.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
-    let folder = services.outside.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
+    let folder =
+        services.outside.sandbox.open(WorkspaceConfig { data_dir, project: None, documents: None }).await?;
     // The start ends when its session closes, even before the server is registered, and when the approval it
     // was started on is revoked.
     let stop = place.session.state().over.child_token();

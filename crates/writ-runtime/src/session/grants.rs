@@ -56,6 +56,8 @@ pub(crate) fn base_grants() -> Grants {
             [(Dimension::Recipient, Recipient::Owner.as_str()), (Dimension::Path, WORK)],
         )
         .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        // Its documents alone, of its own files.
+        .allow_kind(ActionKind::ModifySelf, [(Dimension::Path, "/agent/docs")])
         .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use super::NativeRunner;
 use super::mounts::TRUST_ALL;
 use super::network;
-use super::places::Places;
+use super::places::{Places, shown_documents};
 use super::spec::{Spec, Walls};
 use crate::config::has_time_zone;
 use crate::exec::PROXY_PORT;
-use crate::inside::INNER_HOME;
+use crate::inside::{DOCUMENTS, DOCUMENTS_VARIABLE, INNER_HOME};
 use crate::project::git;
 use crate::runner::{FolderAccess, RunRequest};
 
@@ -48,6 +48,13 @@ pub(super) fn program_variables(
     ];
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
     env.insert("TMPDIR".to_owned(), tmp);
+    env.extend(shown_documents(request).map(|documents| {
+        let seen = match spec.base.walls {
+            Walls::Full => format!("{INNER_HOME}/{DOCUMENTS}"),
+            Walls::Reduced => documents.display().to_string(),
+        };
+        (DOCUMENTS_VARIABLE.to_owned(), seen)
+    }));
     let rustup = native.toolchains.rustup_home.as_ref();
     env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));
     let zone = native.config.time_zone.as_ref();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::places::Places;
+use super::places::{Places, shown_documents};
 use super::run::{JobResult, Launch};
 use super::spec::{Environment, GitOverlay, JobEnd, SandboxJob as SpecJob, Spec, Walls, WorkMount};
 use super::toolchain::REGISTRY;
@@ -10,6 +10,7 @@ use super::{NativeRunner, env, folder};
 use crate::blocking::run_blocking;
 use crate::error::SandboxError;
 use crate::exec::{Ending, PROXY_PORT, WayOut};
+use crate::inside::DOCUMENTS;
 use crate::project::copy;
 use crate::project::view::{FOLDERS, Layout};
 use crate::runner::{FolderAccess, Folders, GitMount, RunJob, RunRequest, RunResult};
@@ -85,6 +86,13 @@ fn program_spec(
     } else {
         places.open_up(request.access, &mut spec);
         spec.order.writable.push(places.home.clone());
+    }
+    if let Some(documents) = shown_documents(request) {
+        // A folder of that name that an earlier program has made is covered.
+        match walls {
+            Walls::Full => spec.setup.home_binds.push((documents.to_owned(), DOCUMENTS.to_owned())),
+            Walls::Reduced => spec.order.readable.push(documents.to_owned()),
+        }
     }
     spec.setup.ports = request.network.then_some(PROXY_PORT).into_iter().collect();
     let WayOut { certificate, variables } = &request.options.way_out;

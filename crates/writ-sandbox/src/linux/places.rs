@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::spec::{Spec, Walls};
 use crate::inside::WORK;
-use crate::runner::FolderAccess;
+use crate::runner::{FolderAccess, RunRequest};
 
 /// A job's folders on the host. On the second rung programs see them where they are.
 pub(crate) struct Places {
@@ -52,4 +52,13 @@ impl Places {
         list.push(self.work.clone());
         order.writable.push(self.scratch.clone());
     }
+}
+
+/// Returns the agent's documents, if the programs of this run see them. They are in no verification and no gate: the result
+/// would depend on them.
+pub(super) fn shown_documents(request: &RunRequest) -> Option<&Path> {
+    let documents = request.folders.documents.as_deref()?;
+    // A link would lead to another folder of the owner's.
+    let is_folder = std::fs::symlink_metadata(documents).is_ok_and(|meta| meta.is_dir());
+    (request.access == FolderAccess::Write && is_folder).then_some(documents)
 }

@@ -851,7 +851,6 @@ fn kinds_of_action_that_nobody_performs_yet_are_these() {
         "spawn",
         "escalate",
         "vcs",
-        "modify_self",
         "operate",
     ];
     assert_eq!(nobody, expected);

@@ -553,3 +553,40 @@ async fn a_missing_working_directory_is_told() {
     let refused = fixture.workspace.run_exec(lost, ExecOptions::default()).await;
     assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
 }
+
+/// A session's programs read the agent's documents and change nothing there, on both rungs. A verification sees none, nor does
+/// anyone where a link stands in place of their folder.
+#[tokio::test]
+async fn documents_are_read_only_on_both_rungs_and_in_no_verification() {
+    for forbid_user_namespaces in [false, true] {
+        let config = SandboxConfig { forbid_user_namespaces, ..SandboxConfig::default() };
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap();
+        let documents = dir.join("docs");
+        fs::create_dir(&documents).unwrap();
+        fs::write(documents.join("a.md"), "Text.\n").unwrap();
+        std::os::unix::fs::symlink(&documents, dir.join("link")).unwrap();
+        let (sandbox, _native) = start(config);
+        let open = async |name: &str, documents: PathBuf| {
+            let documents = Some(documents);
+            sandbox
+                .open(WorkspaceConfig { data_dir: dir.join(name), project: None, documents })
+                .await
+                .unwrap()
+        };
+        let script = "cat \"$WRIT_DOCS/a.md\"; echo x > \"$WRIT_DOCS/b.md\" || rm \"$WRIT_DOCS/a.md\" || echo unchanged";
+        let workspace = open("one", documents.clone()).await;
+        let seen = workspace.run_exec(exec(&["sh", "-c", script]), ExecOptions::default()).await.unwrap();
+        assert_eq!(seen.stdout.text, "Text.\nunchanged\n", "{seen:?}");
+        assert_eq!(fs::read_to_string(documents.join("a.md")).unwrap(), "Text.\n");
+        assert!(!documents.join("b.md").exists());
+        let empty = |profile| Exec { profile, ..exec(&["sh", "-c", "echo \"[$WRIT_DOCS]\"; ls ~"]) };
+        let verified = workspace.run_exec(empty(ExecProfile::Verification), ExecOptions::default()).await;
+        assert_eq!(verified.unwrap().stdout.text, "[]\n");
+        for other in ["link", "gone"] {
+            let without = open(&format!("without-{other}"), dir.join(other)).await;
+            let seen = without.run_exec(empty(ExecProfile::Task), ExecOptions::default()).await.unwrap();
+            assert_eq!(seen.stdout.text, "[]\n", "{other}: {seen:?}");
+        }
+    }
+}
