@@ -184,7 +184,7 @@ fn a_request_for_a_plan_goes_through_the_queue_and_comes_back_as_one_card() {
 /// Research reads and changes nothing, and nobody is asked for it; afterwards the same conversation acts on no more than before.
 ///
 /// Rows: SIL-220 SIL-222
-/// Rows: SIL-217 (in part: research has no tools that write; the planner does it itself)
+/// Rows: SIL-217 (in part: research never has tools that write)
 #[test]
 fn needs_userns_research_reads_without_an_approval_and_changes_nothing() {
     let seen = Seen::default();
@@ -419,9 +419,10 @@ fn a_plan_request_is_taken_by_the_planner_and_its_result_by_the_loop_for_the_per
 }
 
 /// Request and result have one trace and one conversation; a result in another conversation and a message of an unknown kind are set
-/// aside. What the planner has read decides about the trust of its plan.
+/// aside. What the planner has read decides about the trust of its plan: its research is its own reading, so what an external source says
+/// there comes as a result of its tool, and not as a message.
 ///
-/// Rows: SIL-206 (in part: an external memory taints the plan, and no result of a research)
+/// Rows: SIL-206
 #[test]
 fn a_result_counts_in_its_own_conversation_and_an_unknown_kind_in_none() {
     let engine = TestEngine::new("", |_| {
@@ -796,6 +797,20 @@ fn asked_planner(seen: &Seen) -> Vec<&'static str> {
     seen.iter().map(kind).collect()
 }
 
+/// The messages of the planner's queue so far, each with its sender.
+async fn planner_queue(engine: &TestEngine) -> Vec<(String, String)> {
+    let mut queued = Vec::new();
+    for fact in engine.facts("received") {
+        let Fact::Received { record, .. } = fact else { continue };
+        let ids = engine.store.client_ids(&[record.message]).await.expect("reads");
+        let row = engine.store.message_by_client_id(record.session, &ids[0]).await.expect("reads");
+        if row.expect("is there").consumer == "planner" {
+            queued.push((ids[0].clone(), record.principal));
+        }
+    }
+    queued
+}
+
 /// The newest question about a plan.
 fn newest_ask(engine: &TestEngine) -> AskId {
     let asked = engine.facts("asked");
@@ -849,9 +864,10 @@ fn needs_userns_guidance_of_the_planner_mends_a_step_that_is_stuck() {
 }
 
 /// Where guidance does not help, one other plan is made: a new round with an approval of its own, in which what is done stays
-/// done. Where that fails too, a person is asked.
+/// done. Where that fails too, a person is asked. Both questions are messages of the planner's queue, put there by the harness; the same
+/// messages from a client are refused, and reach no planner.
 ///
-/// Rows: SIL-224
+/// Rows: SIL-219 SIL-224
 #[test]
 fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
     let seen = Seen::default();
@@ -879,6 +895,17 @@ fn needs_userns_another_plan_follows_guidance_and_a_person_follows_that() {
             .map(|step| (step.step.as_str(), step.state.name(), step.attempts.len()))
             .collect();
         assert_eq!(steps, [("one", "done", 1), ("another", "waiting", 0)]);
+        let queued = planner_queue(&engine).await;
+        let kinds: Vec<&str> = queued.iter().filter_map(|(id, _)| id.split('/').next()).collect();
+        assert_eq!(kinds, ["consult_planner", "replan_request"], "{queued:?}");
+        assert!(queued.iter().all(|(_, sender)| sender.starts_with("harness")), "{queued:?}");
+        let session = engine.engine.open(OWNER, Join::default()).await.expect("opened");
+        for (id, _) in queued {
+            let sent =
+                engine.engine.receive(OWNER, session, id.clone(), "Help.".to_owned(), Taint::Owner).await;
+            let refused = sent.expect_err("the harness alone sends it");
+            assert!(refused.outside.contains("only the harness sends"), "{id}: {refused:?}");
+        }
         let asked = async {
             while engine.facts("asked").len() < 2 {
                 tokio::task::yield_now().await;
