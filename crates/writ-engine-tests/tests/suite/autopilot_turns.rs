@@ -529,7 +529,7 @@ fn needs_userns_needs_git_a_full_context_ends_its_attempt_before_the_provider_re
         let of_first: u64 = sizes[..=asked].iter().map(|(sent, answer)| sent + answer).sum();
         assert_eq!(task.runs[0].tokens.get(), of_first, "what it has used is stored, up to that answer");
         let said = serde_json::to_string(&scene.engine.facts("worked")).expect("is JSON");
-        assert!(said.contains("its hard limit is reached"), "{said}");
+        assert!(said.contains("a budget is used up"), "{said}");
     });
     scene.end();
 }

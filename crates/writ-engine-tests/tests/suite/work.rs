@@ -189,7 +189,7 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
             let name = if request.last_user_text().contains("one.txt") { "one.txt" } else { "two.txt" };
             match request.results().next() {
                 None => Reply::call("file_write", json!({ "path": name, "content": "done\n" })),
-                Some(_) if name == "one.txt" => Reply::text("written"),
+                Some(_) if !request.last_user_text().contains("Write two.txt.") => Reply::text("written"),
                 Some(_) => Reply::text(&format!("I am done.\n{OUTPUT}")),
             }
         }
