@@ -372,6 +372,12 @@ impl Share {
         if percent > 100 { Self(Self::WHOLE) } else { Self(percent * 100) }
     }
 
+    /// Returns true if a part is this share of a whole, or more. A whole of zero has no part that is not.
+    pub fn is_reached_by(self, part: Tokens, whole: Tokens) -> bool {
+        // Multiplied instead of divided: the whole may be zero, and nothing is rounded.
+        u128::from(part.get()) * u128::from(Self::WHOLE) >= u128::from(whole.get()) * u128::from(self.0)
+    }
+
     /// This share of a number of tokens, rounded down.
     pub fn share_of(self, whole: Tokens) -> Tokens {
         // The product of two 64-bit values needs 128 bits.

@@ -349,8 +349,8 @@ pub(crate) async fn approve_ask(
 #[cfg(test)]
 pub(crate) mod fixture {
     use writ_types::digest::Digest;
-    use writ_types::entry::Risk;
-    use writ_types::frame::Card;
+    use writ_types::entry::{ApprovalScope, Decision, Risk};
+    use writ_types::frame::{Card, Choice};
     use writ_types::unit::Timestamp;
 
     pub(crate) fn card(shown: &str) -> Card {
@@ -361,7 +361,11 @@ pub(crate) mod fixture {
             intent: "apply".into(),
             risk: Risk::Medium,
             rationale: "it leaves the\u{1b}[2J sandbox".into(),
-            choices: Vec::new(),
+            choices: vec![Choice {
+                decision: Decision::Deny,
+                scope: ApprovalScope::Once,
+                consequence: "nothing is written".into(),
+            }],
             shown: shown.into(),
             prepared: Digest::of_bytes(b"prepared"),
             shown_hash: Digest::of_bytes(shown.as_bytes()),

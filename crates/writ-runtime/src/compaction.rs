@@ -95,16 +95,16 @@ pub(crate) struct Compacted {
     pub(crate) cost: MicroUsd,
 }
 
-/// Decides whether a session's history is to be compacted before its next turn.
+/// Decides whether a session's history is to be compacted before its next turn. `due`: the reason that does not lie in its size as estimated.
 pub(crate) fn plan(
     services: &Services,
     config: &AgentConfig,
     seed: &ContextSeed,
     history: &TurnHistory,
-    asked: bool,
+    due: Option<CompactionReason>,
 ) -> Option<CompactionPlan> {
     let most = services.config.max_chronicle_entries;
-    compact::plan_compaction(&config.context, seed, &history.messages, (most, asked))
+    compact::plan_compaction(&config.context, seed, &history.messages, (most, due))
 }
 
 /// Compacts as planned. Exchanges that the compaction before has left word for word are judged again, with those that follow.

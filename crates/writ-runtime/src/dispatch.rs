@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::Instrument as _;
+use writ_agent::context::compact::CompactionReason;
 use writ_agent::effect::Effect;
 use writ_agent::event::{ContextSeed, Event, OpenedTurn, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
@@ -342,6 +343,7 @@ async fn open_turn(
     }
     let (mut seed, mut history) = seed::seed((services, session, &profile), Some(turn), &spent).await?;
     let config = seed::settings(services, (session, &profile), &seed);
+    let is_due = seed::begin_budget(services, (session, &profile), &config)?;
     let place = CallPlace {
         services: Arc::clone(services),
         profile: Arc::clone(&profile),
@@ -356,6 +358,7 @@ async fn open_turn(
     let compacting = seed::compact_history(
         &place,
         (&config, &mut seed, &mut history),
+        is_due.then_some(CompactionReason::Tokens),
         &mut held,
         (&mut interrupts, &mut unheard),
     );

@@ -34,6 +34,7 @@ pub mod profile;
 pub mod secret;
 pub mod setup;
 
+mod context_budget;
 mod directory;
 mod hub;
 mod outcome;

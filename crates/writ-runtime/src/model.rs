@@ -59,7 +59,7 @@ use self::refusal::refused;
 use self::shown::{HeardAnswer, show, show_reasoning, shown_text};
 pub(crate) use self::trial::{Trial, try_model};
 pub(crate) use self::usage::failed_usage;
-use self::window::{note_usage, note_window};
+use self::window::{count_answer, note_usage, note_window, refuse_full};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -120,6 +120,12 @@ async fn make_call(
     let Some(models) = services.outside.models.get() else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
+    // A program that works in the turn has a context of its own.
+    if !account.is_program
+        && let Some(full) = refuse_full(&place)
+    {
+        return Ok(account.failed(&full));
+    }
     let role = place.profile.model;
     prepare_request(&place, models.routes().effort(role), &mut request).await?;
     let mut course = match place.profile.first_route(models.routes()) {
@@ -334,6 +340,9 @@ async fn attempt(
             // The tools of a program are its own.
             if !account.is_program {
                 understand(place, &mut reply, planned.request());
+            }
+            if is_own {
+                count_answer(place, &reply.usage);
             }
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;

@@ -42,6 +42,7 @@ mod question;
 
 use gate::GateSessions;
 
+pub use crate::context_budget::ContextBudget;
 pub use crate::session::{AttemptTerms, ToolEndTimes};
 pub use crate::work::pilot::needs_approval;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
@@ -126,6 +127,8 @@ pub enum AttemptLook {
         cost: MicroUsd,
         /// Signs of life.
         signs: AttemptSigns,
+        /// The budget of its context, once a turn of it has begun.
+        context: Option<ContextBudget>,
     },
     /// A turn of it has ended, and the shell says what follows: [`PilotHands::continue_attempt`] or [`PilotHands::finish_attempt`].
     Resting(AttemptRest),
@@ -144,6 +147,8 @@ pub struct AttemptRest {
     pub tokens: Tokens,
     /// The money that it has cost.
     pub cost: MicroUsd,
+    /// The budget of its context; none if the engine was started anew since its last turn began.
+    pub context: Option<ContextBudget>,
 }
 
 /// The signs of life of an attempt.
@@ -200,6 +205,8 @@ pub struct AttemptOutcome {
     pub state: WorkState,
     /// The exit of its turn; none if no turn of it has ended.
     pub exit: Option<Exit>,
+    /// Set if it has ended because its context was full.
+    pub is_full: bool,
     /// The last words of its executor, at most 64 KiB.
     pub said: String,
     /// The reason of its state, for people.

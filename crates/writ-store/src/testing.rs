@@ -10,8 +10,8 @@ use writ_inspect::prepared::Prepared;
 use writ_types::action::{Action, MemoryKind, MemoryTrust, Recall, Remember};
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
-use writ_types::entry::{Entry, Fact, InboundRecord, Risk, TurnPhase};
-use writ_types::frame::Card;
+use writ_types::entry::{ApprovalScope, Decision, Entry, Fact, InboundRecord, Risk, TurnPhase};
+use writ_types::frame::{Card, Choice};
 use writ_types::id::{AskId, AttemptId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
@@ -189,6 +189,11 @@ pub(crate) fn ask_id(n: u64) -> AskId {
     AskId::from_random(n)
 }
 
+/// The answer that every question offers.
+fn deny_choice() -> Choice {
+    Choice { decision: Decision::Deny, scope: ApprovalScope::Once, consequence: "nothing is read".to_owned() }
+}
+
 /// An ask for `query`, opened at the start and ending a minute later.
 pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
     let prepared = Digest::of_bytes(query.as_bytes());
@@ -199,7 +204,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         intent: "look".to_owned(),
         risk: Risk::Medium,
         rationale: "rule".to_owned(),
-        choices: Vec::new(),
+        choices: vec![deny_choice()],
         shown: "all of it".to_owned(),
         prepared,
         shown_hash: Digest::of_bytes(b"all of it"),

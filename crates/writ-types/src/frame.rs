@@ -5,7 +5,8 @@ mod offer;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::api::work::WorkState;
 use crate::digest::Digest;
@@ -244,7 +245,9 @@ pub enum ServerFrame {
         reason: String,
         /// The complete text, escaped.
         shown: String,
-        /// The answers and what each leads to.
+        /// The answers and what each leads to; at least one.
+        #[serde(deserialize_with = "read_choices")]
+        #[schemars(length(min = 1))]
         choices: Vec<Choice>,
         /// The fields to fill in with a yes, where a server of tools asks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -363,6 +366,16 @@ pub struct Numbered {
     pub frame: ServerFrame,
 }
 
+/// Reads the answers of a question. One without any could only be answered by typing, so it is refused.
+fn read_choices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Choice>, D::Error> {
+    let choices = Vec::<Choice>::deserialize(from)?;
+    if choices.is_empty() {
+        Err(D::Error::custom("choices: a question offers at least one answer"))
+    } else {
+        Ok(choices)
+    }
+}
+
 // tidy: plain state
 /// Everything that a person must see to answer an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -379,7 +392,9 @@ pub struct Card {
     pub risk: Risk,
     /// The reason for asking.
     pub rationale: String,
-    /// The answers and what each leads to.
+    /// The answers and what each leads to; at least one.
+    #[serde(deserialize_with = "read_choices")]
+    #[schemars(length(min = 1))]
     pub choices: Vec<Choice>,
     /// The complete text, escaped.
     pub shown: String,
@@ -515,5 +530,36 @@ mod tests {
         assert!(
             ["intent", "risk", "rationale", "choices"].iter().all(|field| required.contains(&json!(field)))
         );
+    }
+
+    /// Every question to a person is one of two frames, and both offer at least one answer that is chosen and not typed. One without
+    /// any is refused when it is read, and is none by the committed schema.
+    ///
+    /// Rows: SIL-334
+    #[test]
+    fn a_question_without_an_answer_to_choose_is_refused() {
+        let choice = json!({ "decision": "deny", "consequence": "nothing is written" });
+        let card = json!({
+            "type": "approval_request", "ask_id": "Ab3dEf9Z", "session": null, "action": "write_file", "intent": "write a.txt",
+            "risk": "medium", "rationale": "it changes your project", "shown": "a.txt", "prepared": "0".repeat(64),
+            "shown_hash": "0".repeat(64), "asked_at": 0, "expires_at": 1, "state": "open", "choices": [choice],
+        });
+        let gate = json!({
+            "type": "gate_approval", "turn": TurnId::from_parts(Timestamp::default(), 1), "ask_id": "Ab3dEf9Z", "gate": "words",
+            "point": "input", "reason": "it speaks of money", "shown": "Pay.", "choices": [choice],
+        });
+        for frame in [card, gate] {
+            let read = |frame: &Value| {
+                serde_json::from_value::<ServerFrame>(frame.clone()).map_err(|error| error.to_string())
+            };
+            let whole = read(&frame).expect("it has an answer");
+            assert_eq!(serde_json::to_value(&whole).expect("JSON")["choices"], frame["choices"]);
+            let mut without = frame.clone();
+            without["choices"] = json!([]);
+            let refused = read(&without).expect_err("it has none");
+            assert!(refused.contains("at least one answer"), "{refused}");
+        }
+        let schema = serde_json::to_string(&schemars::schema_for!(ServerFrame)).expect("JSON");
+        assert_eq!(schema.matches(r#""minItems":1"#).count(), 2, "{schema}");
     }
 }

@@ -10,10 +10,12 @@ use crate::action::Free;
 use crate::unit::{MicroUsd, Tokens};
 
 mod check;
+mod output;
 
 pub use check::{
     Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
+pub use output::{ExecutorOutput, ExecutorOutputError};
 
 /// The kind of a work item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -86,12 +86,13 @@ pub struct Exchange {
 
 /// Decides whether the older part of a history is to be compacted before the next turn: where the context without old
 /// results and trivial messages fills more than `compact_at_pct` of its budget, or has more than `most_messages`. At the
-/// owner's word (`asked`) everything but the newest turn is.
+/// owner's word (`due` is [`CompactionReason::Asked`]) everything but the newest turn is. With [`CompactionReason::Tokens`] the provider
+/// has counted more than that share, whatever is estimated.
 pub fn plan_compaction(
     config: &ContextConfig,
     seed: &ContextSeed,
     history: &[Arc<ChatMessage>],
-    (most_messages, asked): (usize, bool),
+    (most_messages, due): (usize, Option<CompactionReason>),
 ) -> Option<CompactionPlan> {
     let fixed = system_tokens(seed).get() + carried_tokens(seed);
     let ages = old::ages_in_turns(history);
@@ -104,16 +105,18 @@ pub fn plan_compaction(
     let before = fixed.saturating_add(said);
     let least = LEAST_SHARE.share_of(config.total_tokens).get();
     let trigger = config.compact_at_pct.share_of(config.total_tokens).get();
-    let reason = if asked {
+    let is_asked = due == Some(CompactionReason::Asked);
+    let is_full = before > trigger || due == Some(CompactionReason::Tokens);
+    let reason = if is_asked {
         CompactionReason::Asked
-    } else if before > trigger && said > least {
+    } else if is_full && said > least {
         CompactionReason::Tokens
     } else if history.len() > most_messages {
         CompactionReason::Messages
     } else {
         return None;
     };
-    let messages = if asked {
+    let messages = if is_asked {
         (0..history.len()).rev().find(|place| opens_turn(history, *place)).unwrap_or_default()
     } else {
         let room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();

@@ -283,7 +283,7 @@ fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
     let seed = seed();
     let total = 10_000;
     let planned =
-        |history: &[Arc<ChatMessage>], most| plan_compaction(&config(total), &seed, history, (most, false));
+        |history: &[Arc<ChatMessage>], most| plan_compaction(&config(total), &seed, history, (most, None));
     // Each turn is 4 messages; the first ones are masked by age in the reckoning.
     let few = history(5, 1_000);
     assert_eq!(planned(&few, 100), None, "5,000 of 10,000 tokens");
@@ -297,7 +297,7 @@ fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
     assert_paired(&stays);
     let filled = |per_cent: u64| {
         let total = plan.before.get() * 100 / per_cent;
-        plan_compaction(&config(total), &seed, &more, (100, false)).is_some()
+        plan_compaction(&config(total), &seed, &more, (100, None)).is_some()
     };
     assert_eq!([59, 61].map(filled), [false, true]);
     let summary = carried("summary of earlier messages, by scripted", "They read some files.", true);
@@ -317,14 +317,15 @@ fn a_history_is_compacted_above_sixty_per_cent_and_not_at_it() {
     let before = assemble_context(&config(100_000), &seed, &[], &now, OUTPUT).expect("fits").request;
     assert_eq!((&made.request.system, &made.request.tools), (&before.system, &before.tools));
     let at_sixty = ContextConfig { compact_at_pct: Share::of_percent(100), ..config(total) };
-    assert_eq!(plan_compaction(&at_sixty, &seed, &more, (100, false)), None);
+    assert_eq!(plan_compaction(&at_sixty, &seed, &more, (100, None)), None);
     let many = history(30, 1);
     assert_eq!(planned(&many, 120), None);
     let plan = planned(&many, 50).expect("too many messages");
     assert_eq!((plan.reason, many.len() - plan.messages), (CompactionReason::Messages, 24));
-    let asked = plan_compaction(&config(total), &seed, &few, (100, true)).expect("asked for");
+    let asked = plan_compaction(&config(total), &seed, &few, (100, Some(CompactionReason::Asked)))
+        .expect("asked for");
     assert_eq!((asked.reason, asked.messages), (CompactionReason::Asked, 16), "all but the newest turn");
-    assert_eq!(plan_compaction(&config(total), &seed, &[], (100, true)), None);
+    assert_eq!(plan_compaction(&config(total), &seed, &[], (100, Some(CompactionReason::Asked))), None);
 }
 
 #[test]
@@ -334,7 +335,7 @@ fn a_turn_that_is_larger_than_what_stays_is_cut_between_its_steps() {
         one.extend(turn(n, 300).into_iter().skip(1).take(2));
     }
     let one: Vec<Arc<ChatMessage>> = one.into_iter().map(Arc::new).collect();
-    let plan = plan_compaction(&config(10_000), &seed(), &one, (1_000, false)).expect("over");
+    let plan = plan_compaction(&config(10_000), &seed(), &one, (1_000, None)).expect("over");
     let stays: Vec<ChatMessage> = one[plan.messages..].iter().map(|message| (**message).clone()).collect();
     assert!(!stays.is_empty());
     assert_paired(&stays);

@@ -20,8 +20,8 @@ use writ_store::config::StoreConfig;
 use writ_store::store::Store;
 use writ_types::action::{Action, Recall};
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, Entry, Fact, Risk};
-use writ_types::frame::Card;
+use writ_types::entry::{ApprovalScope, Decision, Entry, Fact, Risk};
+use writ_types::frame::{Card, Choice};
 use writ_types::id::{AskId, AttemptId, InstallationId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
@@ -161,7 +161,11 @@ impl Held {
             intent: "look".to_owned(),
             risk: *risk,
             rationale: "a rule asks".to_owned(),
-            choices: Vec::new(),
+            choices: vec![Choice {
+                decision: Decision::Deny,
+                scope: ApprovalScope::Once,
+                consequence: "nothing is read".to_owned(),
+            }],
             shown: "all of it".to_owned(),
             prepared: *prepared,
             shown_hash: *shown,

@@ -12,4 +12,12 @@ pub(crate) enum GatesCommand {
         /// A TOML file of `[[case]]` tables
         file: PathBuf,
     },
+    /// Show the cases that gates have transferred to a queue, newest first
+    Queue {
+        /// The name of the queue, as in `[escalations.NAME]`
+        queue: String,
+        /// The most cases
+        #[arg(long, default_value_t = 20)]
+        lines: usize,
+    },
 }

@@ -60,6 +60,7 @@ impl Command {
             | Self::Approvals(_)
             | Self::Audit(_)
             | Self::Policy(_)
+            | Self::Gates(_)
             | Self::Hooks(_)
             | Self::Taint(_)
             | Self::Doctor(_)

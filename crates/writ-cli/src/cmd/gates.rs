@@ -1,17 +1,27 @@
-//! `writ gates`: what the gates say of cases, as the engine runs them. Nothing is performed, and nothing follows a block.
+//! `writ gates`: what the gates say of cases, as the engine runs them, and the cases that they have transferred to a queue. Nothing is
+//! performed, and nothing follows a block.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_types::entry::{GatePoint, GateVerdict};
 use writ_types::error::Exit;
 
 use crate::args::GatesCommand;
 use crate::cmd::cases;
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::ledger::open_to_read;
+
+/// The kind of the ledger's entries about cases.
+const EVENT: &str = "escalated";
+
+/// The entries that are read at once.
+const PAGE: usize = 500;
 
 /// The most cases of one file: a script runs for each.
 const MAX_CASES: usize = 1_000;
@@ -42,8 +52,44 @@ struct GateTestCase {
 
 /// Runs `writ gates …`.
 pub(crate) fn run_gates(context: &Context, command: &GatesCommand) -> Result<(), Failure> {
-    context.load_ready_config()?;
-    let GatesCommand::Test { file } = command;
+    let config = context.load_ready_config()?;
+    match command {
+        GatesCommand::Test { file } => test_gates(context, file),
+        GatesCommand::Queue { queue, lines } => show_queue(context, &config, queue, *lines),
+    }
+}
+
+/// Shows the cases of a queue, from the ledger. It needs no engine, and takes nothing out.
+fn show_queue(context: &Context, config: &Config, queue: &str, lines: usize) -> Result<(), Failure> {
+    let to = format!("queue {queue}");
+    let is_in_queue = |row: &LedgerRow| {
+        row.payload.as_ref().and_then(|payload| payload.get("to")?.as_str()) == Some(to.as_str())
+    };
+    let store = open_to_read(context, config)?;
+    let (mut cases, mut before) = (Vec::new(), None);
+    while cases.len() < lines {
+        let query =
+            LedgerQuery { event: Some(EVENT.to_owned()), before, limit: PAGE, ..LedgerQuery::default() };
+        let rows = store.blocking().ledger_search(&query)?;
+        before = rows.last().map(|row| row.seq);
+        let is_last = rows.len() < PAGE;
+        cases.extend(rows.into_iter().filter(is_in_queue).take(lines - cases.len()));
+        if is_last {
+            break;
+        }
+    }
+    context.out.print_either(&cases, |cases| match cases.as_slice() {
+        [] => vec![format!("no case is in the queue '{}'", escape_line(queue))],
+        cases => cases.iter().map(describe_case).collect(),
+    })
+}
+
+fn describe_case(row: &LedgerRow) -> String {
+    let reason = row.payload.as_ref().and_then(|payload| payload.get("reason")?.as_str());
+    format!("{:>6}  {}  {}", row.seq.0, row.at, escape_line(reason.unwrap_or_default()))
+}
+
+fn test_gates(context: &Context, file: &Path) -> Result<(), Failure> {
     let cases = read_gate_cases(file)?;
     let params = |case: &GateTestCase| {
         json!({

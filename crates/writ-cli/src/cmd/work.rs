@@ -219,6 +219,13 @@ fn describe_step(step: &StepDetails) -> Vec<String> {
 fn describe_attempt(attempt: &AttemptDetails) -> Vec<String> {
     let verdict = if attempt.verdict.is_empty() { "not checked yet" } else { &attempt.verdict };
     let mut lines = vec![format!("  attempt {}: {}", attempt.attempt, escape_line(verdict))];
+    if let Some(output) = &attempt.output {
+        // As one line: it is the executor's own, and no evidence.
+        let summary = output.summary.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.push(format!("    it said: {}", escape_line(&summary)));
+        lines.extend(output.artifacts.iter().map(|one| format!("    it names: {}", escape_line(one))));
+        lines.extend(output.next_steps.iter().map(|one| format!("    it suggests: {}", escape_line(one))));
+    }
     lines.extend(attempt.notices.iter().map(|notice| format!("    noticed: {}", escape_line(notice))));
     for check in &attempt.checks {
         let run: Vec<String> = check.run.iter().map(|argument| escape_line(argument)).collect();

@@ -372,8 +372,10 @@ action = "transfer_to_queue"
 queue = "support"
 "#;
 
-/// Rows: SIL-147 (in part: a queue is read from the ledger, and has no consumer)
-/// Rows: SIL-144 SIL-145 SIL-146 SIL-134
+/// Each escalation does what it says. A case lands in the queue that its gate names, and in no other; without a name the configuration is
+/// wrong.
+///
+/// Rows: SIL-147 SIL-144 SIL-145 SIL-146 SIL-134
 #[test]
 fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     let script = |request: &ParsedRequest| match request.results().count() {
@@ -430,6 +432,19 @@ fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     let last = &reports.last().expect("an entry")["payload"];
     assert_eq!((&last["to"], &last["reason"]), (&json!("owner"), &json!(report)));
     assert_eq!(commands(&bench), Vec::<String>::new());
+
+    let queue = |name: &str| text(&bench.home.run(&["gates", "queue", name]));
+    let cases = queue("support");
+    assert_eq!(cases.lines().count(), 2, "both messages: {cases}");
+    assert!(cases.lines().all(|line| line.contains("gate 'queues' at input has blocked")), "{cases}");
+    assert_eq!(queue("suppor"), "no case is in the queue 'suppor'\n");
+    let listed = bench.home.run(&["gates", "queue", "support", "--lines", "1", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("is JSON");
+    let found = (listed.as_array().map(Vec::len), &listed[0]["payload"]["to"]);
+    assert_eq!(found, (Some(1), &json!("queue support")), "{listed}");
+    configure(&bench, &AFTER.replace("queue = \"support\"\n", ""));
+    let wrong = bench.home.run(&["config", "check"]);
+    assert!(code(&wrong) == 3 && text(&wrong).contains("queue"), "{}", text(&wrong));
 }
 
 const REWORD: &str = r#"

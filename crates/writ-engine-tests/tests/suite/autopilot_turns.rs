@@ -12,6 +12,7 @@ use writ_types::api::pilot::PilotUnitDetails;
 use writ_types::api::work::WorkState;
 use writ_types::chat::Role;
 use writ_types::id::AskId;
+use writ_types::unit::Tokens;
 
 use crate::autopilot::{Scene, git};
 use crate::autopilot_limits::{GATE, SHORT, TASK, coder, done, first_run, project, scene, writes};
@@ -465,5 +466,70 @@ fn needs_userns_needs_git_a_plan_without_an_approval_in_force_is_not_complete() 
         );
     });
     git(dir.path(), &["cat-file", "-e", "main:add.mjs"]);
+    scene.end();
+}
+
+/// The window of a provider that counts more than is estimated, in its own tokens.
+const FULL: u64 = 24_000;
+
+/// A provider that counts half as much again as is estimated: the attempt ends where its context reaches the hard limit, as a failure
+/// of its own also where there is a ceiling of money, and before any request is larger than the provider takes. What it has used and said
+/// is stored, and the next attempt, which knows how the provider counts, begins with an empty context. (Old results of tools leave
+/// before that, as far as the estimate shows that they have to; here it does not.)
+///
+/// Rows: SF-170
+#[test]
+fn needs_userns_needs_git_a_full_context_ends_its_attempt_before_the_provider_refuses() {
+    let rest = format!("[pilot.ceilings]\nunit_micro_usd = 9_000_000\n{GATE}");
+    let dir = project("context_compact_at = 0.85\ncontext_hard_limit = 0.95", &rest, SHORT);
+    let sizes: Notes<(u64, u64)> = Notes::default();
+    let counts = Arc::clone(&sizes);
+    let mut tries = 0_usize;
+    let mut n = 0_usize;
+    let script = move |request: &ParsedRequest| {
+        let estimated = u64::try_from(request.raw.to_string().chars().count()).expect("fits").div_ceil(4);
+        let first = request.messages.iter().find(|message| !message.text.is_empty());
+        let heading = first.map(|message| message.text.clone()).unwrap_or_default();
+        if heading.contains("# Plan a goal") {
+            return Reply::text(OUTLINE).with_usage(1_000, 50);
+        }
+        let sent = estimated * 3 / 2;
+        note(&counts, (sent, 60));
+        if sent > FULL {
+            return Reply::default().with_fault(ReplyFault::ContextOver { window: FULL, sent });
+        }
+        let has_results = request.results().next().is_some();
+        tries += usize::from(!has_results);
+        n += 1;
+        let content = format!("{n} {}", "words ".repeat(420));
+        let reply = match (tries, has_results) {
+            (1, _) => {
+                Reply::call("file_write", json!({ "path": format!("notes/{n}.txt"), "content": content }))
+            }
+            (_, false) => writes("add", "a + b"),
+            (_, true) => done(),
+        };
+        reply.with_usage(sent, 60)
+    };
+    let small = |parts: &mut writ_runtime::services::EngineParts| {
+        parts.config.agent_config.context.total_tokens = Tokens::new(FULL);
+    };
+    let scene = scene(dir.path(), TestEngine::priced(small, |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let task = scene.unit(TASK).await;
+        assert_eq!(runs(&task), [("failure", "budget_exhausted"), ("success", "")], "{task:#?}");
+        let sizes = noted(&sizes);
+        let largest = sizes.iter().map(|(sent, answer)| sent + answer).max().expect("was asked");
+        assert!(largest >= FULL * 95 / 100, "the limit was reached: {largest}");
+        let over: Vec<_> = sizes.iter().filter(|(sent, _)| *sent > FULL).collect();
+        assert!(over.is_empty(), "the provider refuses nothing: {over:?}");
+        let asked = sizes.iter().position(|(sent, answer)| sent + answer == largest).expect("is there");
+        let of_first: u64 = sizes[..=asked].iter().map(|(sent, answer)| sent + answer).sum();
+        assert_eq!(task.runs[0].tokens.get(), of_first, "what it has used is stored, up to that answer");
+        let said = serde_json::to_string(&scene.engine.facts("worked")).expect("is JSON");
+        assert!(said.contains("a budget is used up"), "{said}");
+    });
     scene.end();
 }

@@ -234,6 +234,7 @@ async fn talk(handed: &TestEngine, session: Option<SessionId>, (first, count): (
 /// Rows: SIL-080 (in part: what it keeps stays, and what is pinned stays whatever it says)
 /// Rows: SIL-344 (in part: items of all zones are listed in one form, with their pins)
 /// Rows: WIN-352 (in part: the prompt names the bound)
+/// Rows: SF-172 (in part: what leaves is remembered first, and the next request has what stands for it)
 #[test]
 fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -329,6 +330,7 @@ fn a_scorer_chooses_what_stays_and_what_left_is_remembered_and_shown() {
 /// no group of the history is refused, and the system's text is the same in every request, whatever leaves.
 ///
 /// Rows: SIL-067 SIL-082
+/// Rows: SF-172 (in part: while nothing can be remembered nothing leaves, and the conversation goes on)
 #[test]
 fn what_cannot_be_remembered_stays_and_no_scorer_moves_the_system_zone() {
     let seen = Arc::new(Mutex::new((Vec::<ParsedRequest>::new(), Vec::<String>::new())));

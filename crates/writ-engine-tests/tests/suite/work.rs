@@ -15,6 +15,7 @@ use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::SessionId;
+use writ_types::work::ExecutorOutput;
 
 use crate::harness::{OWNER, TestEngine};
 
@@ -165,10 +166,16 @@ pub(crate) fn read(project: &Path, name: &str) -> String {
     std::fs::read_to_string(project.join(name)).unwrap_or_default()
 }
 
+/// The output of the second step's executor.
+const OUTPUT: &str =
+    r#"{"summary": "Wrote the second file.", "artifacts": ["two.txt"], "next_steps": ["Join both."]}"#;
+
 const TWO_STEPS: &str = "---\nid: two\ntype: task\ntitle: Two files\nsteps:\n  - id: one\n    title: First\n    do: Write one.txt, the secret word is heron.\n    tools: [file_write]\n    verify:\n      - name: there\n        expect: { file_exists: one.txt }\n  - id: two\n    title: Second\n    do: Write two.txt.\nverify:\n  - name: both\n    run: cat one.txt two.txt\n    expect: { contains: done }\n---\n\n# What to do\n\nWrite both files.\n";
 
-/// A step is told its own instructions and nothing of another, and offered the tools that its plan names.
+/// A step is told its own instructions and nothing of another, and offered the tools that its plan names. Its output is read from the end
+/// of its words, and shown in the item and its report; words without one are the summary.
 ///
+/// Rows: SIL-058 (in part: a whole output is shown; words alone are the summary)
 /// Rows: SIL-060 (in part: a step is told its own instructions alone, and offered its own tools)
 /// Rows: SIL-057 (in part: one turn for each attempt) SIL-292 (in part: each step has its result)
 /// Rows: SIL-191 (in part: a file that is there passes)
@@ -182,7 +189,8 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
             let name = if request.last_user_text().contains("one.txt") { "one.txt" } else { "two.txt" };
             match request.results().next() {
                 None => Reply::call("file_write", json!({ "path": name, "content": "done\n" })),
-                Some(_) => Reply::text("written"),
+                Some(_) if !request.last_user_text().contains("Write two.txt.") => Reply::text("written"),
+                Some(_) => Reply::text(&format!("I am done.\n{OUTPUT}")),
             }
         }
     });
@@ -191,11 +199,20 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
         let shown = until_at_rest(&engine, &item).await;
         assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
         assert_eq!(shown.summary.steps_done, 2);
+        let output = |step: usize| shown.steps[step].attempts[0].output.clone().expect("it has ended");
+        assert_eq!((output(0).summary.as_str(), output(0).artifacts.len()), ("written", 0));
+        assert_eq!(output(1), serde_json::from_str::<ExecutorOutput>(OUTPUT).expect("an output"));
+        for line in
+            ["its executor said: Wrote the second file.", "it names: two.txt", "it suggests: Join both."]
+        {
+            assert!(shown.report.contains(line), "{line}: {}", shown.report);
+        }
     });
     let requests = sent.lock().expect("whole").clone();
     assert_eq!(requests.len(), 4, "two calls for each step");
     let of_second = requests[2].raw.to_string();
     assert!(of_second.contains("two.txt") && !of_second.contains("heron"), "{of_second}");
+    assert!(requests[2].last_user_text().contains(ExecutorOutput::FORM), "{of_second}");
     let offered = |n: usize| requests[n].tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(offered(0), ["file_write"], "the first step names its tools");
     assert!(offered(2).contains(&"shell_exec".to_owned()), "the second names none: {:?}", offered(2));

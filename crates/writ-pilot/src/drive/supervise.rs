@@ -11,7 +11,7 @@ use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::progress::{ProgressWindow, TurnTrace};
 use writ_autopilot::supervise::{Signal, SupervisorLimits, WorkSnapshot, supervise_work};
-use writ_runtime::pilot::{AttemptCalls, AttemptSigns, AttemptWait};
+use writ_runtime::pilot::{AttemptCalls, AttemptSigns, AttemptWait, ContextBudget};
 use writ_sandbox::git::commits::{is_ancestor, tree_of};
 use writ_sandbox::git::refs::read_ref;
 use writ_store::reads::UnitReads as _;
@@ -169,7 +169,7 @@ async fn judge_end(
     let moves_on = moves_on(&result.event);
     let found = match finding.filter(|_| !moves_on) {
         Some(why) => Some(why),
-        None => find_pause(project, work, &window, |check| check == "blocker" || !moves_on).await?,
+        None => find_pause(project, work, (&window, None), |check| check == "blocker" || !moves_on).await?,
     };
     let Some(why) = found else { return Ok(result) };
     let words = if result.reason.is_empty() { why } else { format!("{why}; at the end: {}", result.reason) };
@@ -178,7 +178,7 @@ async fn judge_end(
 }
 
 /// Adds a turn that another one may follow to the unit's window, with the digest of what is changed and in no work tree yet. Returns
-/// the finding for which there is none.
+/// the finding for which there is none. A context that comes near its compaction is logged.
 ///
 /// # Errors
 ///
@@ -187,6 +187,7 @@ pub(super) async fn judge_turn(
     project: &OpenProject,
     work: &WorkClaim,
     (calls, pending): (&AttemptCalls, Option<Digest>),
+    context: Option<ContextBudget>,
 ) -> Result<Option<String>, AutopilotError> {
     let mut window = read_window(project, work)?;
     if let Some(turn) = trace_calls(work, std::slice::from_ref(calls)) {
@@ -195,7 +196,7 @@ pub(super) async fn judge_turn(
         window.add_turn(turn, tree);
         write_window(project, work, &window)?;
     }
-    find_pause(project, work, &window, |_| true).await
+    find_pause(project, work, (&window, context), |_| true).await
 }
 
 /// Returns the trace of calls that belong to one turn; `None` if no model has answered: it has neither worked nor talked.
@@ -215,7 +216,7 @@ fn trace_calls(work: &WorkClaim, calls: &[AttemptCalls]) -> Option<TurnTrace> {
 async fn find_pause(
     project: &OpenProject,
     work: &WorkClaim,
-    window: &ProgressWindow,
+    (window, context): (&ProgressWindow, Option<ContextBudget>),
     counts: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, AutopilotError> {
     let (unit, config) = (&work.unit, project.config());
@@ -230,8 +231,8 @@ async fn find_pause(
         last_event_at: now,
         unit_timeout: None,
         progress: window,
-        context_used: 0,
-        context_max: 0,
+        context_used: context.map_or(0, |context| context.used().get()),
+        context_max: context.map_or(0, |context| context.max().get()),
         has_diverged: false,
         reopened: &reopened,
         model_fault: None,
@@ -239,6 +240,9 @@ async fn find_pause(
         has_other_model: false,
     };
     let findings = supervise_work(&snapshot, &config.supervisor, now);
+    for warning in findings.iter().filter(|one| one.signal == Signal::Warn) {
+        tracing::warn!(unit = %unit.id, check = warning.check, "the supervisor warns");
+    }
     let found = findings.iter().find(|one| one.signal >= Signal::Pause && counts(one.check));
     Ok(found.map(|found| describe(found.check, (window, &config.supervisor), &open)))
 }

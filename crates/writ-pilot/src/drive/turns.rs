@@ -296,7 +296,7 @@ impl<'a> AgentTurns<'a> {
             true => None,
             false => project.hands.pending_digest(self.item).await?,
         };
-        if let Some(why) = judge_turn(project, work, (&calls, pending)).await? {
+        if let Some(why) = judge_turn(project, work, (&calls, pending), rest.context).await? {
             work.course.stop_for(why.clone());
             project.hands.finish_attempt(self.item, &format!("{ended}; {why}")).await?;
             return Ok(None);
@@ -384,8 +384,8 @@ fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
     };
     let used = (outcome.input, outcome.output, outcome.cost);
     // A ceiling is no failure: another try would meet it, too.
-    let is_spent =
-        outcome.state == WorkState::OverBudget || (outcome.exit == Some(Exit::Budget) && promised.is_some());
+    let is_spent = outcome.state == WorkState::OverBudget
+        || (outcome.exit == Some(Exit::Budget) && promised.is_some() && !outcome.is_full);
     // What is set up wrongly fails every attempt of every unit alike.
     let is_misconfigured = outcome.exit == Some(Exit::Config) && end == RunEnd::Failure;
     let pause = match is_spent {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_agent::config::AgentConfig;
-use writ_agent::context::compact::{describe_message, pinned_tokens, quote_message};
+use writ_agent::context::compact::{CompactionReason, describe_message, pinned_tokens, quote_message};
 use writ_agent::context::{Assembled, ItemUse, Zone, assemble_context};
 use writ_agent::event::ContextSeed;
 use writ_inspect::show::escape_line;
@@ -342,7 +342,10 @@ pub(super) async fn compact_context(
         // Taken before the history is read: a turn may be summarising it.
         let _compacting = session.compacting.lock().await;
         let (seed, history, config) = next_seed(services, &session, &profile).await?;
-        let Some(plan) = compaction::plan(services, &config, &seed, &history, true) else { break };
+        let Some(plan) = compaction::plan(services, &config, &seed, &history, Some(CompactionReason::Asked))
+        else {
+            break;
+        };
         let done = compaction::compact(&place, (&config, plan), &history, &cancel).await?;
         place.spent.turn_cost = place.spent.turn_cost.saturating_add(done.cost);
         let Some(compaction) = done.compaction else { break };

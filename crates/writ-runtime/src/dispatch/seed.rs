@@ -9,9 +9,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_agent::config::AgentConfig;
 use writ_agent::context;
+use writ_agent::context::compact::CompactionReason;
 use writ_agent::event::{
     BudgetSeed, CarriedItem, ContextSeed, MemoryItem, SystemSource, SystemText, WorkspaceItem,
 };
+use writ_models::provider::Route;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
@@ -19,10 +21,12 @@ use writ_store::compaction::Compaction;
 use writ_store::reads::{SessionReads as _, UsageReads as _};
 use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
+use writ_types::error::ToReport as _;
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
+use crate::context_budget::ContextBudget;
 use crate::error::EngineError;
 use crate::estimates::NO_CORRECTION;
 use crate::history::{TurnHistory, read_history};
@@ -47,10 +51,8 @@ pub(crate) fn settings(
 ) -> AgentConfig {
     let attempt = session.terms.work.map(|work| work.attempt).unwrap_or_default();
     let config = &attempt.narrow_config(&services.outside.settings.now().agent_config);
-    let route = services.outside.models.get().and_then(|models| profile.first_route(models.routes()).ok());
-    let correction = route.as_ref().map_or(NO_CORRECTION, |route| {
-        services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
-    });
+    let route = first_route(services, profile);
+    let correction = correction(services, profile);
     // Rooms are in real tokens, budgets in estimated ones.
     let estimated = |room: Tokens| {
         Tokens::new(room.get().saturating_mul(u64::from(NO_CORRECTION)) / u64::from(correction.max(1)))
@@ -65,6 +67,42 @@ pub(crate) fn settings(
     let narrowed = room.map(|room| config.narrow_to(estimated(room)));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
     narrowed.filter(fits).unwrap_or_else(|| config.clone())
+}
+
+fn first_route(services: &Services, profile: &AgentProfile) -> Option<Route> {
+    services.outside.models.get().and_then(|models| profile.first_route(models.routes()).ok())
+}
+
+/// Returns the real tokens for every 1,000 estimated ones of the model that an agent asks first.
+fn correction(services: &Services, profile: &AgentProfile) -> u32 {
+    first_route(services, profile).as_ref().map_or(NO_CORRECTION, |route| {
+        services.life.experience.estimates.correction(&format!("{}/{}", route.provider.name, route.model))
+    })
+}
+
+/// Begins the budget of a turn's context, where its session works on an attempt. Returns true if the turn before has reached the share
+/// from which the conversation is compacted.
+///
+/// # Errors
+///
+/// If the settings leave no room.
+pub(super) fn begin_budget(
+    services: &Services,
+    (session, profile): (&Session, &AgentProfile),
+    config: &AgentConfig,
+) -> Result<bool, EngineError> {
+    let terms = session.terms.work.map(|work| work.attempt).unwrap_or_default();
+    let Some(hard_limit_at) = terms.end_above else { return Ok(false) };
+    // The settings are in estimated tokens, and the budget is in those of the provider.
+    let real = u64::from(correction(services, profile));
+    let max = config.context.total_tokens.get().saturating_mul(real) / u64::from(NO_CORRECTION);
+    let limits = (config.context.compact_at_pct, hard_limit_at);
+    let budget = ContextBudget::new(Tokens::new(max), limits)
+        .map_err(|error| EngineError::Context(Box::new(error.report())))?;
+    let mut state = session.state();
+    let before = state.context.budget.replace(budget);
+    state.context.is_full = false;
+    Ok(before.is_some_and(|before| before.should_compact()))
 }
 
 /// Reads the current content of the session's subscriptions. Also returns the interrupts that arrived
@@ -121,10 +159,11 @@ async fn while_hearing<T>(
     }
 }
 
-/// Compacts the older part of the session's history, where it is due. Returns the cost of that.
+/// Compacts the older part of the session's history, where its size or `due` says so. Returns the cost of that.
 pub(super) async fn compact_history(
     place: &CallPlace,
     (config, seed, history): (&AgentConfig, &mut ContextSeed, &mut TurnHistory),
+    mut due: Option<CompactionReason>,
     held: &mut Pending,
     (interrupts, heard): (&mut mpsc::Receiver<Interrupt>, &mut VecDeque<Interrupt>),
 ) -> Result<MicroUsd, EngineError> {
@@ -132,7 +171,7 @@ pub(super) async fn compact_history(
     let mut place = place.clone();
     let mut cost = MicroUsd::ZERO;
     for _ in 0..compaction::MAX_PARTS {
-        let Some(plan) = compaction::plan(services, config, seed, history, false) else { break };
+        let Some(plan) = compaction::plan(services, config, seed, history, due.take()) else { break };
         let cancel = services.life.stop_now.child_token();
         let _compacting = match session.compacting.try_lock() {
             Ok(compacting) => compacting,

@@ -148,6 +148,7 @@ impl Drive {
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
         self.session.state().budget.note = finish.budget_note;
+        self.note_full(exit);
         let done = self.services.journal.commit_for(&self.session.hub, ops.into_synced()).await;
         if let Err(error) = done {
             // Restores the pending writes of the turn, with its costs, so that they are written after this
@@ -163,6 +164,13 @@ impl Drive {
         self.ending.state = Some(state);
         self.services.life.work.call(&self.session);
         Ok(())
+    }
+
+    /// Notes that the turn has ended because its context was full, where no request could be assembled.
+    fn note_full(&self, exit: Exit) {
+        if exit == Exit::Budget && self.machine.assemble_now().is_err() {
+            self.session.state().context.is_full = true;
+        }
     }
 
     /// The end of the attempt at the step that this turn works on, in the commit that ends the turn.

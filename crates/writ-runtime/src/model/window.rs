@@ -1,12 +1,14 @@
-//! Notices about a model's window: a request that nearly fills it, and a server that has cut one.
+//! Notices about a model's window, and the end of a turn whose context is full.
 
 use writ_models::PlannedCall;
 use writ_store::batch::Op;
 use writ_types::chat::{Part, Usage};
+use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::unit::Tokens;
 
 use super::experience;
+use crate::context_budget::ContextBudget;
 use crate::place::CallPlace;
 
 /// The share of the model's window, in per cent, from which a request is noted as nearly filling it
@@ -53,6 +55,26 @@ pub(super) fn note_usage(place: &CallPlace, planned: &PlannedCall, usage: &Usage
     );
     place.session.hub.pass(ServerFrame::Status { text });
     None
+}
+
+/// Counts an answer of the model of a turn, in the budget of its session's context.
+pub(super) fn count_answer(place: &CallPlace, usage: &Usage) {
+    if let Some(budget) = &mut place.session.state().context.budget {
+        budget.note_answer(usage);
+    }
+}
+
+/// Returns the reason that the model of a turn is not asked again: its context is full. The session notes it.
+pub(super) fn refuse_full(place: &CallPlace) -> Option<Report> {
+    let mut state = place.session.state();
+    let budget = state.context.budget.filter(ContextBudget::is_at_hard_limit)?;
+    state.context.is_full = true;
+    let (used, max) = (budget.used(), budget.max());
+    tracing::warn!(session = %place.session.id, %used, %max, "the context of an attempt is full");
+    let text = format!("the context holds {used} of {max}, and its hard limit is reached");
+    let hint =
+        "the next attempt begins with an empty context; make the unit smaller, or raise `context_hard_limit`";
+    Some(Report::new(Exit::Budget, "agent.context_full", text).with_hint(hint))
 }
 
 /// Returns true if a request fills at least `WINDOW_NOTED_PCT` per cent of the model's window.

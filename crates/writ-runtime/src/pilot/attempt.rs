@@ -227,20 +227,30 @@ pub(super) async fn look(services: &Services, id: ItemId) -> Result<AttemptLook,
     let course = find(services, id).await?;
     let (item, store) = (&course.item, &services.journal.store);
     let used = store.session_usage(item.session).await?;
+    let (context, is_full) = {
+        let state = course.session.state();
+        (state.context.budget, state.context.is_full)
+    };
     if !item.state.is_over() {
         if !is_ordered && let Some(rest) = turns::resting_turn(services, &course).await? {
             let (said, is_cut) = (rest.attempt.said.clone(), rest.is_cut);
             let (tokens, cost) = (used.usage.total_tokens(), used.cost);
-            return Ok(AttemptLook::Resting(AttemptRest { said, is_cut, tokens, cost }));
+            return Ok(AttemptLook::Resting(AttemptRest { said, is_cut, tokens, cost, context }));
         }
         let signs = activity::read_signs(services, &course, is_ordered).await?;
-        return Ok(AttemptLook::Running { tokens: used.usage.total_tokens(), cost: used.cost, signs });
+        return Ok(AttemptLook::Running {
+            tokens: used.usage.total_tokens(),
+            cost: used.cost,
+            signs,
+            context,
+        });
     }
     // One that was cut off by its end has no words of its own.
     let last = course.attempts.last().filter(|attempt| attempt.state != AttemptState::Running);
     Ok(AttemptLook::Ended(AttemptOutcome {
         state: item.state,
         exit: last.and_then(|attempt| attempt.exit).and_then(pilot::exit_of),
+        is_full,
         said: last.map(|attempt| attempt.said.clone()).unwrap_or_default(),
         reason: item.reason.clone(),
         input: used.usage.input,

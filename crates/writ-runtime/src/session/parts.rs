@@ -20,6 +20,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use super::TITLE;
 use super::topics::SessionTopics;
+use crate::context_budget::ContextBudget;
 use crate::subscription::Subscription;
 
 /// The authorities of a session apart from those of the turns that run.
@@ -109,6 +110,10 @@ pub(crate) struct SessionContext {
     pub(crate) topics: SessionTopics,
     /// The memories that its last message brought.
     pub(crate) recalled: Vec<RecallReason>,
+    /// The budget of its context, where it works on an attempt.
+    pub(crate) budget: Option<ContextBudget>,
+    /// Set if the last turn has ended because its context was full.
+    pub(crate) is_full: bool,
 }
 
 /// The notices that a session shows once.

@@ -78,9 +78,10 @@ pub struct AttemptTerms {
     pub effort: Option<Effort>,
     /// The most turns: after each one it waits for the autopilot's word; none: it has one turn, and ends with it.
     pub max_turns: Option<u32>,
-    /// The share of the context above which old results leave it; none, or a higher one: the engine's.
+    /// The share of the context above which old results leave it, where it is below the engine's, and from which the conversation is
+    /// compacted before the next turn; none: the engine's.
     pub evict_above: Option<Share>,
-    /// The share of the context above which the turn ends, where nothing more can leave it; none, or a lower one: that above
+    /// The share of the context at which the turn ends, where nothing more can leave it; none, or a lower one: that above
     /// which old results leave it.
     pub end_above: Option<Share>,
     /// The times of a program that is to end because the turn was ended; none: it is killed at once.
@@ -104,6 +105,7 @@ impl AttemptTerms {
         let engines = context.eviction_threshold_pct;
         context.eviction_threshold_pct = self.evict_above.map_or(engines, |share| share.min(engines));
         context.hard_limit_pct = self.end_above;
+        context.compact_at_pct = self.evict_above.unwrap_or(context.compact_at_pct);
         // The system texts stay: they are not the attempt's.
         if context.eviction_threshold() <= context.system_max {
             context.eviction_threshold_pct = engines;

@@ -16,7 +16,7 @@ use writ_types::entry::{Fact, InboundRecord};
 use writ_types::error::Exit;
 use writ_types::id::MessageId;
 use writ_types::taint::Taint;
-use writ_types::work::Check;
+use writ_types::work::{Check, ExecutorOutput};
 
 use super::{ItemCourse, evidence};
 use crate::dispatch;
@@ -177,6 +177,10 @@ pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
     text.push_str(&cut_start(&tried, MAX_TRIED_CHARS));
     if !row.advice.is_empty() {
         let _ = writeln!(text, "\nAdvice of the planner:\n{}", row.advice);
+    }
+    // The replies of the autopilot's attempts have forms of their own.
+    if !course.is_attempt() {
+        let _ = writeln!(text, "\nEnd with one JSON object, and nothing behind it: {}", ExecutorOutput::FORM);
     }
     text
 }

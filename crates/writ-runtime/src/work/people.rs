@@ -14,6 +14,7 @@ use writ_types::api::work::{
 };
 use writ_types::error::ToReport as _;
 use writ_types::taint::Taint;
+use writ_types::work::ExecutorOutput;
 
 use super::evidence::read_evidence;
 use super::{ItemCourse, is_race, move_on};
@@ -233,6 +234,7 @@ fn details(course: &ItemCourse) -> WorkDetails {
             began_at: attempt.began_at,
             judged_at: attempt.ended_at.filter(|_| !attempt.verdict.is_empty()),
             said: attempt.said.clone(),
+            output: (!attempt.said.is_empty()).then(|| ExecutorOutput::of_words(&attempt.said)),
             verdict: attempt.verdict.clone(),
             checks,
             notices,

@@ -8,7 +8,7 @@ use writ_store::work::{AttemptState, WorkAttempt, WorkItem};
 use writ_types::api::work::{StepState, WorkState};
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::taint::{Label, Taint};
-use writ_types::work::WorkKind;
+use writ_types::work::{ExecutorOutput, WorkKind};
 
 use super::ItemCourse;
 use super::evidence::read_evidence;
@@ -93,11 +93,17 @@ fn describe_attempt(attempt: &WorkAttempt, text: &mut String) {
         AttemptState::Judged => attempt.verdict.as_str(),
         AttemptState::Running | AttemptState::Ended => "not checked",
     };
-    let said: String = attempt.said.chars().take(MAX_SAID_CHARS).collect();
+    let output = ExecutorOutput::of_words(&attempt.said);
     // Lines of its own could look like lines of the report.
-    let said = said.replace('\n', " ");
+    let line = |said: &str| said.chars().take(MAX_SAID_CHARS).collect::<String>().replace('\n', " ");
+    let said = line(&output.summary);
     let said = if said.is_empty() { String::new() } else { format!("; its executor said: {said}") };
     let _ = writeln!(text, "  attempt {}: {verdict}{said}", attempt.n);
+    for (what, list) in [("names", &output.artifacts), ("suggests", &output.next_steps)] {
+        for one in list {
+            let _ = writeln!(text, "    it {what}: {}", line(one));
+        }
+    }
     let (checks, notices) = read_evidence(attempt);
     for notice in notices {
         let _ = writeln!(text, "    noticed: {notice}");

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Exit;
 use crate::id::{AskId, ItemId, SessionId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
+use crate::work::ExecutorOutput;
 
 /// The state of a work item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -253,6 +254,9 @@ pub struct AttemptDetails {
     pub judged_at: Option<Timestamp>,
     /// The last words of its executor, which prove nothing.
     pub said: String,
+    /// The output that they stand for; none before it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<ExecutorOutput>,
     /// `pass`, `fail` or `not_run`; empty before the checks have ended.
     pub verdict: String,
     /// The evidence: what each check has shown.
