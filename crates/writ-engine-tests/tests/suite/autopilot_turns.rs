@@ -512,7 +512,7 @@ fn needs_userns_needs_git_a_full_context_ends_its_attempt_before_the_provider_re
         reply.with_usage(sent, 60)
     };
     let small = |parts: &mut writ_runtime::services::EngineParts| {
-        parts.config.agent_config.context.total_tokens = Tokens::new(FULL);
+        parts.config.begun.agent_config.context.total_tokens = Tokens::new(FULL);
     };
     let scene = scene(dir.path(), TestEngine::priced(small, |_| script));
     scene.engine.runtime.block_on(async {

@@ -712,7 +712,7 @@ fn needs_userns_a_context_is_counted_after_each_answer_and_compacted_between_tur
         reply.with_usage(counted_at(n), 100).with_fault(ReplyFault::SlowFirstByte(held[n].clone()))
     };
     let change = |parts: &mut writ_runtime::services::EngineParts| {
-        let context = &mut parts.config.agent_config.context;
+        let context = &mut parts.config.begun.agent_config.context;
         context.total_tokens = Tokens::new(20_000);
     };
     let engine = TestEngine::with(change, |_| script);

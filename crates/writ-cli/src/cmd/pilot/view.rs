@@ -1,5 +1,7 @@
 //! The state of a project's autopilot, as a person reads it.
 
+use std::time::Duration;
+
 use writ_inspect::show::escape_line;
 use writ_types::api::pilot::{PilotSettingLine, PilotStatus, PilotUnitLine};
 use writ_types::unit::Timestamp;
