@@ -68,7 +68,7 @@ pub(crate) use memory::{ImportMode, MemoryCommand};
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use pilot::{
-    HistoryArgs, PilotCommand, PilotLook, PilotPlace, PilotReasonArgs, PilotUnitArgs, RatingArg,
+    HistoryArgs, PilotCommand, PilotLook, PilotPlace, PilotReasonArgs, PilotStep, PilotUnitArgs, RatingArg,
 };
 pub(crate) use plan::{ExecutionMode, PlanCommand, PlanRunArgs};
 pub(crate) use policy::{PolicyCommand, TaintCommand};

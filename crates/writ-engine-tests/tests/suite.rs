@@ -75,6 +75,9 @@ mod autopilot_rows;
 #[path = "suite/autopilot_seen.rs"]
 mod autopilot_seen;
 
+#[path = "suite/autopilot_steps.rs"]
+mod autopilot_steps;
+
 #[path = "suite/autopilot_turns.rs"]
 mod autopilot_turns;
 

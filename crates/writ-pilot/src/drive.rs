@@ -71,6 +71,8 @@ mod report_file;
 
 mod reviewing;
 
+mod single;
+
 mod supervise;
 
 mod trail;
@@ -88,6 +90,7 @@ pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
+pub(crate) use single::{dispatch_next, dispatch_unit};
 
 /// The longest wait between two ticks.
 const TICK: Duration = Duration::from_secs(10);
@@ -267,7 +270,7 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
     let done = if project.config().hooks.has(HookKind::PreDispatch) {
         hooks::dispatch_after_hooks(project, id).await
     } else {
-        dispatch(project, id).await.map(|_| ())
+        dispatch(project, id, false).await.map(|_| ())
     };
     match done {
         Ok(()) => {}
@@ -279,8 +282,8 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
     }
 }
 
-/// Claims a unit and starts its worker. Returns false if the unit waits for something and stays as it is.
-async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<bool, AutopilotError> {
+/// Claims a unit, with `is_forced` before it is ready, and starts its worker. Returns false if the unit waits for something and stays as it is.
+async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Result<bool, AutopilotError> {
     // Until the claim: its worker works by the words and under the plan that are read here.
     let _plans = project.hold_plans().await;
     if project.is_dispatch_held() {
@@ -316,7 +319,7 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId) -> Result<bool, Autopi
     }
     // The state that the machine goes on from is the one that is written with the claim.
     let unit = UnitRecord { stand: made.stand, ..unit };
-    let (work, stop) = claiming::claim_unit(project, unit, money).await?;
+    let (work, stop) = claiming::claim_unit(project, unit, (money, is_forced)).await?;
     let own = Arc::clone(project);
     project.hands.spawn(project.tasks.track_future(async move {
         tell_hooks(&own, HookEvent::UnitStarted, &UnitNews::of_unit(&work.unit, "running", "")).await;

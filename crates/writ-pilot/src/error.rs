@@ -184,6 +184,17 @@ pub enum AutopilotError {
         /// The unit.
         unit: String,
     },
+    /// A unit cannot be handed out now.
+    #[error("{unit} cannot be handed out: {why}")]
+    NotReady {
+        /// The unit.
+        unit: String,
+        /// The reason.
+        why: String,
+    },
+    /// The loop hands out what is next.
+    #[error("the loop of the project runs, and hands out what is next by itself")]
+    LoopRuns,
     /// No run can be rated: none has ended, or none had a model of its own.
     #[error("no run {} can be rated", if unit.is_empty() { "of this project".to_owned() } else { format!("of {unit}") })]
     NoRun {
@@ -269,6 +280,11 @@ impl ToReport for AutopilotError {
             Self::Busy { .. } => {
                 Report::new(Exit::Blocked, "pilot.busy", text).with_hint("`writ pilot status` shows it")
             }
+            Self::NotReady { .. } => Report::new(Exit::Blocked, "pilot.not_ready", text).with_hint(
+                "`writ pilot show UNIT` names what holds it; `writ pilot resume UNIT` ends a pause",
+            ),
+            Self::LoopRuns => Report::new(Exit::Blocked, "pilot.loop_runs", text)
+                .with_hint("`writ pilot pause` stops it after the attempts that run"),
             Self::NoRun { .. } => Report::new(Exit::Usage, "pilot.no_run", text)
                 .with_hint("`writ pilot report` lists the runs; one that succeeded or failed can be rated"),
             Self::NoReason { .. } => Report::new(Exit::Usage, "pilot.no_reason", text)

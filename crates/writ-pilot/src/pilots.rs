@@ -13,12 +13,12 @@ use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal,
-    PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate,
-    PilotRated, PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus,
-    PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
-    PilotUnitQuery, PilotUnitSnapshots, PilotUnitState, ResolveState,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
+    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
+    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery,
+    PilotSnapshots, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails,
+    PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitSnapshots, PilotUnitState, ResolveState,
 };
 use writ_types::error::ToReport as _;
 use writ_types::id::PilotId;
@@ -172,6 +172,14 @@ impl Pilots {
         show::show_unit(&project, id).await
     }
 
+    async fn hand_out(&self, order: PilotDispatchOrder) -> Result<PilotDispatched, AutopilotError> {
+        let project = self.open_known(&order.project).await?;
+        match order.unit.as_str() {
+            "" => drive::dispatch_next(&project).await,
+            unit => drive::dispatch_unit(&project, read_id(unit)?).await,
+        }
+    }
+
     async fn report(&self, asked: PilotScope) -> Result<PilotReport, AutopilotError> {
         let project = self.open_known(&asked.project).await?;
         let scope = if asked.unit.is_empty() { None } else { Some(read_id(&asked.unit)?) };
@@ -309,7 +317,7 @@ impl Pilots {
         for project in open {
             match project.looping.refreshes.ask(now) {
                 RefreshAnswer::Now => project.looping.wake.notify_one(),
-                RefreshAnswer::After(wait) => refresh_later(project, wait),
+                RefreshAnswer::After(wait) => project.refresh_later(wait),
                 RefreshAnswer::Joined => {
                     done.coalesced += 1;
                     continue;
@@ -351,20 +359,6 @@ impl Pilots {
             }
         })
     }
-}
-
-/// Wakes the loop of a project after a time.
-fn refresh_later(project: Arc<OpenProject>, wait: Duration) {
-    let (hands, draining) = (project.hands.clone(), project.hands.draining());
-    let waiting = hands.clone();
-    hands.spawn(async move {
-        tokio::select! {
-            () = draining.cancelled() => return,
-            () = waiting.wait(wait) => {}
-        }
-        project.looping.refreshes.begin_due(project.hands.now());
-        project.looping.wake.notify_one();
-    });
 }
 
 /// Returns true if another process has the repository.
@@ -415,6 +409,10 @@ impl PilotDesk for Pilots {
 
     fn pause_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
         self.answer(|own| async move { own.pause(project).await })
+    }
+
+    fn dispatch(&self, order: PilotDispatchOrder) -> DeskAnswer<'_, PilotDispatched> {
+        self.answer(|own| async move { own.hand_out(order).await })
     }
 
     fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails> {

@@ -353,6 +353,8 @@ methods! {
     /// Stops the autopilot of a project after the attempts that run.
     PilotPause = "pilot.pause", pilot::PilotProject => pilot::PilotStatus, Change("less is done than before"),
         Post ["/api/v1/pilot/pause"], or [404];
+    /// Hands out one unit: the next one, or on a person's word one past those before it.
+    PilotDispatch = "pilot.dispatch", pilot::PilotDispatchOrder => pilot::PilotDispatched, Terminal;
     /// Carries out a person's order about a unit.
     PilotOrder = "pilot.order", pilot::PilotUnitOrder => pilot::PilotUnitDetails,
         Change("a unit ends, waits, or goes on within what was approved"), Post ["/api/v1/pilot/order"], or [404, 409];

@@ -5,12 +5,12 @@
 use std::fmt;
 
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotFindings, PilotGoal,
-    PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate,
-    PilotRated, PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert,
-    PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
-    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
-    PilotUnitState,
+    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
+    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
+    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
+    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionQuery,
+    PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName,
+    PilotUnitOrder, PilotUnitQuery, PilotUnitState,
 };
 
 use crate::fleet::DeskAnswer;
@@ -31,6 +31,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Stops it after the attempts that run.
     fn pause_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus>;
+
+    /// Hands out one unit.
+    fn dispatch(&self, order: PilotDispatchOrder) -> DeskAnswer<'_, PilotDispatched>;
 
     /// Carries out a person's order about a unit.
     fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails>;

@@ -181,6 +181,7 @@ fn claim(line: &UnitLine, racer: u32, race: u128) -> UnitOp {
         run: UnitRunId::from_parts(NOW, race * u128::from(RACERS) + u128::from(racer)),
         host: "local".to_owned(),
         workspace: "/project/.writ/workspaces/x".to_owned(),
+        is_forced: false,
         now: NOW,
     }))
 }

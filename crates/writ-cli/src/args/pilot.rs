@@ -70,6 +70,8 @@ pub(crate) enum PilotCommand {
     Show(PilotUnitArgs),
     #[command(flatten)]
     Look(PilotLook),
+    #[command(flatten)]
+    Step(PilotStep),
     /// Accept the result of a unit that waits for it
     #[command(visible_alias = "uat-approve")]
     Accept(PilotUnitArgs),
@@ -168,6 +170,7 @@ impl PilotCommand {
             | Self::ResetCircuits { place }
             | Self::Status { place, .. } => place,
             Self::Look(look) => look.place(),
+            Self::Step(step) => step.place(),
             Self::Show(args)
             | Self::Accept(args)
             | Self::ForceClear(args)
@@ -213,6 +216,27 @@ impl PilotLook {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
             Self::Forensics { place, .. } | Self::History { place, .. } | Self::Clean { place, .. } => place,
+        }
+    }
+}
+
+/// Commands that hand out one unit.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PilotStep {
+    /// Hand out the unit that is next, once: one run of its phase. Wait for its end, and print it
+    Next {
+        #[command(flatten)]
+        place: PilotPlace,
+    },
+    /// Hand out this unit once, past the order and past units that it waits for, with a warning for each; wait for the end of the run
+    Dispatch(PilotUnitArgs),
+}
+
+impl PilotStep {
+    const fn place(&mut self) -> &mut PilotPlace {
+        match self {
+            Self::Next { place } => place,
+            Self::Dispatch(args) => &mut args.place,
         }
     }
 }

@@ -34,6 +34,8 @@ mod changes;
 
 mod looks;
 
+mod steps;
+
 mod traces;
 
 mod watch;
@@ -89,6 +91,7 @@ pub(crate) fn run_pilot(context: &Context, command: &PilotCommand) -> Result<(),
                 let query = PilotLogQuery { project, unit, attempt, last, skip };
                 looks::print_log(context, &mut client, &query).await
             }
+            PilotCommand::Step(step) => steps::hand_out(context, &mut client, step).await,
             PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
             PilotCommand::Rate { rating, unit, place } => {
                 changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await

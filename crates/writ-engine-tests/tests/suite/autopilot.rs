@@ -24,7 +24,7 @@ use crate::work::approve;
 mod coding;
 
 /// The longest wait for a run of the autopilot.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 /// The clock goes on by as much as the system's.
 const STEP: Duration = Duration::from_millis(20);
 

@@ -620,6 +620,7 @@ impl OverUnit {
             run,
             host: "local".to_owned(),
             workspace: format!("{project}/.writ/workspaces/x"),
+            is_forced: false,
             now: at,
         };
         let choice = ChoiceRow {

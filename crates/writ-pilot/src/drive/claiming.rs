@@ -16,7 +16,7 @@ use crate::error::AutopilotError;
 use crate::project::{LiveUnit, OpenProject};
 use crate::standing::UnitRecord;
 
-/// Claims a unit that is ready, with the money that it may spend. Returns the claim, and the token that ends its attempt.
+/// Claims a unit that is ready, or on a person's word before it is, with the money that it may spend. Returns the claim, and the token that ends its attempt.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ use crate::standing::UnitRecord;
 pub(super) async fn claim_unit(
     project: &Arc<OpenProject>,
     unit: UnitRecord,
-    money: Option<MicroUsd>,
+    (money, is_forced): (Option<MicroUsd>, bool),
 ) -> Result<(WorkClaim, CancellationToken), AutopilotError> {
     let (id, now) = (unit.id, project.hands.now());
     let run = Ids.unit_run(now);
@@ -37,6 +37,7 @@ pub(super) async fn claim_unit(
         run,
         host: "local".to_owned(),
         workspace: workspace.to_string_lossy().into_owned(),
+        is_forced,
         now,
     };
     // The claim's own number, which every write of its worker carries.

@@ -67,32 +67,54 @@ pub(super) async fn dispatch_after_hooks(
     Ok(())
 }
 
-/// Runs the hooks before a dispatch, and hands the unit out if none of them objects. Returns false if the unit stays as it is.
-async fn ask_and_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<bool, AutopilotError> {
+/// The word of the hooks before a dispatch.
+pub(super) enum DispatchWord {
+    /// None of them objects.
+    Go,
+    /// One of them holds the unit back, for this reason. No try is counted.
+    Held(String),
+    /// One of them has failed, and with it the session.
+    Ended(String),
+}
+
+/// Runs the hooks before a dispatch, if there are any.
+pub(super) async fn judge_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> DispatchWord {
     let kind = HookKind::PreDispatch;
-    let attempt = unit.row.attempt;
+    if !project.config().hooks.has(kind) {
+        return DispatchWord::Go;
+    }
     let about = payload::about_unit(project, unit, kind);
     let folder = project.git.project().top_dir().to_owned();
-    let verdicts = run_hooks(project, (kind, unit, attempt), &folder, &about).await;
-    for verdict in verdicts {
+    for verdict in run_hooks(project, (kind, unit, unit.row.attempt), &folder, &about).await {
         match verdict {
             HookJudgement::Passed => {}
             HookJudgement::Failed(why) => {
-                project.fail_session(format!("the hook {} for {} has failed: {why}", kind.name(), unit.id));
-                return Ok(true);
+                let why = format!("the hook {} for {} has failed: {why}", kind.name(), unit.id);
+                project.fail_session(why.clone());
+                return DispatchWord::Ended(why);
             }
-            // It is asked again at a later tick; no try is counted.
             HookJudgement::Blocked(why) | HookJudgement::TimedOut(why) | HookJudgement::NotRun(why) => {
                 tracing::info!(unit = %unit.id, why, "a hook holds a unit back");
-                return Ok(false);
+                return DispatchWord::Held(why);
             }
         }
+    }
+    DispatchWord::Go
+}
+
+/// Runs the hooks before a dispatch, and hands the unit out if none of them objects. Returns false if the unit stays as it is.
+async fn ask_and_dispatch(project: &Arc<OpenProject>, unit: &UnitRecord) -> Result<bool, AutopilotError> {
+    match judge_dispatch(project, unit).await {
+        DispatchWord::Go => {}
+        DispatchWord::Ended(_) => return Ok(true),
+        // It is asked again at a later tick.
+        DispatchWord::Held(_) => return Ok(false),
     }
     // The loop may have ended meanwhile.
     if project.is_loop_ending() || project.session_failure().is_some() {
         return Ok(false);
     }
-    match dispatch(project, unit.id).await {
+    match dispatch(project, unit.id, false).await {
         Err(AutopilotError::Store(writ_store::error::StoreError::Conflict(conflict))) => {
             tracing::debug!(unit = %unit.id, ?conflict, "a unit was not handed out");
             Ok(false)

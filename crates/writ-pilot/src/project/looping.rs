@@ -1,5 +1,8 @@
 //! The scheduling loop of a project: begun, stopped, and ended.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 
 use super::OpenProject;
@@ -26,6 +29,19 @@ impl OpenProject {
         next
     }
 
+    /// Wakes the loop after a time.
+    pub(crate) fn refresh_later(self: &Arc<Self>, wait: Duration) {
+        let (project, draining) = (Arc::clone(self), self.hands.draining());
+        self.hands.spawn(async move {
+            tokio::select! {
+                () = draining.cancelled() => return,
+                () = project.hands.wait(wait) => {}
+            }
+            project.looping.refreshes.begin_due(project.hands.now());
+            project.looping.wake.notify_one();
+        });
+    }
+
     /// Stops the loop; attempts that run are finished first.
     pub(crate) fn end_loop(&self) {
         self.looping.end();
@@ -35,6 +51,11 @@ impl OpenProject {
     /// Returns true if the loop does not run, or ends after the attempts that run.
     pub(crate) fn is_loop_ending(&self) -> bool {
         self.looping.is_stopping().unwrap_or(true)
+    }
+
+    /// Returns true if no loop runs, not even to its end.
+    pub(crate) fn is_loop_over(&self) -> bool {
+        self.looping.is_stopping().is_none()
     }
 
     /// Returns true if a person has stopped the loop, which ends after what runs.

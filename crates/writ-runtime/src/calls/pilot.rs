@@ -39,6 +39,7 @@ pilot_calls! { (desk, who, params)
     PilotUnit => desk.show_unit(params);
     PilotRun => desk.run_project(params);
     PilotPause => desk.pause_project(params);
+    PilotDispatch => desk.dispatch(params);
     PilotOrder => desk.obey_order(who.principal().to_string(), params);
     PilotReportOf => desk.report(params);
     PilotLogOf => desk.show_log(params);

@@ -26,6 +26,8 @@ pub struct RunStart {
     pub host: String,
     /// Its workspace.
     pub workspace: String,
+    /// True on a person's word: the unit begins before those that it waits for are over, and before the time of its next try.
+    pub is_forced: bool,
     /// Now.
     pub now: Timestamp,
 }
@@ -56,7 +58,7 @@ pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreErro
              attempt = 1 + coalesce((SELECT max(attempt) FROM unit_run WHERE project = ?1 AND unit_snap = ?2), 0),
              worker_host = ?6, workspace = ?7, updated_at = ?8
          WHERE project = ?1 AND id = ?2 AND fence = ?3 AND (claim_holder IS NULL OR claim_until < ?8)
-             AND is_over = 0 AND open_blockers = 0 AND archived_at IS NULL AND not_before <= ?8",
+             AND is_over = 0 AND archived_at IS NULL AND (?9 OR (open_blockers = 0 AND not_before <= ?8))",
         params![
             project,
             id,
@@ -66,6 +68,7 @@ pub(super) fn claim(conn: &Connection, claim: &RunStart) -> Result<(), StoreErro
             claim.host,
             claim.workspace,
             claim.now.as_millis(),
+            claim.is_forced,
         ],
     )?;
     require(changed, "ready unit", || id.clone())?;

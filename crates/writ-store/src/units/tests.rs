@@ -77,6 +77,7 @@ fn claim(id: &str, fence: u64, n: u128, now: i64) -> UnitOp {
         run: run(n),
         host: "local".into(),
         workspace: "/p/.writ/workspaces/x".into(),
+        is_forced: false,
         now: at(now),
     }))
 }
@@ -258,6 +259,11 @@ fn the_ready_set_is_what_can_be_dispatched_now() {
     home.commit(add(vec![planned("task/m0/s0/t1", &[]), urgent]));
     assert_eq!(ready_ids(&home, 2), ["task/m0/s0/t2", "task/m0/s0/t1", "task/m1/s1/t1"]);
     assert!(is_missing(home.try_commit(units([claim("task/m1/s1/t2", 0, 1, 2)]))), "it waits for another");
+    let UnitOp::Claim(mut forced) = claim("task/m1/s1/t2", 0, 50, 2) else { panic!("a claim") };
+    forced.is_forced = true;
+    home.commit(units([UnitOp::Claim(forced.clone())]));
+    assert!(is_missing(home.try_commit(units([UnitOp::Claim(forced)]))), "another has it");
+    home.commit(units([release("task/m1/s1/t2", 1, "failed", 0)]));
     assert_eq!(home.store.blocking().unit_waits_for(key("task/m1/s1/t2")), Ok(vec!["task/m1/s1/t1".into()]));
     home.commit(units([claim("task/m1/s1/t1", 0, 1, 2), claim("task/m0/s0/t2", 0, 2, 2)]));
     assert_eq!(ready_ids(&home, 2), ["task/m0/s0/t1"]);

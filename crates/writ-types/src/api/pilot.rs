@@ -9,9 +9,9 @@ use crate::unit::{MicroUsd, Timestamp, Tokens};
 
 pub use history::{PilotHistory, PilotHistoryLine, PilotHistoryQuery};
 pub use orders::{
-    FindingVerdict, PilotCheckup, PilotFinding, PilotFindings, PilotReload, PilotReloaded, PilotResolved,
-    PilotRevert, PilotRevertPlan, PilotReverted, PilotTrial, PilotTrials, PlanEdit, PlanEditConflict,
-    ResolveState, RevertEnd,
+    FindingVerdict, PilotCheckup, PilotDispatchOrder, PilotDispatched, PilotFinding, PilotFindings,
+    PilotReload, PilotReloaded, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotTrial,
+    PilotTrials, PlanEdit, PlanEditConflict, ResolveState, RevertEnd,
 };
 pub use report::{
     PilotChanges, PilotLog, PilotLogLine, PilotLogQuery, PilotReport, PilotScope, ReportCommit, ReportGate,

@@ -200,6 +200,9 @@ fn look(desk: &Desk) {
     desk.run(&["rate", "great"], 2);
     let reset = desk.run(&["reset-circuits"], 0);
     assert!(reset.contains("none: no circuit was open"), "{reset}");
+    assert!(desk.run(&["next"], 0).contains("nothing was handed out"));
+    let over = desk.run(&["dispatch", "task/m1/s1/t1"], 10);
+    assert!(over.contains("task/m1/s1/t1 cannot be handed out: it is over"), "{over}");
     look_back(desk);
     let missing = desk.run(&["logs", "task/m7/s1/t1"], 2);
     assert!(missing.contains("task/m7/s1/t1"), "{missing}");
@@ -294,7 +297,10 @@ fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
     let row = "SELECT json_extract(metadata, '$.gh_issue') FROM unit WHERE id = 'milestone/m1'";
     assert_eq!(database.query_row(row, [], |row| row.get::<_, i64>(0)).expect("reads"), 42);
     drop(database);
+    assert!(desk.run(&["next"], 0).contains("nothing was handed out: no unit is ready"));
     desk.run(&["approve", "--yes"], 0);
+    let next = desk.run(&["next"], 0);
+    assert!(next.contains("task/m1/s1/t1  verify  add") && next.contains("execute 1: success, "), "{next}");
     resolve(&desk);
     assert_eq!(desk.hooked("unit_blocked"), ["slice/m1/s2 merge"]);
     assert_eq!(desk.hooked("unit_merged"), ["slice/m1/s1 complete", "slice/m1/s2 complete"]);

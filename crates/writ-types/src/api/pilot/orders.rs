@@ -21,6 +21,28 @@ pub struct PilotRevertPlan {
     pub merges: Vec<ReportCommit>,
 }
 
+/// A person's order to hand a unit out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotDispatchOrder {
+    /// The project's folder.
+    pub project: String,
+    /// The unit's id; empty: the one that the loop would take next.
+    #[serde(default)]
+    pub unit: String,
+}
+
+/// A unit that was handed out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotDispatched {
+    /// The unit; none: nothing was handed out.
+    pub unit: Option<String>,
+    /// What the order has passed over: units that are not over, and pauses of others.
+    pub warnings: Vec<String>,
+    /// The reason why nothing was handed out; empty if a unit was.
+    pub note: String,
+}
+
 /// A person's order to undo a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
