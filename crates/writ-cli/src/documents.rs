@@ -130,6 +130,7 @@ pub(crate) fn write_document(folder: &Path, name: &str, text: &str) -> Result<bo
     let is_new = match fs::symlink_metadata(&path) {
         Ok(meta) if !meta.is_file() => return Err(DocumentFileError::NotAFile(name.to_owned())),
         Ok(_) => {
+            // The index has read the front matter already.
             let found = rows.iter().find(|row| row.name == name);
             let is_agents = found.is_some_and(|row| row.front.is_by_agent());
             if !is_agents {
@@ -138,6 +139,7 @@ pub(crate) fn write_document(folder: &Path, name: &str, text: &str) -> Result<bo
             false
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A further one would not be in the index, and so never be read.
             if rows.len() >= MAX_DOCUMENTS {
                 return Err(DocumentFileError::TooMany);
             }
@@ -146,6 +148,7 @@ pub(crate) fn write_document(folder: &Path, name: &str, text: &str) -> Result<bo
         Err(source) => return Err(DocumentFileError::Io { path, source }),
     };
     replace_file(&path, text.as_bytes()).map_err(|source| DocumentFileError::Io { path, source })?;
+    // The next session would make it, too; this one may look at once.
     write_index(folder)?;
     Ok(is_new)
 }
@@ -161,6 +164,7 @@ fn read_rows(folder: &Path) -> Result<(Vec<IndexRow>, usize), DocumentFileError>
     for entry in fs::read_dir(folder).map_err(failed)?.take(MAX_ENTRIES) {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
+        // Hidden files are drafts of editors and of the write below.
         if is_passed_over(&name) {
             continue;
         }

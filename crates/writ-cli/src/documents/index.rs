@@ -147,6 +147,7 @@ pub(super) fn render_index(rows: &[IndexRow], others: usize) -> String {
         text.push_str(&render_row(row));
         text.push('\n');
     }
+    // A file that is missing in a list without a word would be looked for in vain.
     if others > 0 {
         text.push_str(&format!("\nFiles and folders that are not listed: {others}\n"));
     }
