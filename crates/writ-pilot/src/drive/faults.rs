@@ -50,8 +50,6 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::NoOutline { .. }
         | AutopilotError::PlanChanged { .. }
         | AutopilotError::UnitsMoved { .. }
-        | AutopilotError::NotReady { .. }
-        | AutopilotError::LoopRuns
         | AutopilotError::NoReason { .. }
         | AutopilotError::NoRun { .. }
         | AutopilotError::NoSession { .. }
