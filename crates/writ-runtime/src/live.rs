@@ -11,7 +11,7 @@ use writ_tools::config::ToolTimeouts;
 use writ_types::api::status::SettingsStatus;
 use writ_types::error::Report;
 
-/// SettingsState that may change while the engine runs.
+/// SettingsInForce that may change while the engine runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChangeableSettings {
     /// The time after which an open ask expires.
@@ -24,7 +24,7 @@ pub struct ChangeableSettings {
     pub timeouts: ToolTimeouts,
 }
 
-/// SettingsState that were read anew.
+/// SettingsInForce that were read anew.
 #[derive(Clone, Debug)]
 pub struct ReadSettings {
     /// Those that are taken over.
@@ -39,7 +39,7 @@ pub trait SettingsSource: std::fmt::Debug + Send + Sync {
     fn read_changed(&self) -> Option<Result<ReadSettings, Report>>;
 }
 
-/// SettingsState that never change, such as those of an engine inside a test.
+/// SettingsInForce that never change, such as those of an engine inside a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FixedSettings;
 
@@ -51,13 +51,13 @@ impl SettingsSource for FixedSettings {
 
 /// The settings in force.
 #[derive(Debug)]
-pub(crate) struct SettingsState {
+pub(crate) struct SettingsInForce {
     source: Arc<dyn SettingsSource>,
     now: RwLock<Arc<ChangeableSettings>>,
     status: Mutex<SettingsStatus>,
 }
 
-impl SettingsState {
+impl SettingsInForce {
     pub(crate) fn new(source: Arc<dyn SettingsSource>, begun: ChangeableSettings) -> Self {
         Self { source, now: RwLock::new(Arc::new(begun)), status: Mutex::default() }
     }

@@ -337,13 +337,7 @@ async fn attempt(
             place.session.state().secrecy.withheld.restore_content(&mut reply, &cleared.hidden);
             place.services.journal.redactor.mask_reply(&mut reply);
             show_reasoning(place, is_shown, &reply.reasoning);
-            // The tools of a program are its own.
-            if !account.is_program {
-                understand(place, &mut reply, planned.request());
-            }
-            if is_own {
-                count_answer(place, &reply.usage);
-            }
+            take_in(place, &mut reply, planned, (is_own, account.is_program));
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
             account.ops.extend(note_usage(place, planned, &reply.usage));
@@ -360,6 +354,16 @@ async fn attempt(
             record(place, models, (planned, role), (number, &used), failed, account);
             Ok(Tried::Failed(Box::new(error)))
         }
+    }
+}
+
+/// Takes an answer in: its calls, where the tools are our own, and what it says of the context's size.
+fn take_in(place: &CallPlace, reply: &mut ModelReply, call: &PlannedCall, (own, program): (bool, bool)) {
+    if !program {
+        understand(place, reply, call.request());
+    }
+    if own {
+        count_answer(place, &reply.usage);
     }
 }
 

@@ -38,7 +38,7 @@ use crate::home_files::HomeFiles;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
-use crate::live::{SettingsSource, SettingsState};
+use crate::live::{SettingsInForce, SettingsSource};
 use crate::memories::Memories;
 use crate::metrics::Metrics;
 use crate::outbox::{Channel, Outbox};
@@ -151,7 +151,7 @@ pub(crate) struct Outside {
     /// The files that the engine writes into the home.
     pub(crate) home_files: Arc<dyn HomeFiles>,
     /// The owner's settings that may change meanwhile.
-    pub(crate) settings: SettingsState,
+    pub(crate) settings: SettingsInForce,
     /// Seals what programs outside say to models, and what they are answered.
     pub(crate) seal: ContentKey,
 }
@@ -277,6 +277,16 @@ fn profiles_of(config: &RuntimeConfig, handed: Vec<AgentProfile>) -> Result<Prof
 }
 
 /// Returns the proxy that sandboxes reach the network through.
+fn outside_of(
+    (models, search): (ModelSlot, Option<SearchClient>),
+    (egress, proxy): (Arc<Egress>, Proxy),
+    (sandbox, seal): (Arc<Sandbox>, ContentKey),
+    (secrets, home_files, settings): (Arc<dyn SecretSource>, Arc<dyn HomeFiles>, SettingsInForce),
+) -> Outside {
+    let directory = Directory;
+    Outside { directory, models, egress, proxy, search, sandbox, secrets, home_files, settings, seal }
+}
+
 fn proxy_of(config: &RuntimeConfig, egress: &Egress) -> Proxy {
     let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
     proxy.with_authority(egress.get_authority()).with_routes(egress.proxy_routes())
@@ -311,8 +321,7 @@ impl Services {
             parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
-        let home_files = parts.home_files;
-        let settings = SettingsState::new(parts.settings, config.begun.clone());
+        let settings = SettingsInForce::new(parts.settings, config.begun.clone());
         let tools = offered_tools(tools, &config, (search.as_ref(), models.as_ref()));
         let models = ModelSlot::new(models, parts.setup);
         let servers = Servers::new(servers, tools, config.server_idle)
@@ -357,21 +366,12 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             memories: Memories::new(Arc::clone(&journal), config.memory.clone()),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: {
-                let directory = Directory;
-                Outside {
-                    directory,
-                    models,
-                    egress,
-                    proxy,
-                    search,
-                    sandbox,
-                    secrets,
-                    home_files,
-                    settings,
-                    seal,
-                }
-            },
+            outside: outside_of(
+                (models, search),
+                (egress, proxy),
+                (sandbox, seal),
+                (secrets, home_files, settings),
+            ),
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles,
             config,
