@@ -370,7 +370,7 @@ impl Services {
                 (models, search),
                 (egress, proxy),
                 (sandbox, seal),
-                (secrets, home_files, settings),
+                (secrets, parts.home_files, settings),
             ),
             life: Life::new(&journal, (started_at, max_parallel), (stop_now, metrics)),
             profiles,

@@ -217,7 +217,7 @@ fn describe_unit(look: &WatchLook, unit: &PilotUnitLine) -> String {
     let running = look.snapshot.iter().flat_map(|shown| &shown.running).find(|run| run.unit_id == unit.id);
     match running {
         Some(run) => text.push_str(&format!(
-            " [runs: {} calls, {} tokens, {}]",
+            " [runs: {} calls, {}, {}]",
             run.turn_count,
             run.tokens.total,
             if run.last_event.is_empty() { "no entry yet".into() } else { escape_line(&run.last_event) }

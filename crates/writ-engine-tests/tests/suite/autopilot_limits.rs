@@ -549,7 +549,7 @@ fn needs_userns_needs_git_a_running_dependant_of_an_abandoned_unit_is_planned_an
         let plan = status.plans.first().expect("one");
         assert_eq!((plan.state, plan.reason.as_str()), (WorkState::Failed, "not delivered: slice/m1/s1"));
         let task = scene.unit("task/m1/s2/t1").await;
-        assert_eq!(outcomes(&task, "execute"), ["interrupted:agent", "success:"], "{task:#?}");
+        assert_eq!(outcomes(&task, "execute"), ["interrupted:interrupted", "success:"], "{task:#?}");
         let way = ["plan>execute", "execute>reassess", "reassess>plan", "plan>execute"];
         assert_eq!(moves(&task).get(..4).map(<[String]>::to_vec), Some(way.map(str::to_owned).to_vec()));
         let why = &task.moves[1].reason;

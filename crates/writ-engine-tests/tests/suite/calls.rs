@@ -124,6 +124,7 @@ fn call_of_each_tool() -> Vec<(&'static str, Value)> {
         ("tell_user", json!({ "text": "I am at it." })),
         ("web_fetch", json!({ "url": "http://unlisted.test/" })),
         ("web_request", post),
+        ("docs_write", json!({ "name": "a.md", "summary": "a line", "read_when": "at work", "text": "# A" })),
     ]
 }
 

@@ -165,7 +165,7 @@ fn needs_userns_needs_git_needs_node_needs_python_a_faulty_coding_agent_costs_at
         let status = scene.run().await;
         assert_eq!(status.state, "complete", "{status:#?}");
         let expected = [
-            ("task/m1/s1/t1", &["execute agent"][..]),
+            ("task/m1/s1/t1", &["execute agent_session_startup"][..]),
             ("task/m1/s1/t2", &["verify gate_failed"]),
             ("task/m1/s2/t1", &["execute unit_timeout"]),
         ];

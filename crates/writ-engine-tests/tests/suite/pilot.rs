@@ -474,13 +474,13 @@ fn needs_userns_the_budget_of_a_plan_ends_its_attempts() {
     let place = place();
     engine.runtime.block_on(async {
         let (hands, plan) = approved(&engine, &place, Some(200_000)).await;
-        let small = NewAttempt { max_cost: Some(MicroUsd::new(50_000)), ..attempt(plan, &place) };
+        let small = NewAttempt { max_cost: Some(MicroUsd::new(60_000)), ..attempt(plan, &place) };
         let item = hands.start_attempt(small, Vec::new()).await.expect("begins");
         let first = until_ended(&hands, item).await;
         assert_eq!((first.state, first.exit), (WorkState::Failed, Some(Exit::Budget)), "{first:?}");
         let standing = hands.plan_state(plan).await.expect("reads").expect("is there");
         assert_eq!((standing.state, standing.cost), (WorkState::Running, first.cost), "its own limit alone");
-        assert!(first.cost > MicroUsd::ZERO && first.cost <= MicroUsd::new(50_000), "{first:?}");
+        assert!(first.cost > MicroUsd::ZERO && first.cost <= MicroUsd::new(60_000), "{first:?}");
         let item = hands.start_attempt(attempt(plan, &place), Vec::new()).await.expect("begins");
         let outcome = until_ended(&hands, item).await;
         assert_eq!((outcome.state, outcome.exit), (WorkState::Failed, Some(Exit::Budget)), "{outcome:?}");
@@ -714,6 +714,7 @@ fn needs_userns_a_context_is_counted_after_each_answer_and_compacted_between_tur
     let change = |parts: &mut writ_runtime::services::EngineParts| {
         let context = &mut parts.config.begun.agent_config.context;
         context.total_tokens = Tokens::new(20_000);
+        context.summaries = writ_agent::config::Summaries::Always;
     };
     let engine = TestEngine::with(change, |_| script);
     let place = place();

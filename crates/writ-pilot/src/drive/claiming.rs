@@ -8,6 +8,7 @@ use writ_autopilot::unit_id::UnitType;
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
+use writ_store::reads::UnitReads as _;
 use writ_store::units::{ClaimSweep, RunStart, UnitOp};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -56,7 +57,11 @@ pub(super) async fn claim_unit(
     };
     let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
     let stop = project.hands.draining().child_token();
-    let course = Arc::new(WorkCourse::with_money(money));
+    let passed = match is_forced {
+        true => project.hands.store().unit_waits_for(unit.row.key.clone()).await?,
+        false => Vec::new(),
+    };
+    let course = Arc::new(WorkCourse::new(money, passed));
     let live = LiveUnit { phase: unit.stand.phase, fence, stop: stop.clone(), course: Arc::clone(&course) };
     // Before the claim: a cancellation right after it finds the worker that is to stop.
     project.live().insert(id, live);

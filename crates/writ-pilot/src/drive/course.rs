@@ -14,6 +14,8 @@ use writ_types::unit::MicroUsd;
 pub(crate) struct WorkCourse {
     /// The money that it was promised when it began; `None`: no ceiling but those of the engine.
     pub(crate) promised: Option<MicroUsd>,
+    /// The units that it waits for and was handed out past, by a person's word.
+    pub(crate) passed: Vec<String>,
     /// The rest of it.
     left: Mutex<Option<MicroUsd>>,
     /// The calls of its attempts.
@@ -27,9 +29,10 @@ pub(crate) struct WorkCourse {
 }
 
 impl WorkCourse {
-    pub(crate) fn with_money(left: Option<MicroUsd>) -> Self {
+    pub(crate) fn new(left: Option<MicroUsd>, passed: Vec<String>) -> Self {
         Self {
             promised: left,
+            passed,
             left: Mutex::new(left),
             calls: Mutex::default(),
             finding: Mutex::default(),

@@ -221,7 +221,8 @@ async fn find_pause(
 ) -> Result<Option<String>, AutopilotError> {
     let (unit, config) = (&work.unit, project.config());
     let now = project.hands.now();
-    let open = project.hands.store().unit_waits_for(unit.row.key.clone()).await?;
+    let mut open = project.hands.store().unit_waits_for(unit.row.key.clone()).await?;
+    open.retain(|id| !work.course.passed.contains(id));
     let reopened: Vec<_> = open.iter().filter_map(|id| id.parse().ok()).collect();
     let snapshot = WorkSnapshot {
         unit: unit.id,
