@@ -6,10 +6,6 @@ use std::path::{Path, PathBuf};
 pub(crate) const WORK: &str = "/work";
 /// The home of the user that programs run as.
 pub(crate) const INNER_HOME: &str = "/home/agent";
-/// The folder below the home at which programs see the agent's documents.
-pub(crate) const DOCUMENTS: &str = "writ-docs";
-/// The variable that names it, since on the second rung it lies elsewhere.
-pub(crate) const DOCUMENTS_VARIABLE: &str = "WRIT_DOCS";
 /// Folders of the sandbox's own: a project that holds one of them, or lies in one of the first three, is seen at `/work` alone.
 pub(crate) const RESERVED: [&str; 8] =
     [WORK, "/proc", "/dev/pts", "/dev/shm", "/dev", "/tmp", "/etc", INNER_HOME];

@@ -10,9 +10,14 @@ use super::places::{Places, shown_documents};
 use super::spec::{Spec, Walls};
 use crate::config::has_time_zone;
 use crate::exec::PROXY_PORT;
-use crate::inside::{DOCUMENTS, DOCUMENTS_VARIABLE, INNER_HOME};
+use crate::inside::INNER_HOME;
 use crate::project::git;
 use crate::runner::{FolderAccess, RunRequest};
+
+/// The folder below the home at which programs see the agent's documents.
+pub(super) const DOCUMENTS: &str = "writ-docs";
+/// The variable that names it, since on the second rung it lies elsewhere.
+const DOCUMENTS_VARIABLE: &str = "WRIT_DOCS";
 
 /// Returns the environment of a program.
 pub(super) fn program_variables(

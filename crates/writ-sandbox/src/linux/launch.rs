@@ -10,7 +10,6 @@ use super::{NativeRunner, env, folder};
 use crate::blocking::run_blocking;
 use crate::error::SandboxError;
 use crate::exec::{Ending, PROXY_PORT, WayOut};
-use crate::inside::DOCUMENTS;
 use crate::project::copy;
 use crate::project::view::{FOLDERS, Layout};
 use crate::runner::{FolderAccess, Folders, GitMount, RunJob, RunRequest, RunResult};
@@ -90,7 +89,7 @@ fn program_spec(
     if let Some(documents) = shown_documents(request) {
         // A folder of that name that an earlier program has made is covered.
         match walls {
-            Walls::Full => spec.setup.home_binds.push((documents.to_owned(), DOCUMENTS.to_owned())),
+            Walls::Full => spec.setup.home_binds.push((documents.to_owned(), env::DOCUMENTS.to_owned())),
             Walls::Reduced => spec.order.readable.push(documents.to_owned()),
         }
     }
