@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use writ_types::action::DOCUMENT_INDEX;
 use writ_types::error::{Exit, Report, ToReport};
@@ -30,6 +31,9 @@ const MAX_HEAD_BYTES: u64 = 8 * 1024;
 
 /// The entries of the folder that are looked at: no folder of documents has more.
 const MAX_ENTRIES: usize = 10_000;
+
+/// Sessions write and begin at once, and a draft has one name.
+static WRITES: Mutex<()> = Mutex::new(());
 
 /// The reason that a document cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +111,11 @@ pub(crate) fn seed_documents(folder: &Path) -> Result<Vec<&'static str>, Documen
 ///
 /// If the folder cannot be read or the index not be written.
 pub(crate) fn write_index(folder: &Path) -> Result<(), DocumentFileError> {
+    let _alone = WRITES.lock().unwrap_or_else(PoisonError::into_inner);
+    renew_index(folder)
+}
+
+fn renew_index(folder: &Path) -> Result<(), DocumentFileError> {
     let (rows, others) = read_rows(folder)?;
     let text = render_index(&rows, others);
     let path = folder.join(DOCUMENT_INDEX);
@@ -125,6 +134,7 @@ pub(crate) fn write_index(folder: &Path) -> Result<(), DocumentFileError> {
 ///
 /// If it cannot be written, or is not the agent's.
 pub(crate) fn write_document(folder: &Path, name: &str, text: &str) -> Result<bool, DocumentFileError> {
+    let _alone = WRITES.lock().unwrap_or_else(PoisonError::into_inner);
     let path = folder.join(name);
     let (rows, _) = read_rows(folder)?;
     let is_new = match fs::symlink_metadata(&path) {
@@ -149,7 +159,7 @@ pub(crate) fn write_document(folder: &Path, name: &str, text: &str) -> Result<bo
     };
     replace_file(&path, text.as_bytes()).map_err(|source| DocumentFileError::Io { path, source })?;
     // The next session would make it, too; this one may look at once.
-    write_index(folder)?;
+    renew_index(folder)?;
     Ok(is_new)
 }
 
@@ -208,7 +218,8 @@ fn read_start(path: &Path, bytes: u64) -> io::Result<Option<String>> {
 
 /// Replaces a file as a whole: a reader finds the old text or the new one.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.new"));
     // A link in its place would lead the text elsewhere.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
