@@ -233,16 +233,32 @@ pub(crate) enum PilotStep {
     Next {
         #[command(flatten)]
         place: PilotPlace,
+        /// Do not wait for the end of its run
+        #[arg(long)]
+        detach: bool,
     },
     /// Hand out this unit once, past the order and past units that it waits for, with a warning for each; wait for the end of the run
-    Dispatch(PilotUnitArgs),
+    Dispatch {
+        #[command(flatten)]
+        unit: PilotUnitArgs,
+        /// Do not wait for the end of its run
+        #[arg(long)]
+        detach: bool,
+    },
 }
 
 impl PilotStep {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
-            Self::Next { place } => place,
-            Self::Dispatch(args) => &mut args.place,
+            Self::Next { place, .. } => place,
+            Self::Dispatch { unit, .. } => &mut unit.place,
+        }
+    }
+
+    /// Has the command not wait for the end of the run.
+    pub(crate) const fn detach(&mut self) {
+        match self {
+            Self::Next { detach, .. } | Self::Dispatch { detach, .. } => *detach = true,
         }
     }
 }

@@ -19,9 +19,9 @@ pub(super) async fn hand_out(
     client: &mut EngineClient,
     step: &PilotStep,
 ) -> Result<(), Failure> {
-    let (place, unit) = match step {
-        PilotStep::Next { place } => (place, String::new()),
-        PilotStep::Dispatch(args) => (&args.place, args.unit.clone()),
+    let (place, unit, detach) = match step {
+        PilotStep::Next { place, detach } => (place, String::new(), *detach),
+        PilotStep::Dispatch { unit, detach } => (&unit.place, unit.unit.clone(), *detach),
     };
     let project = project_of(context, place)?.project;
     let order = PilotDispatchOrder { project: project.clone(), unit };
@@ -33,6 +33,10 @@ pub(super) async fn hand_out(
         let line = |done: &PilotDispatched| vec![format!("nothing was handed out: {}", cut(&done.note))];
         return context.out.print_either(&done, line);
     };
+    if detach {
+        let line = |_: &PilotDispatched| vec![format!("{} is handed out", escape_line(&unit))];
+        return context.out.print_either(&done, line);
+    }
     let name = PilotUnitName { project, unit };
     // A claim and the end of its run are one commit each, so a unit without a worker has the result.
     let details = loop {

@@ -33,7 +33,7 @@ impl io::Write for Captured {
 }
 
 /// Runs a command as `writ pilot` would, and returns what it says. The conversation answers no question of it, and waits for no work:
-/// `auto` starts that and returns.
+/// `auto`, `next` and `dispatch` start that and return.
 ///
 /// # Errors
 ///
@@ -52,11 +52,13 @@ pub(crate) async fn run_typed(context: &Context, words: &str) -> Result<Vec<Stri
     // As the process does with its own arguments.
     cli.locate_paths(&context.host.folder);
     let Command::Pilot(mut command) = cli.command else { return Ok(Vec::new()) };
-    // Both would hold the conversation up for as long as the work takes.
+    // They would hold the conversation up for as long as the work takes.
     if let PilotCommand::Auto { detach, .. } = &mut command {
         *detach = true;
     } else if let PilotCommand::Status { watch, .. } = &mut command {
         *watch = false;
+    } else if let PilotCommand::Step(step) = &mut command {
+        step.detach();
     }
     let captured: Arc<Mutex<Captured>> = Arc::default();
     let writer = || OutputStream::Writer(captured.clone());
