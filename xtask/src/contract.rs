@@ -19,8 +19,12 @@ use crate::{source, workspace};
 const PAGE: &str = "docs/contract.txt";
 /// The folder of the migrations.
 const MIGRATIONS: &str = "crates/writ-store/src/schema/";
-/// The source of what a hook of the autopilot reads.
-const PAYLOAD: &str = "crates/writ-pilot/src/drive/hooks/payload.rs";
+/// The sources of what a hook of the autopilot reads, and a gate of what it judges.
+const PAYLOADS: [&str; 3] = [
+    "crates/writ-pilot/src/drive/hooks/payload.rs",
+    "crates/writ-pilot/src/standing.rs",
+    "crates/writ-pilot/src/drive/gate_input.rs",
+];
 /// The field of such an object, as the source writes it.
 const PAYLOAD_FIELD: &str = r#"about\["(\w+)"\]|"(\w+)":"#;
 /// The tables of keys: the source, the form of a key in it, and what stands before it in a file.
@@ -146,7 +150,10 @@ fn collect(root: &Path) -> Result<BTreeSet<String>> {
         migrations.push_str(&read(&path)?);
     }
     let mut lines = schema::lines_of(&migrations);
-    lines.extend(find_all(&read(PAYLOAD)?, PAYLOAD_FIELD)?.into_iter().map(|field| format!("hook {field}")));
+    for path in PAYLOADS {
+        let fields = find_all(&read(path)?, PAYLOAD_FIELD)?;
+        lines.extend(fields.into_iter().map(|field| format!("hook {field}")));
+    }
     for (path, form, before) in SETTINGS {
         let keys = find_all(&read(path)?, form)?;
         lines.extend(keys.into_iter().map(|key| format!("setting {before}{key}")));
@@ -188,6 +195,8 @@ mod tests {
             "phase uat",
             "hook session_id",
             "hook cost_usd",
+            "hook metadata",
+            "hook gate_retry",
             "setting pilot.poll_interval",
             "setting models.max_tries",
         ] {
