@@ -342,6 +342,17 @@ fn needs_userns_a_running_engine_takes_over_changed_settings() {
     let fault = until(&|settings| settings["fault"].is_string())["settings"].clone();
     assert!(fault["fault"].as_str().is_some_and(|fault| fault.contains("timeouts.tools")), "{fault}");
     assert_eq!(fault["changes"], 1, "the earlier ones stay in force");
+    // The log may come a moment later than the status.
+    let is_logged = || {
+        let logs = std::fs::read_dir(bench.home.root().join("logs")).expect("a folder");
+        let texts = logs.filter_map(|log| std::fs::read_to_string(log.ok()?.path()).ok());
+        texts.into_iter().any(|text| text.contains("the settings cannot stand"))
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_logged() {
+        assert!(std::time::Instant::now() < deadline, "the error is not logged");
+        std::thread::yield_now();
+    }
     // Commands read the file themselves and refuse it; the engine works with the earlier limit.
     assert_eq!(code(&bench.chat("work", &[])), i32::from(Exit::Config.code()));
     let mut other = super::engine::Link::open(&bench.home).expect("the engine runs");

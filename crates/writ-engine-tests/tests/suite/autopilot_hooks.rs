@@ -399,7 +399,7 @@ fn needs_userns_needs_git_a_hook_after_a_run_may_hang_but_not_fail() {
 /// An attempt whose model does not answer at all has not begun: its run says so, has used nothing, and its hook runs all the same. One that
 /// fails after an answer is a turn that has failed.
 ///
-/// Rows: SF-148 SF-154 (in part: its failure changes no outcome) SF-482 (in part: agent_session_startup and turn_failed)
+/// Rows: SF-148 (in part: a model that is dead) SF-154 (in part: its failure changes no outcome) SF-482 (in part: agent_session_startup and turn_failed)
 #[test]
 fn needs_userns_needs_git_a_model_that_is_dead_ends_the_attempt_and_runs_its_hook() {
     let dir = project("", &format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{GATE}"), SHORT);

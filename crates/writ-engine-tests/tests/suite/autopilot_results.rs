@@ -258,17 +258,18 @@ run = ["sh", "-c", "exit 3"]
     scene.end();
 }
 
-/// A gate runs in its work tree, and is given which attempt it judges: as variables, and as one line of JSON on its standard input, in which
-/// the ends of lines of a text are escapes. It has no key of a provider, and nothing of the engine's environment.
+/// A gate runs in its work tree, and is given which attempt it judges: as variables, and as one line of JSON on its standard
+/// input. It has no key of a provider, and nothing of the engine's environment.
 ///
-/// Rows: SF-241 SF-253
+/// Rows: SF-253
+/// Rows: SF-241 (in part: what is known of a unit that is being judged, and no duration, tokens or cost)
 /// Rows: SF-248 (in part: without the paths of the project, of the home and of the trace file, which are not in its sandbox)
 #[test]
 fn needs_userns_needs_git_a_gate_is_given_what_it_judges() {
     let gates = r#"
 [[gate]]
 name = "sum"
-run = ["sh", "-c", "env | sort; pwd -P; git status --short; printf 'INPUT '; cat; echo END; grep -q 'a + b' add.mjs"]
+run = ["sh", "-c", "env | sort; pwd -P; git status --short --branch; printf 'INPUT '; cat; echo END; grep -q 'a + b' add.mjs"]
 "#;
     let dir = project("", gates, SHORT);
     let script = coder(ONE_TASK, |tries, heard| match heard.has_results {
@@ -301,7 +302,7 @@ run = ["sh", "-c", "env | sort; pwd -P; git status --short; printf 'INPUT '; cat
         let place = value("WRIT_WORKSPACE");
         assert!(place.ends_with("/.writ/workspaces/slice_m1_s1"), "{place}");
         assert!(output.lines().any(|line| line == place), "it runs there: {output}");
-        assert!(!output.contains("fatal:"), "git knows the tree: {output}");
+        assert!(output.contains("## writ/"), "git knows the tree and its branch: {output}");
         for secret in ["API_KEY", "VAULT", "sk-"] {
             assert!(!output.contains(secret), "{output}");
         }
@@ -320,7 +321,8 @@ run = ["sh", "-c", "env | sort; pwd -P; git status --short; printf 'INPUT '; cat
 
 /// The parts of a change are reviewed at once, as many as the settings allow, each with the overview before it and with its own files alone.
 ///
-/// Rows: SF-257 SF-258
+/// Rows: SF-258
+/// Rows: SF-257 (in part: the parts, with the overview in their prompt; the tier and the findings: the test of the last pass)
 #[test]
 fn needs_userns_needs_git_parts_of_a_review_are_read_at_once() {
     review_in_parts("", 4);

@@ -84,3 +84,14 @@ pub(super) async fn describe(
 fn line_of(about: &Value) -> String {
     format!("{about}\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SF-241 (in part: the end of a line within a text is an escape)
+    #[test]
+    fn an_object_is_one_line_whatever_its_texts_are() {
+        assert_eq!(line_of(&json!({ "title": "one\ntwo\r\n" })), "{\"title\":\"one\\ntwo\\r\\n\"}\n");
+    }
+}
