@@ -78,8 +78,11 @@ impl PilotGit {
         };
         // Git knows a work tree there: it is used if it is at its branch, and made anew if its folder was deleted.
         if let Some(entry) = &entry {
-            self.check_head(entry, &work.branch)?;
-            if entry.is_there {
+            let is_begun = is_only_begun(entry);
+            if !is_begun {
+                self.check_head(entry, &work.branch)?;
+            }
+            if entry.is_there && !is_begun {
                 let tree = find_tree(&self.project, &folder)?;
                 // Killed between registering it and its last file.
                 if !tree.is_filled() {
@@ -298,6 +301,16 @@ impl PilotGit {
             Ok(()) => Ok((base.clone(), base)),
         }
     }
+}
+
+/// Returns true for a work tree of ours that git was killed over before it had written its branch: nothing was ever in it.
+fn is_only_begun(entry: &TreeEntry) -> bool {
+    let is_unborn = entry.commit.is_none() && entry.head == TreeHead::Other(String::new());
+    let is_empty = || match std::fs::read_dir(&entry.path) {
+        Ok(mut entries) => entries.all(|one| one.is_ok_and(|one| one.file_name() == ".git")),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    is_unborn && entry.locked.as_deref() == Some(WORK_REASON) && is_empty()
 }
 
 /// A message with its unit, by which its commit is found again when its id has changed.

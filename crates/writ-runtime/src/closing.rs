@@ -10,7 +10,7 @@ use writ_store::reads::{AskReads as _, QueueReads as _, SessionReads as _, TurnR
 use writ_store::work::WorkOp;
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::frame::ServerFrame;
-use writ_types::id::Fence;
+use writ_types::id::{Fence, MessageId};
 
 use crate::asks::tell;
 use crate::error::EngineError;
@@ -124,13 +124,32 @@ pub(crate) async fn end_closed_ask(services: &Services, ask: &AskRow) -> Result<
     tell::end_ask(services, ask, CLOSED).await
 }
 
+/// Settles the turn that is open for a message that is not worked on. Returns the operations that close it; none if there is none.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn close_open_turn(
+    services: &Services,
+    session: &Session,
+    message: MessageId,
+    why: &str,
+) -> Result<Vec<Op>, EngineError> {
+    let Some(open) = services.journal.store.unfinished_turn_of(message).await? else { return Ok(Vec::new()) };
+    settle::settle_turn(services, open.id).await?;
+    let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason: why.to_owned() };
+    let entry = services.journal.entry(session.id, Some((open.id, open.number)), phase);
+    let (at, state) = (services.journal.clock.now(), "cancelled".to_owned());
+    Ok(vec![entry, Op::CloseTurn { turn: open.id, at, state }])
+}
+
 /// Ends a message that is not worked on, and the turn that was open for it, and informs the sender. `fence` is
 /// the one of its lease, or `None` while it waits in the queue.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written, or the message is leased elsewhere.
-async fn end_message(
+pub(crate) async fn end_message(
     services: &Services,
     session: &Session,
     (message, why): (&QueuedMessage, &EngineError),
@@ -143,14 +162,7 @@ async fn end_message(
         // If it is that of an attempt, none works on it any more.
         Op::Work(WorkOp::EndTurn { message: id, exit, said, at }),
     ];
-    if let Some(open) = services.journal.store.unfinished_turn_of(id).await? {
-        settle::settle_turn(services, open.id).await?;
-        let reason = report.outside.clone();
-        let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
-        ops.push(services.journal.entry(session.id, Some((open.id, open.number)), phase));
-        let (at, state) = (services.journal.clock.now(), "cancelled".to_owned());
-        ops.push(Op::CloseTurn { turn: open.id, at, state });
-    }
+    ops.extend(close_open_turn(services, session, id, &report.outside).await?);
     let frame = ServerFrame::Error {
         id: None,
         exit: report.exit,

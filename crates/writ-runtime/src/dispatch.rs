@@ -42,6 +42,8 @@ pub(crate) mod seed;
 
 mod step;
 
+pub(crate) use self::step::refuse_over;
+
 /// The holder named in every lease: there is one engine per home.
 const OWNER: &str = "engine";
 /// The longest wait before the queue is looked at again without being woken.
@@ -170,7 +172,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
-    match step::refuse_over(services, &lease).await {
+    match step::refuse_over(services, &lease.message).await {
         Ok(None) => {}
         Ok(Some(over)) => return closing::end_leased(services, &session, &lease, &over).await,
         Err(error) => return give_back(services, Some(&session), &lease, &error).await,

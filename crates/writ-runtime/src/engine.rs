@@ -83,11 +83,12 @@ impl Engine {
         recover::note_surroundings(&services).await?;
         experience::restore_experience(&services).await?;
         closing::at_start(&services).await?;
+        work::pilot::end_left_attempts(&services).await;
+        recover::end_over(&services).await?;
         recover::give_up(&services).await?;
         settle::settle_abandoned(&services).await?;
         tell::expire_asks(&services).await?;
         way_back::end_undos(&services, None).await?;
-        work::pilot::end_left_attempts(&services).await;
         let engine = Self { services };
         let table = chores::engine_chores(&engine.services);
         engine.services.life.jobs.schedule_chores(&table).await?;

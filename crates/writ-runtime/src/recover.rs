@@ -16,6 +16,8 @@ use writ_types::frame::ServerFrame;
 use writ_types::unit::Timestamp;
 
 use crate::answers::performing;
+use crate::closing;
+use crate::dispatch::refuse_over;
 use crate::error::EngineError;
 use crate::services::Services;
 
@@ -53,6 +55,28 @@ pub(crate) async fn requeue(services: &Services) -> Result<(), EngineError> {
 /// forgotten could be used again.
 fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
     now.min(latest).minus_duration(NONCES_KEPT)
+}
+
+/// Ends the messages whose work item is over, and the turns that were open for them, before anything reads what these have used.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn end_over(services: &Services) -> Result<(), EngineError> {
+    for id in services.journal.store.waiting_sessions().await? {
+        for message in services.journal.store.pending_for_session(id).await? {
+            let ended = async {
+                let Some(over) = refuse_over(services, &message).await? else { return Ok(()) };
+                let session = services.sessions.get(id).await?;
+                closing::end_message(services, &session, (&message, &over), None).await
+            };
+            // The dispatcher tries again.
+            if let Err(error) = ended.await {
+                tracing::error!(session = %id, %error, "a message of an item that is over could not be ended");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Ends the turns of messages that were tried too often, and sends an error to the clients that wait for

@@ -206,6 +206,19 @@ async fn a_deleted_work_tree_is_made_again_and_no_other_is_pruned() {
     fs::remove_file(repo.dir.join(".writ/workspaces/m1_s2/README.md")).unwrap();
     service.ensure_workspace(&slice(2), &main_branch()).await.unwrap();
     assert!(repo.dir.join(".writ/workspaces/m1_s2/README.md").exists());
+    // Killed before its branch was written: git names no commit for it then.
+    let admin = repo.dir.join(".git/worktrees/m1_s2");
+    let (head, tree) = (admin.join("HEAD"), repo.dir.join(".writ/workspaces/m1_s2"));
+    fs::write(&head, format!("{}\n", "0".repeat(40))).unwrap();
+    fs::remove_file(admin.join("index")).unwrap();
+    // Not with a file in it, whose origin nothing says.
+    let refused = service.ensure_workspace(&slice(2), &main_branch()).await;
+    assert!(matches!(refused, Err(PilotGitError::Elsewhere { .. })), "{refused:?}");
+    assert!(tree.join("README.md").exists());
+    fs::remove_file(tree.join("README.md")).unwrap();
+    assert!(service.ensure_workspace(&slice(2), &main_branch()).await.unwrap().created);
+    assert_eq!(fs::read_to_string(admin.join("HEAD")).unwrap().trim(), "ref: refs/heads/writ/m1-s2");
+    assert!(tree.join("README.md").exists());
     let listed = repo.git(&["worktree", "list", "--porcelain"]).await;
     assert!(listed.contains("usb"), "{listed}");
 }

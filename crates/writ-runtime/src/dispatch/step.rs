@@ -5,7 +5,7 @@ use std::sync::Arc;
 use writ_plan::run::run_steps;
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
-use writ_store::queue::Leased;
+use writ_store::queue::{Leased, QueuedMessage};
 use writ_store::reads::{LedgerReads as _, QueueReads as _, TurnReads as _, WorkReads as _};
 use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
@@ -92,13 +92,13 @@ pub(super) async fn cost_so_far(services: &Services, turn: TurnId) -> Result<Mic
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) async fn refuse_over(
+pub(crate) async fn refuse_over(
     services: &Services,
-    lease: &Leased,
+    message: &QueuedMessage,
 ) -> Result<Option<EngineError>, EngineError> {
-    let Ok(profile) = services.profiles.find_consumer(&lease.message.consumer) else { return Ok(None) };
-    if profile.is_planner() && PlannerMessage::read_id(&lease.message.client_id).is_none() {
-        let id: String = lease.message.client_id.chars().take(64).collect();
+    let Ok(profile) = services.profiles.find_consumer(&message.consumer) else { return Ok(None) };
+    if profile.is_planner() && PlannerMessage::read_id(&message.client_id).is_none() {
+        let id: String = message.client_id.chars().take(64).collect();
         return Ok(Some(EngineError::Machine(format!("the planner takes no message of this kind: '{id}'"))));
     }
     if !profile.is_step {
@@ -106,8 +106,8 @@ pub(super) async fn refuse_over(
     }
     let store = &services.journal.store;
     // A message without an attempt is of one that has gone on with another.
-    let Some(attempt) = store.work_attempt_of(lease.message.record.message).await? else {
-        return Ok(Some(WorkError::Unknown(lease.message.client_id.clone()).into()));
+    let Some(attempt) = store.work_attempt_of(message.record.message).await? else {
+        return Ok(Some(WorkError::Unknown(message.client_id.clone()).into()));
     };
     let Some(item) = store.work_item(attempt.item).await? else { return Ok(None) };
     let is_of_now = attempt.state == AttemptState::Running;

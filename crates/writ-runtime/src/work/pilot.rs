@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
-use writ_store::batch::Op;
+use writ_store::batch::{Batch, Op};
 use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
@@ -16,6 +16,7 @@ use writ_types::work::WorkKind;
 
 use super::{ItemCourse, move_on, out_of_order};
 use crate::budget;
+use crate::closing;
 use crate::error::EngineError;
 use crate::services::Services;
 
@@ -37,6 +38,9 @@ pub(super) async fn look_after(services: &Arc<Services>, course: &ItemCourse) ->
     Ok(false)
 }
 
+/// The reason of an attempt that an earlier engine has left.
+const LEFT: &str = "the engine that ran it has ended";
+
 /// Ends the attempts that an earlier engine has left open, before any turn begins: a turn that was cut in half is not resumed, no tool
 /// call of it is repeated, and the autopilot begins another attempt. One that cannot be ended now is in the log; the opening of its
 /// project tries again.
@@ -45,9 +49,9 @@ pub(crate) async fn end_left_attempts(services: &Services) {
         let ended = async {
             match ItemCourse::read(services, id).await? {
                 Some(course) if course.is_attempt() && !course.item.state.is_over() => {
-                    move_on(services, &course, WorkEvent::Cancel, "the engine that ran it has ended")
-                        .await
-                        .map(drop)
+                    // Before its end, whose report says what it has used.
+                    settle_turns(services, &course).await?;
+                    move_on(services, &course, WorkEvent::Cancel, LEFT).await.map(drop)
                 }
                 Some(_) | None => Ok(()),
             }
@@ -57,6 +61,18 @@ pub(crate) async fn end_left_attempts(services: &Services) {
             tracing::error!(item = %id, inside = report.inside, "an attempt of an earlier engine is not ended");
         }
     }
+}
+
+/// Closes the turns that were open for messages which wait.
+async fn settle_turns(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    for message in closing::waiting_messages(services, &course.session).await? {
+        let id = message.record.message;
+        let ops = closing::close_open_turn(services, &course.session, id, LEFT).await?;
+        if !ops.is_empty() {
+            services.journal.store.commit(Batch::synced(ops)).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The reason of a plan that ended since no person answered its card.
