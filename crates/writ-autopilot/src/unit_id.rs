@@ -76,6 +76,19 @@ impl UnitId {
         }
     }
 
+    /// Returns the unit above all that it belongs to, which has the plan: its milestone, or itself where it was asked for directly.
+    pub const fn root(self) -> Self {
+        match self {
+            Self::Milestone(_) | Self::Task(0, 0, _) => self,
+            Self::Slice(milestone, _) | Self::Task(milestone, ..) => Self::Milestone(milestone),
+        }
+    }
+
+    /// Returns true for a task without a slice.
+    pub const fn is_ad_hoc(self) -> bool {
+        matches!(self, Self::Task(0, 0, _))
+    }
+
     /// Returns the id of a child with this number; `None` for a task, which has no children.
     pub const fn child(self, number: u32) -> Option<Self> {
         match self {

@@ -20,6 +20,8 @@ mod keys;
 
 mod mcp;
 
+mod plugins;
+
 mod jobs;
 
 mod memory;
@@ -72,6 +74,7 @@ pub(crate) use pilot::{
     PilotUnitArgs, RatingArg,
 };
 pub(crate) use plan::{ExecutionMode, PlanCommand, PlanRunArgs};
+pub(crate) use plugins::PluginsCommand;
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
@@ -167,6 +170,9 @@ pub(crate) enum Command {
     /// Choose the servers of tools (MCP) that the agent may use
     #[command(subcommand)]
     Mcp(McpCommand),
+    /// Load and unload plugins: programs with a manifest, which offer tools
+    #[command(subcommand)]
+    Plugins(PluginsCommand),
     /// Search and change the agent's memories
     #[command(subcommand)]
     Memory(MemoryCommand),

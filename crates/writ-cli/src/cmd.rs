@@ -51,6 +51,8 @@ mod models;
 
 mod mcp;
 
+mod plugins;
+
 mod backup;
 
 mod trace;
@@ -106,6 +108,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Models(command) => or_done(&stops, move || models::run_models(&context, &command)),
         Command::Secrets(command) => or_done(&stops, move || secrets::run_secrets(&context, &command)),
         Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
+        Command::Plugins(command) => or_done(&stops, move || plugins::run_plugins(&context, &command)),
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
         Command::Context(command) => or_done(&stops, move || context::run_context(&context, command)),
         Command::Budget(args) => or_done(&stops, move || budget::run_budget(&context, &args)),

@@ -56,6 +56,8 @@ pub(crate) mod policies;
 
 pub(crate) mod servers;
 
+pub(crate) mod plugins;
+
 pub(crate) mod egress;
 
 mod gates;

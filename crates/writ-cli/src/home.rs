@@ -196,6 +196,11 @@ impl Home {
         self.root.join("mcp")
     }
 
+    /// The files of plugins, by name.
+    pub(crate) fn plugins(&self) -> PathBuf {
+        self.root.join("plugins")
+    }
+
     /// The work tree that the agent may change.
     pub(crate) fn agent(&self) -> PathBuf {
         self.root.join("agent")

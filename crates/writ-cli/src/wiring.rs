@@ -264,6 +264,7 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         overlays: config.overlays(),
         sent: config.sent(),
         servers: config.servers(),
+        plugins: context.home.plugins(),
         access: Access::new(&config.access, &config.gate_set()?)?,
         gates: config.gate_folders(),
         server_idle: server_idle(context),

@@ -102,6 +102,9 @@ pub struct ServerSpec {
     /// The token that it wants there: `secret:NAME`, a secret of the home. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// True for the program of a plugin, which sees the folder of that as `$WRIT_PLUGIN`. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plugin: bool,
     /// Its arguments. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -260,6 +263,7 @@ impl ServerSpec {
             command,
             url: None,
             token: None,
+            plugin: false,
             args,
             env: BTreeMap::new(),
             hosts: Vec::new(),
@@ -316,6 +320,7 @@ impl ServerSpec {
     pub fn check_settings(&self) -> Result<(), SpecError> {
         let wrong = |key: &str, why: String| Err(SpecError { key: key.to_owned(), why });
         match &self.url {
+            Some(_) if self.plugin => return wrong("plugin", "it is no program".to_owned()),
             Some(url) => self.check_url(url)?,
             None if self.token.is_some() => {
                 return wrong("token", "only a server at a URL has one".to_owned());

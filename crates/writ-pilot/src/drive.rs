@@ -220,14 +220,13 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
         return Ok(Tick::Ended("paused"));
     }
     // A milestone is over after all its parts: a project of many units is not read whole each second.
-    let milestones = store.milestones(&project.name).await?;
-    if milestones.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
+    let tops = store.top_units(&project.name).await?;
+    if tops.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
         return Ok(Tick::Wait(config.times.poll_interval));
     }
     // Its plan stood still when its last unit was over, and runs again.
     let is_left = |row: &&UnitRow| row.is_over && is_workable(&row.key.id, &plans);
-    let left: Vec<UnitId> =
-        milestones.iter().filter(is_left).filter_map(|row| row.key.id.parse().ok()).collect();
+    let left: Vec<UnitId> = tops.iter().filter(is_left).filter_map(|row| row.key.id.parse().ok()).collect();
     project.ends().announce(&left);
     ends::try_ends(project).await;
     match project.ends().next_try() {
@@ -243,29 +242,21 @@ async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, Aut
         return Ok(Tick::Wait(TICK));
     }
     // What such a plan has begun is not done, and only a person's approval can let it go on.
-    Ok(Tick::Ended(if has_lapsed_plan(project, &milestones).await? { "paused" } else { "complete" }))
+    Ok(Tick::Ended(if has_lapsed_plan(project, &tops).await? { "paused" } else { "complete" }))
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {
     line.id.parse().ok()
 }
 
-/// Returns the states of the plans, by the number of their milestone.
-async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<u32, WorkState>, AutopilotError> {
+/// Returns the states of the plans, by the units that have them.
+async fn states_of_plans(project: &OpenProject) -> Result<BTreeMap<UnitId, WorkState>, AutopilotError> {
     let mut states = BTreeMap::new();
-    for (milestone, item) in project.plans().await? {
+    for (top, item) in project.plans().await? {
         let state = project.hands.store().work_item(item).await?.map(|item| item.state);
-        states.extend(state.map(|state| (milestone_of(milestone), state)));
+        states.extend(state.map(|state| (top, state)));
     }
     Ok(states)
-}
-
-const fn milestone_of(id: UnitId) -> u32 {
-    match id {
-        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => {
-            milestone
-        }
-    }
 }
 
 /// Hands a unit out, after the hooks before that; these run beside the loop.
@@ -490,7 +481,6 @@ pub(crate) async fn commit_move(
 ///
 /// If it has none.
 pub(crate) async fn plan_of(project: &OpenProject, id: UnitId) -> Result<ItemId, AutopilotError> {
-    let plans = project.plans().await?;
-    let found = plans.iter().find(|(milestone, _)| milestone_of(**milestone) == milestone_of(id));
-    found.map(|(_, plan)| *plan).ok_or_else(|| AutopilotError::NoPlan { project: project.name.clone() })
+    let found = project.plans().await?.get(&id.root()).copied();
+    found.ok_or_else(|| AutopilotError::NoPlan { project: project.name.clone() })
 }

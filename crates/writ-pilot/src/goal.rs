@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use writ_autopilot::ceiling::CeilingScope;
-use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::{PhaseFlow, built_in_workflows, choose_workflow, parse_workflow};
 use writ_plan::machine::WorkEvent;
@@ -52,10 +52,36 @@ pub(crate) async fn plan_goal(
     let first = next_milestone(project.taken_ids().await?);
     let wrong = |why: String| AutopilotError::NoOutline { why };
     let plan = plan.renumber_units(first).map_err(|error| wrong(error.to_string()))?;
-    let budget = WorkBudget {
-        max_cost: project.config().ceilings.get(&CeilingScope::Milestone).copied(),
-        ..WorkBudget::default()
-    };
+    propose(project, &plan, (goal, CeilingScope::Milestone), (&flows, asked.link_issue)).await
+}
+
+/// Proposes one task that a person asks for in words, without a milestone around it. No planner is asked.
+///
+/// # Errors
+///
+/// If no number is left or the words are too long, no workflow can be used, or the engine or store refuse.
+pub(crate) async fn plan_task(
+    project: &Arc<OpenProject>,
+    words: &str,
+) -> Result<PilotPlanned, AutopilotError> {
+    project.settings.refresh();
+    let flows = read_workflows(project, None)?;
+    let _plans = project.hold_plans().await;
+    let taken = project.taken_ids().await?;
+    let last = taken.into_iter().filter(|id| id.is_ad_hoc()).map(UnitId::number).max().unwrap_or(0);
+    let plan = GoalPlan::of_task(last.saturating_add(1), words).map_err(|error| error.report())?;
+    propose(project, &plan, (words, CeilingScope::Unit), (&flows, None)).await
+}
+
+/// Asks a person about a plan, and stores its units.
+async fn propose(
+    project: &Arc<OpenProject>,
+    plan: &GoalPlan,
+    (goal, scope): (&str, CeilingScope),
+    (flows, issue): (&Workflows, Option<u64>),
+) -> Result<PilotPlanned, AutopilotError> {
+    let max_cost = project.config().ceilings.get(&scope).copied();
+    let budget = WorkBudget { max_cost, ..WorkBudget::default() };
     let (item, ask) = project
         .hands
         .propose_plan(NewPilotPlan {
@@ -65,14 +91,14 @@ pub(crate) async fn plan_goal(
             branch: project.target.to_string(),
         })
         .await?;
-    if let Err(error) = add_units(project, (&plan, item), (&flows, asked.link_issue)).await {
+    if let Err(error) = add_units(project, (plan, item), (flows, issue)).await {
         // A card without units could be approved, and nothing would come of it.
         project.hands.move_plan(item, WorkEvent::Cancel, "its units could not be stored").await?;
         return Err(error);
     }
     project.looping.wake.notify_one();
     let milestone = plan.units.first().map(|unit| unit.id.to_string()).unwrap_or_default();
-    let units = plan.units.iter().map(|unit| line_of(unit, &flows, has_parts(&plan, unit.id))).collect();
+    let units = plan.units.iter().map(|unit| line_of(unit, flows, has_parts(plan, unit.id))).collect();
     Ok(PilotPlanned { item, ask, milestone, units })
 }
 
@@ -227,7 +253,7 @@ pub(crate) fn new_unit(
     flow: &PhaseFlow,
 ) -> Result<NewUnit, AutopilotError> {
     let facts = UnitFacts {
-        plan: (unit.id.unit_type() == UnitType::Milestone).then_some(item),
+        plan: (unit.id.root() == unit.id).then_some(item),
         earlier_plans: Vec::new(),
         blocked_by: unit.blocked_by.iter().copied().collect(),
         code_depends_on: unit.code_depends_on.iter().copied().collect(),

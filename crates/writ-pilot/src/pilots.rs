@@ -173,8 +173,20 @@ impl Pilots {
     }
 
     async fn hand_out(&self, order: PilotDispatchOrder) -> Result<PilotDispatched, AutopilotError> {
+        let words = order.unit.trim();
+        // A task in words is the first thing that may be wanted of a project; whatever is no such text has to be an id.
+        if words.contains(char::is_whitespace) {
+            let project = self.open(&order.project).await?;
+            let planned = goal::plan_task(&project, words).await?;
+            return Ok(PilotDispatched {
+                unit: Some(planned.milestone),
+                ask: Some(planned.ask),
+                warnings: Vec::new(),
+                note: String::new(),
+            });
+        }
         let project = self.open_known(&order.project).await?;
-        match order.unit.as_str() {
+        match words {
             "" => drive::dispatch_next(&project).await,
             unit => drive::dispatch_unit(&project, read_id(unit)?).await,
         }

@@ -252,6 +252,30 @@ fn unit_of(error: &UnitsError) -> UnitId {
 pub struct NoMilestoneLeft;
 
 impl GoalPlan {
+    /// Makes the plan of one task that a person asks for in words. Its first line is the title.
+    ///
+    /// # Errors
+    ///
+    /// If the words are too long for a unit.
+    pub fn of_task(number: u32, words: &str) -> Result<Self, UnitsError> {
+        let id = UnitId::of_ad_hoc(number);
+        let first = show_title(words.trim().lines().next().unwrap_or_default());
+        let is_whole = first == words.trim();
+        let unit = PilotUnit {
+            id,
+            title: first,
+            description: if is_whole { String::new() } else { words.trim().to_owned() },
+            priority: None,
+            workflow: None,
+            blocked_by: BTreeSet::new(),
+            code_depends_on: BTreeSet::new(),
+            archived_at: None,
+        };
+        check_units(std::slice::from_ref(&unit))?;
+        // It has no checks of its own, and no slice that has any.
+        Ok(Self { units: vec![unit], acceptance: BTreeMap::from([(id, Vec::new())]) })
+    }
+
     /// Gives the first milestone this number, and the others those after it. Dependencies follow.
     ///
     /// # Errors
@@ -282,12 +306,15 @@ impl GoalPlan {
 
     /// Makes the document that a person approves: the tasks, and the slices that are worked on themselves, as steps, each with the acceptance checks that it has to meet.
     pub fn make_document(&self, goal: &str, kind: WorkKind, budget: WorkBudget) -> PlanDocument {
-        // The first unit is a milestone, as the reader has checked.
+        // The first unit is a milestone, as the reader has checked, or the only one.
         let first = self.units.first();
         let title = first.map_or("", |unit| unit.title.as_str());
         // A title of another script has no letters for it; the number alone is enough.
         let name = slug_of(title);
-        let number = first.map_or(1, |unit| next_milestone([unit.id]) - 1);
+        let number = first.map_or_else(String::new, |unit| match unit.id {
+            UnitId::Task(0, 0, task) => format!("t{task}"),
+            other => format!("m{}", next_milestone([other]).saturating_sub(1)),
+        });
         let has_parts = |id: UnitId| self.units.iter().any(|unit| unit.id.parent() == Some(id));
         let is_step = |unit: &&PilotUnit| match unit.id.unit_type() {
             UnitType::Task => true,
@@ -295,8 +322,8 @@ impl GoalPlan {
             UnitType::Milestone => false,
         };
         let tasks: Vec<&PilotUnit> = self.units.iter().filter(is_step).collect();
-        let mut instructions =
-            String::from("Each slice is merged as a whole, after its gates have passed.\n");
+        let whole = if first.is_some_and(|unit| unit.id.is_ad_hoc()) { "It" } else { "Each slice" };
+        let mut instructions = format!("{whole} is merged as a whole, after its gates have passed.\n");
         for slice in self.units.iter().filter(|unit| unit.id.unit_type() == UnitType::Slice) {
             instructions.push_str(&format!("\n- {} ({})", show_line(&slice.title), slice.id));
             for check in self.acceptance.get(&slice.id).into_iter().flatten() {
@@ -304,7 +331,7 @@ impl GoalPlan {
             }
         }
         PlanDocument {
-            id: format!("m{number}-{name}").trim_end_matches('-').to_owned(),
+            id: format!("{number}-{name}").trim_end_matches('-').to_owned(),
             kind,
             title: show_title(title),
             skills: Vec::new(),

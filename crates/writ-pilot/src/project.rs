@@ -278,7 +278,7 @@ impl OpenProject {
 
     /// Returns the work items of the plans, by milestone.
     pub(crate) async fn plans(&self) -> Result<BTreeMap<UnitId, ItemId>, AutopilotError> {
-        let rows = self.hands.store().milestones(&self.name).await?;
+        let rows = self.hands.store().top_units(&self.name).await?;
         let mut plans = BTreeMap::new();
         for row in &rows {
             let facts = read_facts(row)?;
@@ -292,7 +292,7 @@ impl OpenProject {
     /// Returns the plans of all milestones, also those that others have replaced: an attempt may have run under one when a crash came.
     async fn all_plans(&self) -> Result<Vec<(UnitId, ItemId)>, AutopilotError> {
         let mut plans = Vec::new();
-        for row in &self.hands.store().milestones(&self.name).await? {
+        for row in &self.hands.store().top_units(&self.name).await? {
             let facts = read_facts(row)?;
             if let Ok(id) = row.key.id.parse::<UnitId>() {
                 plans.extend(facts.earlier_plans.into_iter().chain(facts.plan).map(|plan| (id, plan)));

@@ -46,7 +46,8 @@ impl StoredPlan {
     async fn read(project: &OpenProject) -> Result<Self, AutopilotError> {
         let mut rows = BTreeMap::new();
         for row in project.hands.store().whole_units(&project.name, MAX_UNITS).await? {
-            if let Ok(id) = row.key.id.parse::<UnitId>() {
+            // A task that was asked for directly stands in no plan.
+            if let Some(id) = row.key.id.parse::<UnitId>().ok().filter(|id| !id.is_ad_hoc()) {
                 let facts = read_facts(&row)?;
                 rows.insert(id, (row, facts));
             }

@@ -41,6 +41,8 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
             });
         }
     }
+    // The newest last, whatever it is a plan of.
+    plans.sort_by_key(|plan| plan.item);
     let blockers = store.open_blockers(project.session).await?;
     let newest = store.newest_choice(&project.name, project.session, "").await?;
     let settings = project.settings.view();

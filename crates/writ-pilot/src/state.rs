@@ -124,12 +124,12 @@ pub(crate) async fn show_unit(
     })
 }
 
-/// Returns the plans of a project's milestones, by the number of the milestone.
-async fn plans_of(hands: &PilotHands, project: &str) -> Result<BTreeMap<u32, ItemId>, AutopilotError> {
+/// Returns the plans of a project, by the units that have them.
+async fn plans_of(hands: &PilotHands, project: &str) -> Result<BTreeMap<UnitId, ItemId>, AutopilotError> {
     let mut plans = BTreeMap::new();
-    for row in &hands.store().milestones(project).await? {
-        if let (Ok(UnitId::Milestone(number)), Some(plan)) = (row.key.id.parse(), read_facts(row)?.plan) {
-            plans.insert(number, plan);
+    for row in &hands.store().top_units(project).await? {
+        if let (Ok(id), Some(plan)) = (row.key.id.parse(), read_facts(row)?.plan) {
+            plans.insert(id, plan);
         }
     }
     Ok(plans)
@@ -139,36 +139,34 @@ async fn plans_of(hands: &PilotHands, project: &str) -> Result<BTreeMap<u32, Ite
 async fn count_queued(
     hands: &PilotHands,
     session: &PilotSession,
-    plans: &BTreeMap<u32, ItemId>,
+    plans: &BTreeMap<UnitId, ItemId>,
 ) -> Result<u64, AutopilotError> {
     let store = hands.store();
     let mut runs = BTreeSet::new();
-    for (number, plan) in plans {
+    for (top, plan) in plans {
         if store.work_item(*plan).await?.is_some_and(|plan| plan.state == WorkState::Running) {
-            runs.insert(*number);
+            runs.insert(*top);
         }
     }
     let blockers = store.open_blockers(session.id).await?;
     let is_queued = |line: &&UnitLine| {
         // What waits for its parts or for a person's acceptance is ready by its row, and no worker gets it.
         !matches!(line.phase.as_str(), "complete" | "uat")
-            && milestone_of(&line.id).is_some_and(|number| runs.contains(&number))
+            && root_of(&line.id).is_some_and(|top| runs.contains(&top))
             && !blockers.iter().any(|blocker| blocker.unit.is_empty() || blocker.unit == line.id)
     };
     Ok(count(store.ready_units(&session.project, hands.now()).await?.iter().filter(is_queued).count()))
 }
 
-/// Returns the number of the milestone that a unit belongs to.
-fn milestone_of(unit: &str) -> Option<u32> {
-    let (UnitId::Milestone(number) | UnitId::Slice(number, _) | UnitId::Task(number, _, _)) =
-        unit.parse().ok()?;
-    Some(number)
+/// Returns the unit that has the plan of a unit.
+fn root_of(unit: &str) -> Option<UnitId> {
+    unit.parse().ok().map(UnitId::root)
 }
 
 /// Shows a unit at work, with its cost so far.
 async fn show_running(
     hands: &PilotHands,
-    plans: &BTreeMap<u32, ItemId>,
+    plans: &BTreeMap<UnitId, ItemId>,
     (line, run): (&UnitLine, &RunRow),
 ) -> Result<(PilotRunningLine, MicroUsd), AutopilotError> {
     let mut shown = PilotRunningLine {
@@ -199,10 +197,10 @@ async fn show_running(
 /// Returns the session of the agent that works in a run.
 async fn agent_of(
     hands: &PilotHands,
-    plans: &BTreeMap<u32, ItemId>,
+    plans: &BTreeMap<UnitId, ItemId>,
     (line, run): (&UnitLine, &RunRow),
 ) -> Result<Option<SessionId>, AutopilotError> {
-    let Some(plan) = milestone_of(&line.id).and_then(|number| plans.get(&number)) else { return Ok(None) };
+    let Some(plan) = root_of(&line.id).and_then(|top| plans.get(&top)) else { return Ok(None) };
     let started = hands.store().started_by(*plan, &line.id, MAX_ATTEMPTS).await?;
     let own = started.into_iter().filter(|(_, _, began)| *began >= run.started_at);
     Ok(own.max_by_key(|(_, _, began)| *began).map(|(_, session, _)| session))

@@ -93,12 +93,8 @@ pub(crate) async fn attempts_of(
     project: &OpenProject,
     id: UnitId,
 ) -> Result<Vec<(SessionId, Timestamp)>, AutopilotError> {
-    let (UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _)) = id;
     let store = project.hands.store();
-    // A task without a plan around it has no row above it.
-    let Some(row) = store.unit(project.key_of(UnitId::Milestone(milestone))).await? else {
-        return Ok(Vec::new());
-    };
+    let Some(row) = store.unit(project.key_of(id.root())).await? else { return Ok(Vec::new()) };
     let facts = read_facts(&row)?;
     let mut attempts = Vec::new();
     for plan in facts.earlier_plans.into_iter().chain(facts.plan) {

@@ -100,6 +100,8 @@ pub struct RuntimeConfig {
     pub overlays: PathBuf,
     /// The folder that holds the folders of tool servers, by session.
     pub servers: PathBuf,
+    /// The folder that holds the files of plugins, by name.
+    pub plugins: PathBuf,
     /// The levels of access; `None`: they decide nothing.
     pub access: Option<Access>,
     /// The folder in which the scripts of gates run; no files remain there.

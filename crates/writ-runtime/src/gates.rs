@@ -349,10 +349,8 @@ impl Gates {
         let attempt = permit.attempt();
         let folder = self.config.folder.join(slot(wanted.session).to_string());
         let ran = async {
-            let folder = self
-                .sandbox
-                .open(WorkspaceConfig { data_dir: folder, project: None, documents: None })
-                .await?;
+            let folder =
+                self.sandbox.open(WorkspaceConfig { data_dir: folder, project: None, shown: None }).await?;
             let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
             folder.exec(*permit, self.journal.clock.now(), options).await
         };

@@ -19,7 +19,7 @@ use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
 use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
-use writ_sandbox::config::WorkspaceConfig;
+use writ_sandbox::config::{ShownFolder, ShownKind, WorkspaceConfig};
 use writ_sandbox::{Sandbox, Workspace};
 use writ_store::queue::EXECUTOR;
 use writ_types::action::ActionKind;
@@ -423,7 +423,7 @@ impl Session {
         WorkspaceConfig {
             data_dir: overlays.join(self.id.to_string()),
             project: self.terms.project.clone(),
-            documents: None,
+            shown: None,
         }
     }
 
@@ -446,7 +446,8 @@ impl Session {
     ) -> Result<Arc<Workspace>, EngineError> {
         let open = async || {
             let documents = if self.sees_documents() { documents_of(files).await } else { None };
-            let config = WorkspaceConfig { documents, ..self.workspace_config(overlays) };
+            let shown = documents.map(|path| ShownFolder { path, kind: ShownKind::Documents });
+            let config = WorkspaceConfig { shown, ..self.workspace_config(overlays) };
             sandbox.open(config).await.map(Arc::new)
         };
         Ok(Arc::clone(self.workspace.get_or_try_init(open).await?))

@@ -120,9 +120,45 @@ pub struct WorkspaceConfig {
     pub data_dir: PathBuf,
     /// The project that is seen at `/work`; `None`: an empty folder.
     pub project: Option<PathBuf>,
-    /// The agent's documents, which the session's own programs see read-only below their home; `None`: none. A
-    /// folder that is not there, or a link in its place, is left out.
-    pub documents: Option<PathBuf>,
+    /// A folder of the host that the session's own programs see read-only below their home; `None`: none. One
+    /// that is not there, or a link in its place, is left out.
+    pub shown: Option<ShownFolder>,
+}
+
+/// A folder of the host that programs read and cannot change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFolder {
+    /// Its path on the host.
+    pub path: PathBuf,
+    /// Its use.
+    pub kind: ShownKind,
+}
+
+/// The use of a folder that programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownKind {
+    /// The agent's documents.
+    Documents,
+    /// The files of the plugin that runs.
+    Plugin,
+}
+
+impl ShownKind {
+    /// Returns its name below the home of programs.
+    pub const fn folder_name(self) -> &'static str {
+        match self {
+            Self::Documents => "writ-docs",
+            Self::Plugin => "writ-plugin",
+        }
+    }
+
+    /// Returns the variable that says where it is: without namespaces it lies elsewhere.
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Documents => "WRIT_DOCS",
+            Self::Plugin => "WRIT_PLUGIN",
+        }
+    }
 }
 
 /// The folder in which systems have the files of their time zones.

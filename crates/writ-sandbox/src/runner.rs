@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
+use crate::config::ShownFolder;
 use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions, ExecResult, Output};
 use crate::file_request::FileRequest;
@@ -102,8 +103,8 @@ pub(crate) struct Folders {
     /// The session's folder, with the parts that [`FOLDERS`](crate::project::view::FOLDERS) names.
     pub(crate) session: PathBuf,
     pub(crate) project: Option<PathBuf>,
-    /// The agent's documents, read-only, for programs with [`FolderAccess::Write`].
-    pub(crate) documents: Option<PathBuf>,
+    /// A folder of the host, read-only, for programs with [`FolderAccess::Write`].
+    pub(crate) shown: Option<ShownFolder>,
     pub(crate) layout: Layout,
     /// The owner's git directory, where it does not lie in the project.
     pub(crate) git: Option<GitMount>,

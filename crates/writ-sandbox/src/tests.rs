@@ -66,7 +66,7 @@ impl Bench {
 
     async fn try_open(&self, project: &Path) -> Result<Workspace, SandboxError> {
         let (data_dir, project) = (self.dir.join("data"), Some(project.to_owned()));
-        self.sandbox.open(WorkspaceConfig { data_dir, project, documents: None }).await
+        self.sandbox.open(WorkspaceConfig { data_dir, project, shown: None }).await
     }
 
     /// The files below the session's folder and the project, with their content.
@@ -274,7 +274,7 @@ async fn files_are_answered_inside_or_refused() {
 async fn a_server_is_talked_to_or_refused() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     for bench in Bench::all().await {
-        let config = WorkspaceConfig { data_dir: bench.dir.join("server"), project: None, documents: None };
+        let config = WorkspaceConfig { data_dir: bench.dir.join("server"), project: None, shown: None };
         if !bench.runs {
             let opened = bench.sandbox.open(config.clone()).await;
             assert!(is_refused(&opened), "{opened:?}");
@@ -337,7 +337,7 @@ async fn folders_with_a_home_or_our_data_are_no_project_of_any_runner() {
             let config = WorkspaceConfig {
                 data_dir: bench.dir.join("data"),
                 project: Some(refused.clone()),
-                documents: None,
+                shown: None,
             };
             let checked = bench.sandbox.check_project(&config);
             assert!(

@@ -25,7 +25,7 @@ use self::locks::{FolderLocks, WriteLock};
 use crate::apply::{AppliedChanges, ApplyError};
 use crate::blocking::{folder_error, run_blocking};
 use crate::changes::{ChangeSet, Diff};
-use crate::config::{SandboxConfig, WorkspaceConfig};
+use crate::config::{SandboxConfig, ShownFolder, WorkspaceConfig};
 use crate::error::SandboxError;
 use crate::project::view::{FOLDERS, Layout, View};
 use crate::project::{carry, copy, private, upper};
@@ -73,7 +73,7 @@ pub struct Workspace {
     shared: Arc<SandboxParts>,
     dir: PathBuf,
     project: Option<PathBuf>,
-    documents: Option<PathBuf>,
+    shown: Option<ShownFolder>,
     layout: Layout,
     write: WriteLock,
     /// Ends waiting for the lock.
@@ -106,7 +106,7 @@ impl Workspace {
             layout: if project.is_some() { Layout::Overlay } else { Layout::Empty },
             dir,
             project,
-            documents: config.documents,
+            shown: config.shown,
         };
         workspace.choose_layout(rung).await?;
         if let Err(why) = repository::find_repository(&workspace) {
@@ -137,7 +137,7 @@ impl Workspace {
         Folders {
             session: self.dir.clone(),
             project: self.project.clone(),
-            documents: self.documents.clone(),
+            shown: self.shown.clone(),
             layout: self.layout,
             git,
         }

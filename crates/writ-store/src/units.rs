@@ -28,8 +28,8 @@ pub use hook_runs::{HookRunRow, MAX_HOOK_RUNS};
 pub use results::{ChoiceRow, GateRow, MAX_RESULTS, ResultRow};
 pub(crate) use results::{choices, newest_choice, results};
 pub(crate) use stored::{
-    claimed, costs, counters, gates, milestones, open_blockers, pilot_session, pilot_sessions, pin, ready,
-    runs, transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
+    claimed, costs, counters, gates, open_blockers, pilot_session, pilot_sessions, pin, ready, runs,
+    top_units, transitions, unit, unit_ids, unit_lines, waits_for, whole_units,
 };
 
 pub(crate) use history::history;

@@ -119,7 +119,11 @@ pub fn plan_compaction(
     let messages = if is_asked {
         (0..history.len()).rev().find(|place| opens_turn(history, *place)).unwrap_or_default()
     } else {
-        let room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();
+        let mut room = REMAINING_SHARE.share_of(Tokens::new(trigger.saturating_sub(fixed))).get();
+        // Where the provider counts more than is estimated, the estimates of all may be below that.
+        if due == Some(CompactionReason::Tokens) {
+            room = room.min(REMAINING_SHARE.share_of(Tokens::new(said)).get());
+        }
         first_that_stays(history, &tokens, (most_messages / 2, room))
     };
     // One transaction stores a bounded number of exchanges as memories; the rest leaves the context in the next part.

@@ -120,7 +120,7 @@ async fn measure_ticks(store: &Store, what: &str, rounds: u32) -> Result<()> {
         store.commit(Batch::synced(vec![Op::Units(UnitOp::Sweep(Box::new(sweep)))])).await?;
         let ready = store.ready_units(PROJECT, NOW).await?;
         let blockers = store.open_blockers(session()).await?;
-        let milestones = store.milestones(PROJECT).await?;
+        let milestones = store.top_units(PROJECT).await?;
         let candidates: Vec<Candidate> = ready.iter().filter_map(candidate).collect();
         let choice = choose_units(&candidates, &[], &AgentCaps::default(), !blockers.is_empty(), NOW);
         nanos.push(since(start));

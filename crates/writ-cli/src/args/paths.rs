@@ -9,6 +9,7 @@ use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
 use super::operations::OperationsCommand;
 use super::plan::PlanCommand;
+use super::plugins::PluginsCommand;
 use super::policy::PolicyCommand;
 use super::sessions::SessionsCommand;
 use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand, WorkCommand};
@@ -39,6 +40,7 @@ impl Command {
             Self::Gates(GatesCommand::Test { file }) | Self::Hooks(HooksCommand::Test { file }) => vec![file],
             Self::Audit(AuditCommand::Verify { heads, db, .. }) => heads.iter_mut().chain(db).collect(),
             Self::Audit(AuditCommand::Export { heads }) => heads.iter_mut().collect(),
+            Self::Plugins(PluginsCommand::Load { folder, .. }) => vec![folder],
             Self::Agent(AgentCommand::Bless { dir, .. } | AgentCommand::Deploy { dir, .. }) => vec![dir],
             Self::Keys(command) => command.paths(),
             Self::Operations(OperationsCommand::Check { dir } | OperationsCommand::List { dir }) => {
@@ -68,6 +70,7 @@ impl Command {
             | Self::Models(_)
             | Self::Secrets(_)
             | Self::Mcp(_)
+            | Self::Plugins(_)
             | Self::Memory(_)
             | Self::Context(_)
             | Self::Budget(_)

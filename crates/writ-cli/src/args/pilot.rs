@@ -237,10 +237,16 @@ pub(crate) enum PilotStep {
         #[arg(long)]
         detach: bool,
     },
-    /// Hand out this unit once, past the order and past units that it waits for, with a warning for each; wait for the end of the run
+    /// Hand out this unit once, past the order and past units that it waits for, with a warning for each; wait for the end of the run.
+    /// With a task in words: ask about that task alone, without a milestone around it, and have it done
     Dispatch {
+        /// The unit, as `task/m1/s2/t3`, or a task in several words
+        unit: String,
         #[command(flatten)]
-        unit: PilotUnitArgs,
+        place: PilotPlace,
+        /// Approve a task in words without asking
+        #[arg(long)]
+        yes: bool,
         /// Do not wait for the end of its run
         #[arg(long)]
         detach: bool,
@@ -251,7 +257,7 @@ impl PilotStep {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
             Self::Next { place, .. } => place,
-            Self::Dispatch { unit, .. } => &mut unit.place,
+            Self::Dispatch { place, .. } => place,
         }
     }
 

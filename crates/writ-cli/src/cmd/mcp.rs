@@ -135,7 +135,11 @@ struct ProbeResult {
 
 /// Returns the tools of a server, started in the sandbox for this. Hidden characters in them end everything:
 /// they are there to deceive.
-fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Listing, Failure> {
+pub(super) fn offered_by(
+    context: &Context,
+    name: &ServerName,
+    spec: &ServerSpec,
+) -> Result<Listing, Failure> {
     let params = json!({ "name": name, "spec": spec });
     let found = block_on(probe_server(context, (name, spec), params))?;
     let ProbeResult { tools, left_out } =
@@ -186,7 +190,7 @@ async fn probe_server(
 }
 
 /// Says what is left out, line by line.
-fn remark_left_out(context: &Context, left_out: &[String]) {
+pub(super) fn remark_left_out(context: &Context, left_out: &[String]) {
     for why in left_out {
         context.out.print_remark(format!("left out: {}", escape_line(why)));
     }
@@ -207,7 +211,7 @@ fn schema_excerpt(tool: &Definition, place: &str) -> String {
 }
 
 /// Separates the tools that can be offered to models from the reasons against the others.
-fn usable_tools(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
+pub(super) fn usable_tools(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
     let (mut usable, mut left_out) = (Vec::new(), listing.left_out);
     for tool in listing.tools {
         match row(server, &tool) {
@@ -219,7 +223,7 @@ fn usable_tools(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<Stri
 }
 
 /// A tool as people read it: everything that its server says of it.
-fn describe_tool(tool: &Definition) -> Vec<String> {
+pub(super) fn describe_tool(tool: &Definition) -> Vec<String> {
     let mut lines = vec![format!("tool {}", escape_line(&tool.name))];
     lines.extend(tool_words(tool).into_iter().map(|line| format!("  | {line}")));
     lines
@@ -233,7 +237,7 @@ fn tool_words(tool: &Definition) -> Vec<String> {
     escape_text(&text).lines().map(str::to_owned).collect()
 }
 
-fn confirm_trust(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
+pub(super) fn confirm_trust(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
     // A person cannot trust what was not shown.
     if context.out.json && !yes {
         let text = "with --json nothing is shown that could be approved";
@@ -247,7 +251,7 @@ fn confirm_trust(context: &Context, yes: bool, question: &str) -> Result<(), Fai
 }
 
 /// Has the engine read the files anew, and returns what it does not offer; without an engine, the next one reads them.
-fn reload_servers(
+pub(super) fn reload_servers(
     context: &Context,
     start: bool,
     trusted: Option<&ServerName>,

@@ -107,7 +107,7 @@ async fn run_command(context: &Context, command: &PilotCommand) -> Result<(), Fa
             let query = PilotLogQuery { project, unit, attempt, last, skip };
             looks::print_log(context, &mut client, &query).await
         }
-        PilotCommand::Step(step) => steps::hand_out(context, &mut client, step).await,
+        PilotCommand::Step(step) => steps::hand_out(context, (&mut client, &config), step).await,
         PilotCommand::Look(look) => traces::look_back(context, &mut client, look).await,
         PilotCommand::Rate { rating, unit, place } => {
             changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await

@@ -25,6 +25,9 @@ mod labels;
 #[path = "mcp/listings.rs"]
 mod listings;
 
+#[path = "mcp/plugins.rs"]
+mod plugins;
+
 #[path = "mcp/quarantine.rs"]
 mod quarantine;
 

@@ -176,6 +176,7 @@ pub(crate) fn parts(
         first_run: String::new(),
         max_chronicle_entries: 50,
         servers: dir.join("servers"),
+        plugins: dir.join("plugins"),
         quarantine: Default::default(),
         access: None,
         gates: dir.join("gates"),

@@ -12,7 +12,7 @@ use writ_plan::machine::WorkEvent;
 use writ_runtime::engine::Answer;
 use writ_runtime::pilot::{
     AttemptLook, AttemptOutcome, AttemptTerms, GateProgram, NewAttempt, NewPilotPlan, PilotHands,
-    PlannerQuestion,
+    PlannerQuestion, Share,
 };
 use writ_store::batch::Op;
 use writ_store::reads::{AskReads as _, WorkReads as _};
@@ -657,4 +657,132 @@ fn needs_userns_the_last_words_of_an_attempt_are_whole() {
         assert_eq!(until_ended(&hands, item).await.said, long);
     });
     engine.end();
+}
+
+/// The tokens that the scripted provider counts for the answer with this number.
+fn counted_at(n: usize) -> u64 {
+    [6_100, 7_300, 8_500, 12_400, 6_600, 6_900][n]
+}
+
+/// Returns true for a request for the summary of an older part.
+fn is_summary(request: &ParsedRequest) -> bool {
+    request.system.contains("You summarise the older part")
+}
+
+/// Requests as they came.
+type Requests = Arc<Mutex<Vec<ParsedRequest>>>;
+
+/// Waits until the model was asked so often.
+async fn until_came(requests: &Requests, count: usize) {
+    let asked = async {
+        while requests.lock().expect("no panic").len() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("the model is asked");
+}
+
+/// The budget of a context is what the provider has counted for the newest answer and its request: it changes with each answer of a turn,
+/// and with nothing else. A turn that crosses the first limit goes on with its context as it was, and only before the next turn the
+/// older part is compacted, also where estimates are below that limit. (In part: where the estimate itself is above it, old results of tools
+/// leave within the turn, which is no compaction; see the list of what is answered otherwise.)
+///
+/// Rows: SF-168
+/// Rows: SF-169 (in part: a turn that the provider counts above the limit, and whose estimate is below it)
+#[test]
+fn needs_userns_a_context_is_counted_after_each_answer_and_compacted_between_turns() {
+    const LIMIT: u64 = 12_000;
+    let gates: Vec<ReplyGate> = (0..6).map(|_| ReplyGate::new()).collect();
+    let held = gates.clone();
+    let requests = Requests::default();
+    let came = Arc::clone(&requests);
+    let script = move |request: &ParsedRequest| {
+        let mut came = came.lock().expect("no panic");
+        came.push(request.clone());
+        if is_summary(request) {
+            let output = json!({ "summary": "Files one to three are written." });
+            return Reply::text(&output.to_string()).with_usage(500, 20);
+        }
+        let n = came.iter().filter(|request| !is_summary(request)).count() - 1;
+        let content = format!("text {n} {}", "word ".repeat(700));
+        let reply = match n {
+            3 | 5 => Reply::text("That is all for now."),
+            _ => Reply::call("file_write", json!({ "path": format!("notes/{n}.txt"), "content": content })),
+        };
+        reply.with_usage(counted_at(n), 100).with_fault(ReplyFault::SlowFirstByte(held[n].clone()))
+    };
+    let change = |parts: &mut writ_runtime::services::EngineParts| {
+        let context = &mut parts.config.begun.agent_config.context;
+        context.total_tokens = Tokens::new(20_000);
+    };
+    let engine = TestEngine::with(change, |_| script);
+    let place = place();
+    engine.runtime.block_on(async {
+        let (hands, plan) = approved(&engine, &place, None).await;
+        let terms = AttemptTerms {
+            max_turns: Some(9),
+            evict_above: Share::try_from(0.60).ok(),
+            end_above: Share::try_from(0.95).ok(),
+            ..AttemptTerms::default()
+        };
+        let new = NewAttempt { terms, ..attempt(plan, &place) };
+        let item = hands.start_attempt(new, Vec::new()).await.expect("begins");
+        let budget = async |hands: &PilotHands| match hands.look_at_attempt(item).await.expect("is there") {
+            AttemptLook::Running { context, .. } => context.expect("a turn has begun"),
+            AttemptLook::Resting(rest) => rest.context.expect("a turn has begun"),
+            AttemptLook::Ended(outcome) => panic!("{outcome:?}"),
+        };
+        for (n, gate) in gates.iter().enumerate().take(4) {
+            until_came(&requests, n + 1).await;
+            let before = n.checked_sub(1).map_or(0, |last| counted_at(last) + 100);
+            let now = budget(&hands).await;
+            assert_eq!((now.used().get(), now.should_compact()), (before, false), "before answer {n}");
+            gate.open();
+        }
+        until_rests(&hands, item).await;
+        let crossed = budget(&hands).await;
+        assert_eq!((crossed.used().get(), crossed.max().get()), (counted_at(3) + 100, 20_000));
+        assert!(crossed.used().get() >= LIMIT && crossed.should_compact() && !crossed.is_at_hard_limit());
+        assert!(engine.facts("compacted").is_empty(), "a turn ends first");
+
+        hands.continue_attempt(item, (2, "Go on.".to_owned()), "turn 1 has ended").await.expect("goes on");
+        // The request for the summary, and the first of the next turn.
+        until_came(&requests, 6).await;
+        assert_eq!(engine.facts("compacted").len(), 1, "before the next turn");
+        assert_eq!(budget(&hands).await.used(), Tokens::ZERO, "a fresh window, which nothing was counted of");
+        gates[4].open();
+        until_came(&requests, 7).await;
+        assert_eq!(budget(&hands).await.used().get(), counted_at(4) + 100);
+        gates[5].open();
+        until_rests(&hands, item).await;
+        hands.end_attempt(item, "seen").await.expect("ends");
+    });
+    let requests = requests.lock().expect("no panic");
+    let kinds: Vec<bool> = requests.iter().map(is_summary).collect();
+    assert_eq!(kinds, [false, false, false, false, true, false, false]);
+    for (n, pair) in requests[..4].windows(2).enumerate() {
+        assert!(
+            pair[1].messages.starts_with(&pair[0].messages),
+            "request {n} of the turn is in the next one"
+        );
+    }
+    let next = serde_json::to_string(&requests[5].raw).expect("is JSON");
+    assert!(next.contains("Files one to three are written.") && next.contains("Go on."), "{next}");
+    assert!(!next.contains("text 0 word"), "{next}");
+    drop(requests);
+    engine.end();
+}
+
+/// Waits until a turn of an attempt has ended and the next one is to be decided.
+async fn until_rests(hands: &PilotHands, item: ItemId) {
+    let rests = async {
+        loop {
+            let woken = hands.wake();
+            if let AttemptLook::Resting(_) = hands.look_at_attempt(item).await.expect("is there") {
+                return;
+            }
+            woken.await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, rests).await.expect("its turn ends");
 }

@@ -11,7 +11,7 @@ use writ_store::reads::{UnitReads as _, WorkReads as _};
 use writ_store::units::{MAX_UNITS, PilotBlocker, UnitLine, UnitRow};
 use writ_types::api::work::WorkState;
 
-use super::{id_of, milestone_of, states_of_plans};
+use super::{id_of, states_of_plans};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{event_name, read_facts, status_name};
@@ -21,15 +21,15 @@ pub(super) fn holds_loop(blocker: &PilotBlocker) -> bool {
     blocker.event != event_name(writ_autopilot::blocker::BlockerKind::GateBlocked)
 }
 
-pub(super) fn is_workable(unit: &str, plans: &BTreeMap<u32, WorkState>) -> bool {
-    let state = unit.parse().ok().and_then(|id| plans.get(&milestone_of(id)));
+pub(super) fn is_workable(unit: &str, plans: &BTreeMap<UnitId, WorkState>) -> bool {
+    let state = unit.parse().ok().and_then(|id: UnitId| plans.get(&id.root()));
     state == Some(&WorkState::Running)
 }
 
 pub(super) fn make_candidate(
     line: &UnitLine,
     blockers: &[PilotBlocker],
-    plans: &BTreeMap<u32, WorkState>,
+    plans: &BTreeMap<UnitId, WorkState>,
 ) -> Option<Candidate> {
     let id = id_of(line)?;
     let status = PhaseStatus::ALL.into_iter().find(|status| status_name(*status) == line.phase_status)?;
@@ -60,34 +60,31 @@ pub(super) async fn hold_other_slices(
     };
     // A slice has the workspace while a worker of it is there, also after the unit is over.
     let running = project.running();
-    let mut current: BTreeMap<u32, UnitId> =
-        running.iter().map(|unit| (milestone_of(unit.id), slice_of(unit.id))).collect();
+    let mut current: BTreeMap<UnitId, UnitId> =
+        running.iter().map(|unit| (unit.id.root(), slice_of(unit.id))).collect();
     // One that is being ended has it until its folder is removed.
     for id in project.ends().list().into_iter().filter(|id| id.unit_type() == UnitType::Slice) {
-        current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
+        current.entry(id.root()).or_insert_with(|| slice_of(id));
     }
     for id in lines.iter().filter(|line| line.has_begun).filter_map(id_of) {
         if id.unit_type() != UnitType::Milestone && !is_over(slice_of(id)) {
-            current.entry(milestone_of(id)).or_insert_with(|| slice_of(id));
+            current.entry(id.root()).or_insert_with(|| slice_of(id));
         }
     }
     for candidate in candidates {
-        let (milestone, slice) = (milestone_of(candidate.id), slice_of(candidate.id));
-        if candidate.id.unit_type() == UnitType::Milestone || candidate.is_held || milestone == 0 {
+        let (top, slice) = (candidate.id.root(), slice_of(candidate.id));
+        if candidate.id.unit_type() == UnitType::Milestone || candidate.is_held || top.is_ad_hoc() {
             continue;
         }
         // Where none has begun, the first candidate chooses.
-        candidate.is_held = *current.entry(milestone).or_insert(slice) != slice;
+        candidate.is_held = *current.entry(top).or_insert(slice) != slice;
     }
     Ok(())
 }
 
 /// Returns true if a milestone that is not over has a plan without an approval in force: it has ended, or the time to answer is over.
-pub(super) async fn has_lapsed_plan(
-    project: &OpenProject,
-    milestones: &[UnitRow],
-) -> Result<bool, AutopilotError> {
-    for row in milestones.iter().filter(|row| !row.is_over) {
+pub(super) async fn has_lapsed_plan(project: &OpenProject, tops: &[UnitRow]) -> Result<bool, AutopilotError> {
+    for row in tops.iter().filter(|row| !row.is_over) {
         let Some(plan) = read_facts(row)?.plan else { continue };
         let item = project.hands.store().work_item(plan).await?;
         if item.is_some_and(|item| needs_approval(item.state, &item.reason)) {

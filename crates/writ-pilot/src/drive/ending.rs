@@ -16,7 +16,7 @@ use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransitio
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 
-use super::{UnitNews, commit_move, ends, hooks, milestone_of, plan_of, tell_hooks};
+use super::{UnitNews, commit_move, ends, hooks, plan_of, tell_hooks};
 use crate::config::GateMoment;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -35,7 +35,7 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
     }
     match id.unit_type() {
         // Its work is on the branch of its slice, which goes on.
-        UnitType::Task if milestone_of(id) != 0 => {}
+        UnitType::Task if !id.is_ad_hoc() => {}
         UnitType::Task | UnitType::Slice => {
             // Where slices share a workspace, one that never began has none, and another one may be at work there.
             if project.workspace_owner(id) == id || has_begun(project, id).await? {
@@ -46,6 +46,9 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
                 project.seen.note_branch(work.branch.as_str(), None);
             }
             archive(project, id).await?;
+            if id.is_ad_hoc() {
+                end_plan(project, id).await?;
+            }
         }
         UnitType::Milestone => {
             archive(project, id).await?;
@@ -168,7 +171,7 @@ pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), Autop
 /// Returns true if the work tree of a unit that is over is left: it was cancelled before it had any files.
 fn has_tree(project: &OpenProject, id: UnitId, units: &[(UnitId, &UnitLine)]) -> bool {
     // A task in a slice has the workspace of that.
-    if id.unit_type() == UnitType::Task && milestone_of(id) != 0 {
+    if id.unit_type() == UnitType::Task && !id.is_ad_hoc() {
         return false;
     }
     let owner = project.workspace_owner(id);
@@ -262,9 +265,9 @@ pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) 
     project.looping.wake.notify_one();
 }
 
-/// Ends the work item of a plan: done if every slice was delivered.
-async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), AutopilotError> {
-    let plan = plan_of(project, milestone).await?;
+/// Ends the work item of a plan: done if every slice, or the task that was asked for directly, was delivered.
+async fn end_plan(project: &OpenProject, top: UnitId) -> Result<(), AutopilotError> {
+    let plan = plan_of(project, top).await?;
     let Some(state) = project.hands.plan_state(plan).await?.map(|plan| plan.state) else { return Ok(()) };
     if state.is_over() {
         return Ok(());
@@ -273,7 +276,7 @@ async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), Autopi
     let mut given_up = Vec::new();
     for row in &rows {
         let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
-        if id.is_within(milestone) && id.unit_type() == UnitType::Slice {
+        if id.is_within(top) && (id.unit_type() == UnitType::Slice || id.is_ad_hoc()) {
             let unit = project.read_unit(id).await?;
             let is_cancelled = unit.row.phase_status == "canceled";
             given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
@@ -283,7 +286,7 @@ async fn end_plan(project: &OpenProject, milestone: UnitId) -> Result<(), Autopi
     let is_working = is_running || state == WorkState::Consulting;
     let not_delivered = || format!("not delivered: {}", given_up.join(", "));
     let (event, why) = match (given_up.is_empty(), is_working) {
-        (true, true) if is_running => (WorkEvent::Finish, format!("every slice of {milestone} is merged")),
+        (true, true) if is_running => (WorkEvent::Finish, format!("all of {top} is merged")),
         (false, true) => (WorkEvent::Fail, not_delivered()),
         // It was never approved, or stands still: nothing of it can fail any more.
         (false, false) => (WorkEvent::Cancel, not_delivered()),

@@ -7,7 +7,6 @@ use writ_store::reads::UnitReads as _;
 use writ_types::error::{Exit, Report};
 use writ_types::unit::MicroUsd;
 
-use super::milestone_of;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 
@@ -81,7 +80,7 @@ async fn read_spent(project: &OpenProject, id: Option<UnitId>) -> Result<ScopeSu
         let mut scopes = vec![CeilingScope::Day];
         if let Some(id) = id {
             scopes.extend((of == id).then_some(CeilingScope::Unit));
-            scopes.extend((milestone_of(of) == milestone_of(id)).then_some(CeilingScope::Milestone));
+            scopes.extend((of.root() == id.root()).then_some(CeilingScope::Milestone));
         }
         scopes
     };

@@ -134,11 +134,11 @@ pub(crate) async fn dispatch_unit(
 }
 
 fn report_begun(id: UnitId, warnings: Vec<String>) -> PilotDispatched {
-    PilotDispatched { unit: Some(id.to_string()), warnings, note: String::new() }
+    PilotDispatched { unit: Some(id.to_string()), ask: None, warnings, note: String::new() }
 }
 
 fn report_nothing(note: String) -> PilotDispatched {
-    PilotDispatched { unit: None, warnings: Vec::new(), note }
+    PilotDispatched { unit: None, ask: None, warnings: Vec::new(), note }
 }
 
 /// Brings the project up to date as the loop does before it looks at units.

@@ -90,8 +90,7 @@ fn require_free(plan: &StoredPlan, changes: &[PlanChange], renewed: &BTreeSet<Un
     let regrouped = regrouped_units(changes);
     let is_removed =
         |id: &UnitId| changes.iter().any(|change| matches!(change, PlanChange::Archive(gone) if gone == id));
-    let rests_on =
-        |id: &UnitId| renewed.contains(&milestone_of(*id)) || regrouped.contains(id) || is_removed(id);
+    let rests_on = |id: &UnitId| renewed.contains(&id.root()) || regrouped.contains(id) || is_removed(id);
     let units = plan.rows.iter().filter(|(id, (row, _))| !row.is_over && rests_on(id));
     units
         .map(|(_, (row, _))| UnitOp::Require {
@@ -138,7 +137,7 @@ async fn end_open_plan(project: &OpenProject, plan: ItemId, why: &str) -> Result
 /// If the store cannot be read or written.
 pub(crate) async fn end_removed_plans(project: &OpenProject) -> Result<(), AutopilotError> {
     let mut there = BTreeSet::new();
-    for row in project.hands.store().milestones(&project.name).await? {
+    for row in project.hands.store().top_units(&project.name).await? {
         for plan in read_facts(&row)?.earlier_plans {
             end_open_plan(project, plan, RENEWED).await?;
         }
@@ -172,23 +171,15 @@ fn with_workflows(plan: &StoredPlan, units: Vec<PilotUnit>) -> Vec<PilotUnit> {
     units.into_iter().map(|unit| PilotUnit { workflow: Some(find(unit.id)), ..unit }).collect()
 }
 
-const fn milestone_of(id: UnitId) -> UnitId {
-    match id {
-        UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, _, _) => {
-            UnitId::Milestone(milestone)
-        }
-    }
-}
-
 /// Returns the milestones with other words than those that were signed.
 fn renewed_milestones(plan: &StoredPlan, changes: &[PlanChange]) -> Result<BTreeSet<UnitId>, AutopilotError> {
     let mut renewed = BTreeSet::new();
     for change in changes.iter().filter(|change| changes_words(plan, change)) {
         let (PlanChange::Add(id, _) | PlanChange::Edit(id, _) | PlanChange::Archive(id)) = change;
-        renewed.insert(milestone_of(*id));
+        renewed.insert(id.root());
     }
     for (id, (row, _)) in &plan.rows {
-        if !renewed.contains(&milestone_of(*id)) {
+        if !renewed.contains(&id.root()) {
             continue;
         }
         // Its attempt works by the words that it was given.
@@ -252,9 +243,9 @@ fn add_ops(
         if pinned.insert(flow.digest) {
             ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
         }
-        let item = proposed.get(&milestone_of(unit.id)).map(|(item, _)| *item);
+        let item = proposed.get(&unit.id.root()).map(|(item, _)| *item);
         let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
-        let issue = plan.rows.get(&milestone_of(unit.id)).and_then(|(_, facts)| facts.gh_issue);
+        let issue = plan.rows.get(&unit.id.root()).and_then(|(_, facts)| facts.gh_issue);
         added.push(new_unit(&all, (item.ok_or_else(no_plan)?, issue), unit, flow)?);
     }
     Ok(added)

@@ -15,7 +15,7 @@ use writ_mcp::config::ServerSpec;
 use writ_mcp::error::McpError;
 use writ_mcp::listing::Listing;
 use writ_policy::permit::Permit;
-use writ_sandbox::config::WorkspaceConfig;
+use writ_sandbox::config::{ShownFolder, ShownKind, WorkspaceConfig};
 use writ_sandbox::exec::{Ending, ExecResult, Listener};
 use writ_sandbox::serve::{RunningServer, ServeOptions, ServerHandle};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
@@ -203,8 +203,9 @@ async fn launch(
     };
     let words = secrets.values().cloned().collect::<Vec<_>>();
     let data_dir = services.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
-    let folder =
-        services.outside.sandbox.open(WorkspaceConfig { data_dir, project: None, documents: None }).await?;
+    let path = services.config.plugins.join(server.name.as_str());
+    let shown = server.spec.plugin.then_some(ShownFolder { path, kind: ShownKind::Plugin });
+    let folder = services.outside.sandbox.open(WorkspaceConfig { data_dir, project: None, shown }).await?;
     // The start ends when its session closes, even before the server is registered, and when the approval it
     // was started on is revoked.
     let stop = place.session.state().over.child_token();

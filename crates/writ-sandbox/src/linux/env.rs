@@ -6,18 +6,13 @@ use std::path::Path;
 use super::NativeRunner;
 use super::mounts::TRUST_ALL;
 use super::network;
-use super::places::{Places, shown_documents};
+use super::places::{Places, shown_folder};
 use super::spec::{Spec, Walls};
 use crate::config::has_time_zone;
 use crate::exec::PROXY_PORT;
 use crate::inside::INNER_HOME;
 use crate::project::git;
 use crate::runner::{FolderAccess, RunRequest};
-
-/// The folder below the home at which programs see the agent's documents.
-pub(super) const DOCUMENTS: &str = "writ-docs";
-/// The variable that names it, since on the second rung it lies elsewhere.
-const DOCUMENTS_VARIABLE: &str = "WRIT_DOCS";
 
 /// Returns the environment of a program.
 pub(super) fn program_variables(
@@ -53,12 +48,12 @@ pub(super) fn program_variables(
     ];
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
     env.insert("TMPDIR".to_owned(), tmp);
-    env.extend(shown_documents(request).map(|documents| {
+    env.extend(shown_folder(request).map(|shown| {
         let seen = match spec.base.walls {
-            Walls::Full => format!("{INNER_HOME}/{DOCUMENTS}"),
-            Walls::Reduced => documents.display().to_string(),
+            Walls::Full => format!("{INNER_HOME}/{}", shown.kind.folder_name()),
+            Walls::Reduced => shown.path.display().to_string(),
         };
-        (DOCUMENTS_VARIABLE.to_owned(), seen)
+        (shown.kind.variable().to_owned(), seen)
     }));
     let rustup = native.toolchains.rustup_home.as_ref();
     env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::places::{Places, shown_documents};
+use super::places::{Places, shown_folder};
 use super::run::{JobResult, Launch};
 use super::spec::{Environment, GitOverlay, JobEnd, SandboxJob as SpecJob, Spec, Walls, WorkMount};
 use super::toolchain::REGISTRY;
@@ -86,11 +86,12 @@ fn program_spec(
         places.open_up(request.access, &mut spec);
         spec.order.writable.push(places.home.clone());
     }
-    if let Some(documents) = shown_documents(request) {
+    if let Some(shown) = shown_folder(request) {
         // A folder of that name that an earlier program has made is covered.
+        let bind = (shown.path.clone(), shown.kind.folder_name().to_owned());
         match walls {
-            Walls::Full => spec.setup.home_binds.push((documents.to_owned(), env::DOCUMENTS.to_owned())),
-            Walls::Reduced => spec.order.readable.push(documents.to_owned()),
+            Walls::Full => spec.setup.home_binds.push(bind),
+            Walls::Reduced => spec.order.readable.push(shown.path.clone()),
         }
     }
     spec.setup.ports = request.network.then_some(PROXY_PORT).into_iter().collect();

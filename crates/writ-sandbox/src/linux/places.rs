@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::spec::{Spec, Walls};
+use crate::config::ShownFolder;
 use crate::inside::WORK;
 use crate::runner::{FolderAccess, RunRequest};
 
@@ -54,11 +55,11 @@ impl Places {
     }
 }
 
-/// Returns the agent's documents, if the programs of this run see them. They are in no verification and no gate: the result
-/// would depend on them.
-pub(super) fn shown_documents(request: &RunRequest) -> Option<&Path> {
-    let documents = request.folders.documents.as_deref()?;
+/// Returns the folder of the host that the programs of this run see. It is in no verification and no gate: the result
+/// would depend on it.
+pub(super) fn shown_folder(request: &RunRequest) -> Option<&ShownFolder> {
+    let shown = request.folders.shown.as_ref()?;
     // A link would lead to another folder of the owner's.
-    let is_folder = std::fs::symlink_metadata(documents).is_ok_and(|meta| meta.is_dir());
-    (request.access == FolderAccess::Write && is_folder).then_some(documents)
+    let is_folder = std::fs::symlink_metadata(&shown.path).is_ok_and(|meta| meta.is_dir());
+    (request.access == FolderAccess::Write && is_folder).then_some(shown)
 }

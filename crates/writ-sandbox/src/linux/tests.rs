@@ -138,7 +138,7 @@ fn start(config: SandboxConfig) -> (Sandbox, Arc<NativeRunner>) {
 
 async fn open(sandbox: &Sandbox, data: &Path, project: Option<&Path>) -> Result<Workspace, SandboxError> {
     let project = project.map(Path::to_owned);
-    sandbox.open(WorkspaceConfig { data_dir: data.to_owned(), project, documents: None }).await
+    sandbox.open(WorkspaceConfig { data_dir: data.to_owned(), project, shown: None }).await
 }
 
 /// A program in `/work`, with time enough on a machine that is busy with other tests.

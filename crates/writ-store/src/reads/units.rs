@@ -27,8 +27,9 @@ reads! {
         /// Returns the sessions with a status, oldest first.
         fn pilot_sessions(status: &str) -> Vec<PilotSession> = |db| units::pilot_sessions(&db.conn, &status);
 
-        /// Returns the milestones of a project that are not archived, oldest first.
-        fn milestones(project: &str) -> Vec<UnitRow> = |db| units::milestones(&db.conn, &project);
+        /// Returns the units of a project that belong to no other and are not archived, oldest first: milestones, and tasks that were
+        /// asked for directly.
+        fn top_units(project: &str) -> Vec<UnitRow> = |db| units::top_units(&db.conn, &project);
 
         /// Returns the units of a project that are not archived, oldest first, with all that is known of them.
         fn whole_units(project: &str, limit: usize) -> Vec<UnitRow> = |db| units::whole_units(&db.conn, &project, limit);

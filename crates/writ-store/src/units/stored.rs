@@ -110,10 +110,10 @@ pub(crate) fn pilot_sessions(conn: &Connection, status: &str) -> Result<Vec<Pilo
     query(conn, sql, params![status, codec::limit(usize::MAX)], decode_session)
 }
 
-/// Returns the milestones of a project that are not archived: units without a parent, of which a plan has few.
-pub(crate) fn milestones(conn: &Connection, project: &str) -> Result<Vec<UnitRow>, StoreError> {
+/// Returns the units of a project that belong to no other and are not archived: milestones, and tasks that were asked for directly.
+pub(crate) fn top_units(conn: &Connection, project: &str) -> Result<Vec<UnitRow>, StoreError> {
     // By the index of parents, so that the number of units does not count.
-    let sql = "SELECT * FROM unit WHERE project = ?1 AND parent IS NULL AND kind = 'milestone' AND archived_at IS NULL
+    let sql = "SELECT * FROM unit WHERE project = ?1 AND parent IS NULL AND archived_at IS NULL
                ORDER BY created_at, id LIMIT ?2";
     query(conn, sql, params![project, codec::limit(usize::MAX)], decode_unit)
 }

@@ -43,7 +43,11 @@ fn answer(request: &ParsedRequest, project: &OnceLock<PathBuf>) -> Reply {
     if request.results().next().is_some() {
         return Reply::text("Written.\n<turn_status>complete</turn_status>");
     }
-    let name = if heading.contains("task/m1/s2") { MUL } else { "add.sh" };
+    let name = match heading {
+        _ if heading.contains("task/m1/s2") => MUL,
+        _ if heading.contains("task/m0/s0/t1") => "one.sh",
+        _ => "add.sh",
+    };
     if name == MUL {
         let project = project.get().expect("is set");
         std::fs::write(project.join(MUL), "# mine\n").expect("written");
@@ -343,4 +347,42 @@ fn needs_userns_needs_git_needs_python_the_commands_around_a_run() {
     change(&desk);
     let verified = desk.bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
+
+/// A task in words has a card and a plan of its own and no milestone; with the approval it is done to its end, and merged. One that is
+/// not approved at once is done by the loop. A text that looks like a unit's id is one, and no text at all is a mistake.
+///
+/// Rows: SF-066 SF-537
+#[test]
+fn needs_userns_needs_git_a_task_in_words_is_done_by_itself() {
+    let desk = Desk::new();
+    write(&desk.project, ".writ/pilot.toml", SETTINGS);
+    write(&desk.project, ".writ/workflows/own.toml", WORKFLOW);
+    git(&desk.project, &["add", "."]);
+    git(&desk.project, &["commit", "-q", "-m", "settings"]);
+    assert!(desk.run(&["dispatch", "  "], 2).contains("there is no task"));
+    assert!(desk.run(&["dispatch", "task/m0/s0/t1"], 2).contains("nothing is planned"));
+
+    let waits = desk.run(&["dispatch", "Write one.sh."], 5);
+    assert!(waits.contains("task/m0/s0/t1 waits"), "{waits}");
+    let early = desk.run(&["dispatch", "task/m0/s0/t1"], 10);
+    assert!(early.contains("its plan is not approved"), "{early}");
+    let done = desk.run(&["dispatch", "Write add.sh,\nand nothing else.", "--yes"], 0);
+    assert!(
+        done.contains("and nothing else.") && done.contains("task/m0/s0/t2"),
+        "the card shows all: {done}"
+    );
+    assert_eq!(git(&desk.project, &["show", "main:add.sh"]), "# of the coder\n");
+    desk.run(&["approve", "--yes"], 0);
+    desk.run(&["auto"], 0);
+    assert_eq!(git(&desk.project, &["show", "main:one.sh"]), "# of the coder\n");
+
+    let status = desk.lines(&["status"]).remove(0);
+    let units = status["units"].as_array().expect("units").iter();
+    let seen: Vec<(&Value, &Value)> = units.map(|unit| (&unit["id"], &unit["is_over"])).collect();
+    let [one, two] = [json!("task/m0/s0/t1"), json!("task/m0/s0/t2")];
+    assert_eq!(seen, [(&one, &json!(true)), (&two, &json!(true))], "no milestone, and no other unit");
+    let states: Vec<&str> =
+        status["plans"].as_array().expect("plans").iter().filter_map(|plan| plan["state"].as_str()).collect();
+    assert_eq!((states, status["state"].as_str()), (vec!["done", "done"], Some("complete")), "{status:#}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::config::{ShownFolder, ShownKind};
 use crate::exec::EndTimes;
 
 /// Rows: SIL-203 (output as it is, and an unknown program; the tool trims it)
@@ -568,11 +569,8 @@ async fn documents_are_read_only_on_both_rungs_and_in_no_verification() {
         std::os::unix::fs::symlink(&documents, dir.join("link")).unwrap();
         let (sandbox, _native) = start(config);
         let open = async |name: &str, documents: PathBuf| {
-            let documents = Some(documents);
-            sandbox
-                .open(WorkspaceConfig { data_dir: dir.join(name), project: None, documents })
-                .await
-                .unwrap()
+            let shown = Some(ShownFolder { path: documents, kind: ShownKind::Documents });
+            sandbox.open(WorkspaceConfig { data_dir: dir.join(name), project: None, shown }).await.unwrap()
         };
         let script = "cat \"$WRIT_DOCS/a.md\"; echo x > \"$WRIT_DOCS/b.md\" || rm \"$WRIT_DOCS/a.md\" || echo unchanged";
         let workspace = open("one", documents.clone()).await;

@@ -27,7 +27,8 @@ pub struct PilotRevertPlan {
 pub struct PilotDispatchOrder {
     /// The project's folder.
     pub project: String,
-    /// The unit's id; empty: the one that the loop would take next.
+    /// The unit's id; empty: the one that the loop would take next. A text of several words is a task of its own, which a person is
+    /// asked about first.
     #[serde(default)]
     pub unit: String,
 }
@@ -37,6 +38,9 @@ pub struct PilotDispatchOrder {
 pub struct PilotDispatched {
     /// The unit; none: nothing was handed out.
     pub unit: Option<String>,
+    /// The card about it, where it is a task that was asked for in words: it begins once that is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<AskId>,
     /// What the order has passed over: units that are not over, and pauses of others.
     pub warnings: Vec<String>,
     /// The reason why nothing was handed out; empty if a unit was.
