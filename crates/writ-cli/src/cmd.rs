@@ -53,6 +53,8 @@ mod mcp;
 
 mod plugins;
 
+mod serve_mcp;
+
 mod backup;
 
 mod trace;

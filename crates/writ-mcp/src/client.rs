@@ -37,7 +37,7 @@ const MAX_UNREAD: usize = 64;
 /// The version of the protocol that is offered.
 pub(crate) const VERSION: &str = "2025-06-18";
 /// The versions that are spoken: of what is used here, all say the same.
-const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25"];
+pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25"];
 /// The news that the list of tools is another.
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 

@@ -12,7 +12,7 @@
 //! Read in this order: [`config`] is the owner's file, [`definition`] the pins, [`listing`] a server's list
 //! of tools, [`client`] the connection, [`result`] the result of a call, [`readers`] the people besides the
 //! owner who can read that, [`reading`] the tools for a server's resources and prompts, [`elicitation`] its
-//! questions to a person.
+//! questions to a person. [`server`] is the other side: tools of ours, offered to a program.
 
 pub mod config;
 
@@ -31,6 +31,8 @@ pub mod reading;
 pub mod readers;
 
 pub mod elicitation;
+
+pub mod server;
 
 pub mod error;
 

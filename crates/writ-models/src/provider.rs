@@ -10,7 +10,7 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::config::{Clearance, ModelRole, ModelsConfig, ProviderKind, ProviderTable};
 
-mod known;
+pub(crate) mod known;
 
 use known::WELL_KNOWN;
 
@@ -100,7 +100,8 @@ impl ToReport for ModelsConfigError {
                     Some(nearest) => format!("Did you mean '{nearest}' instead of '{provider}'?"),
                     None => format!("Add a table [providers.{provider}] with kind and base_url."),
                 };
-                let known = known::WELL_KNOWN.map(|known| known.name).join(", ");
+                let complete = WELL_KNOWN.iter().filter(|known| known.base_url.is_some());
+                let known = complete.map(|known| known.name).collect::<Vec<_>>().join(", ");
                 ("models.unknown_provider", format!("{meant} Known without a table: {known}."))
             }
             Self::NotOffered(_) => (
@@ -339,9 +340,12 @@ impl Routes {
 }
 
 fn known_names(config: &ModelsConfig) -> Vec<String> {
-    let mut names: Vec<String> = WELL_KNOWN.iter().map(|known| known.name.to_owned()).collect();
-    names
-        .extend(config.providers.keys().filter(|name| !WELL_KNOWN.iter().any(|w| w.name == **name)).cloned());
+    // Without an address it is no provider until the owner gives it one.
+    let complete =
+        WELL_KNOWN.iter().filter(|known| known.base_url.is_some()).map(|known| known.name.to_owned());
+    let mut names: Vec<String> = complete.collect();
+    let others: Vec<String> = config.providers.keys().filter(|name| !names.contains(name)).cloned().collect();
+    names.extend(others);
     names
 }
 
@@ -394,7 +398,7 @@ fn build_provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsCo
     let own_url = table.base_url.is_none();
     let url = table
         .base_url
-        .or_else(|| known.map(|known| known.base_url.to_owned()))
+        .or_else(|| known.and_then(|known| known.base_url).map(str::to_owned))
         .ok_or_else(|| missing("base_url"))?;
     let (base_url, host) =
         usable_url(&url, kind).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;

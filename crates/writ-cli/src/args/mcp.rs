@@ -1,5 +1,7 @@
 //! The arguments of `writ mcp`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use writ_mcp::config::ServerName;
 
@@ -21,6 +23,12 @@ pub(crate) enum McpCommand {
         /// Trust without being asked; the differences are still printed
         #[arg(long)]
         yes: bool,
+    },
+    /// Offer the autopilot of a project as tools to another agent, over standard input and output: plan, dispatch and status
+    Serve {
+        /// Folder of the project
+        #[arg(long, default_value = ".", value_name = "FOLDER")]
+        project: PathBuf,
     },
     /// Remove a server
     Remove {

@@ -7,6 +7,7 @@ use super::audit::AuditCommand;
 use super::gates::GatesCommand;
 use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
+use super::mcp::McpCommand;
 use super::operations::OperationsCommand;
 use super::plan::PlanCommand;
 use super::plugins::PluginsCommand;
@@ -41,6 +42,7 @@ impl Command {
             Self::Audit(AuditCommand::Verify { heads, db, .. }) => heads.iter_mut().chain(db).collect(),
             Self::Audit(AuditCommand::Export { heads }) => heads.iter_mut().collect(),
             Self::Plugins(PluginsCommand::Load { folder, .. }) => vec![folder],
+            Self::Mcp(McpCommand::Serve { project }) => vec![project],
             Self::Agent(AgentCommand::Bless { dir, .. } | AgentCommand::Deploy { dir, .. }) => vec![dir],
             Self::Keys(command) => command.paths(),
             Self::Operations(OperationsCommand::Check { dir } | OperationsCommand::List { dir }) => {

@@ -18,6 +18,7 @@ use writ_types::api::NoParams;
 use writ_types::api::tool::{ToolHealth, ToolReview};
 use writ_types::error::Exit;
 
+use super::serve_mcp;
 use crate::args::{AddServer, McpCommand};
 use crate::client::EngineClient;
 use crate::config::servers;
@@ -34,6 +35,7 @@ pub(crate) fn run_mcp(context: &Context, command: &McpCommand) -> Result<(), Fai
         McpCommand::List => list(context),
         McpCommand::Review => review(context),
         McpCommand::Trust { name, tool, yes } => trust(context, name, tool.as_deref(), *yes),
+        McpCommand::Serve { project } => serve_mcp::serve(context, project),
         McpCommand::Remove { name } => remove_server(context, name),
     }
 }

@@ -2,16 +2,17 @@
 
 use crate::config::ProviderKind;
 
-/// A provider that needs no table: its name, format, URL and the variable that holds its key.
-pub(super) struct WellKnown {
-    pub(super) name: &'static str,
-    pub(super) kind: ProviderKind,
-    pub(super) base_url: &'static str,
-    pub(super) key_variable: Option<&'static str>,
+/// A provider of which more is known than its name: its format, and mostly its URL and the variable that holds its key.
+pub(crate) struct WellKnown {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ProviderKind,
+    /// None for one with a URL of each account or region: its owner sets that.
+    pub(crate) base_url: Option<&'static str>,
+    pub(crate) key_variable: Option<&'static str>,
 }
 
 /// The well-known providers, with the URLs of their documentation.
-pub(super) const WELL_KNOWN: [WellKnown; 14] = [
+pub(crate) const WELL_KNOWN: [WellKnown; 26] = [
     known_provider(
         "anthropic",
         ProviderKind::Anthropic,
@@ -42,6 +43,19 @@ pub(super) const WELL_KNOWN: [WellKnown; 14] = [
     open_ai("together", "https://api.together.xyz/v1/", Some("TOGETHER_API_KEY")),
     open_ai("mistral", "https://api.mistral.ai/v1/", Some("MISTRAL_API_KEY")),
     open_ai("xai", "https://api.x.ai/v1/", Some("XAI_API_KEY")),
+    open_ai("cerebras", "https://api.cerebras.ai/v1/", Some("CEREBRAS_API_KEY")),
+    open_ai("fireworks", "https://api.fireworks.ai/inference/v1/", Some("FIREWORKS_API_KEY")),
+    open_ai("perplexity", "https://api.perplexity.ai/", Some("PERPLEXITY_API_KEY")),
+    open_ai("nvidia", "https://integrate.api.nvidia.com/v1/", Some("NVIDIA_API_KEY")),
+    open_ai("cohere", "https://api.cohere.ai/compatibility/v1/", Some("COHERE_API_KEY")),
+    open_ai("moonshot", "https://api.moonshot.ai/v1/", Some("MOONSHOT_API_KEY")),
+    open_ai("zai", "https://api.z.ai/api/paas/v4/", Some("ZAI_API_KEY")),
+    open_ai("huggingface", "https://router.huggingface.co/v1/", Some("HF_TOKEN")),
+    open_ai("sambanova", "https://api.sambanova.ai/v1/", Some("SAMBANOVA_API_KEY")),
+    open_ai("deepinfra", "https://api.deepinfra.com/v1/openai/", Some("DEEPINFRA_API_KEY")),
+    // Their addresses name an account or a region, so the owner sets them.
+    WellKnown { base_url: None, ..open_ai("azure", "", None) },
+    WellKnown { base_url: None, ..open_ai("bedrock", "", None) },
     known_provider("ollama", ProviderKind::Ollama, "http://127.0.0.1:11434/", None),
     open_ai("lmstudio", "http://127.0.0.1:1234/v1/", None),
     open_ai("llamacpp", "http://127.0.0.1:8080/v1/", None),
@@ -54,7 +68,7 @@ const fn known_provider(
     base_url: &'static str,
     key_variable: Option<&'static str>,
 ) -> WellKnown {
-    WellKnown { name, kind, base_url, key_variable }
+    WellKnown { name, kind, base_url: Some(base_url), key_variable }
 }
 
 const fn open_ai(

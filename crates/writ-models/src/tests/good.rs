@@ -4,11 +4,14 @@ use serde_json::json;
 use writ_testkit::model_server::{ParsedRequest, RecordedRequest, Reply, ReplyFault, Stop, list_of_replies};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpecs, Usage};
 use writ_types::digest::Digest;
+use writ_types::error::ToReport as _;
 use writ_types::unit::Tokens;
 
 use super::bench::{ALL, Bench, KEY, frame, message, request, result, text, user};
 use crate::call::Delta;
-use crate::config::ProviderKind;
+use crate::config::{ModelsConfig, ProviderKind, ProviderTable};
+use crate::provider::Routes;
+use crate::provider::known::WELL_KNOWN;
 
 /// Rows: SCL-010 SCL-017
 /// Rows: SIL-296 (in part: the pieces of a model)
@@ -27,6 +30,35 @@ async fn text_streams_and_is_whole_at_the_end() {
         assert_eq!(reply.model, "some-model-high", "the provider's own word for the model");
         let usage = Usage { input: Tokens::new(12), output: Tokens::new(7), ..Usage::default() };
         assert_eq!(reply.usage, usage);
+    }
+}
+
+/// Of at least twenty providers nothing but a key has to be set up, or an address where each account has its own, and each answers a turn in
+/// its format. A provider of another name is an error of the configuration.
+///
+/// Rows: SF-010
+#[tokio::test]
+async fn every_provider_that_is_known_answers_a_turn() {
+    let known = WELL_KNOWN.map(|known| (known.name, known.kind));
+    assert!(known.len() >= 20, "{known:?}");
+    for name in ["anthropic", "openai", "gemini", "groq", "bedrock", "azure", "ollama"] {
+        assert!(known.iter().any(|(known, _)| *known == name), "{name}");
+    }
+    for (name, kind) in known {
+        let bench = Bench::with(kind, list_of_replies([Reply::text("Hello.")]), |config| {
+            let scripted = config.providers.remove("scripted").expect("a table");
+            config.providers.insert(name.into(), ProviderTable { kind: None, ..scripted });
+            config.models.default = Some(format!("{name}/some-model-high"));
+        })
+        .await;
+        let reply =
+            bench.ask(request(vec![user("hi")])).await.0.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(reply.text, "Hello.", "{name}");
+    }
+    for (name, code) in [("nobody/m", "models.unknown_provider"), ("azure/m", "models.unknown_provider")] {
+        let mut config = ModelsConfig::default();
+        config.models.default = Some(name.into());
+        assert_eq!(Routes::new(&config).expect_err("refused").report().code, code, "{name}");
     }
 }
 

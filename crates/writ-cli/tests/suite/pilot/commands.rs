@@ -386,3 +386,62 @@ fn needs_userns_needs_git_a_task_in_words_is_done_by_itself() {
         status["plans"].as_array().expect("plans").iter().filter_map(|plan| plan["state"].as_str()).collect();
     assert_eq!((states, status["state"].as_str()), (vec!["done", "done"], Some("complete")), "{status:#}");
 }
+
+/// Another agent plans, hands out and looks through `writ mcp serve`, with the person's approval between; a tool that is not there and
+/// arguments that are none are errors of the protocol, after which the server goes on.
+///
+/// Rows: SF-004
+#[test]
+fn needs_userns_needs_git_another_agent_drives_the_autopilot_through_mcp() {
+    let desk = Desk::new();
+    let desk = Desk { bench: desk.bench.in_processes(), project: desk.project };
+    write(&desk.project, ".writ/pilot.toml", SETTINGS);
+    write(&desk.project, ".writ/workflows/own.toml", WORKFLOW);
+    git(&desk.project, &["add", "."]);
+    git(&desk.project, &["commit", "-q", "-m", "settings"]);
+    let project = desk.project.to_str().expect("UTF-8").to_owned();
+    let talk = |requests: &[(&str, Value)]| -> Vec<Value> {
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+        let all = [("initialize", hello)].into_iter().chain(requests.iter().cloned());
+        let line = |(id, (method, params)): (usize, (&str, Value))| {
+            format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+        };
+        let input: String = all.enumerate().map(line).collect();
+        let done = desk.bench.home.run_with(&["mcp", "serve", "--project", &project], input.as_bytes());
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        let said = String::from_utf8(done.stdout).expect("UTF-8");
+        let mut heard: Vec<Value> = said
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said}")))
+            .collect();
+        heard.sort_by_key(|answer| answer["id"].as_u64());
+        assert_eq!(heard.len(), requests.len() + 1, "{said}");
+        heard.split_off(1)
+    };
+    let call = |name: &str, arguments: Value| ("tools/call", json!({ "name": name, "arguments": arguments }));
+
+    let heard = talk(&[
+        ("tools/list", json!({})),
+        call("plan", json!({ "goal": 5 })),
+        call("plan", json!({ "goal": " " })),
+        call("merge", json!({})),
+        call("status", json!({ "all": true })),
+    ]);
+    let tools = heard[0]["result"]["tools"].as_array().expect("tools");
+    let names: Vec<&Value> = tools.iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["plan", "dispatch", "status"]);
+    assert_eq!([1, 3, 4].map(|n| heard[n]["error"]["code"].as_i64()), [Some(-32602); 3], "{heard:#?}");
+    assert_eq!(heard[2]["result"]["isError"], true, "no goal: {heard:#?}");
+
+    let planned = talk(&[call("plan", json!({ "goal": "Sums and products." }))]).remove(0);
+    assert_eq!(planned["result"]["structuredContent"]["milestone"], "milestone/m1", "{planned:#}");
+    let early = talk(&[call("dispatch", json!({ "task": "task/m1/s1/t1" }))]).remove(0);
+    let why = early["result"]["content"][0]["text"].as_str().expect("a text");
+    assert!(early["result"]["isError"] == true && why.contains("its plan is not approved"), "{early:#}");
+    desk.run(&["approve", "--yes"], 0);
+    let begun = talk(&[call("dispatch", json!({}))]).remove(0);
+    assert_eq!(begun["result"]["structuredContent"]["unit"], "task/m1/s1/t1", "{begun:#}");
+    let status = talk(&[call("status", json!({}))]).remove(0);
+    let units = status["result"]["structuredContent"]["units"].as_array().expect("units");
+    assert!(units.iter().any(|unit| unit["id"] == "milestone/m1"), "{status:#}");
+}
