@@ -202,7 +202,9 @@ impl AgentConfig {
         let mut corrected = self.clone();
         corrected.context.total_tokens = Tokens::new(total).max(MIN_ROOM.min(self.context.total_tokens));
         let threshold = corrected.context.eviction_threshold();
-        corrected.context.system_max = self.context.system_max.min(threshold).max(Tokens::new(1));
+        // Below it, as settings have to be: with an equal one no turn could begin.
+        let most = threshold.saturating_sub(Tokens::new(1));
+        corrected.context.system_max = self.context.system_max.min(most).max(Tokens::new(1));
         corrected
     }
 }

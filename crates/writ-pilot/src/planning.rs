@@ -343,7 +343,7 @@ impl GoalPlan {
             cycle: None,
             // As a quotation: a heading in it would be one of the document.
             context: goal.lines().map(|line| format!("> {}", show_line(line))).collect::<Vec<_>>().join("\n"),
-            instructions,
+            instructions: instructions.trim_end().to_owned(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Desk, code, text};
+use super::{Desk, code, stop_engine_of, text};
 
 const PROGRAM: &str = include_str!("plugin.py");
 
@@ -73,6 +73,7 @@ fn needs_userns_needs_python_a_plugin_is_loaded_used_and_unloaded() {
     let file = desk.bench.home.root().join("mcp/greeter.toml");
     let before = fs::read_to_string(&file).expect("reads");
     fs::write(&file, format!("{before}\n[tools.greet]\neffect = false\n")).expect("written");
+    stop_engine_of(&desk.bench.home);
     let said = desk.said(r#"greeter__greet {"name": "Ann"}"#);
     assert!(said.contains("Hello, Ann. Good day."), "{said}");
     assert_eq!(desk.offered(), ["greeter__greet"]);

@@ -377,7 +377,8 @@ fn needs_userns_needs_git_a_task_in_words_is_done_by_itself() {
     desk.run(&["auto"], 0);
     assert_eq!(git(&desk.project, &["show", "main:one.sh"]), "# of the coder\n");
 
-    let status = desk.lines(&["status"]).remove(0);
+    let project = desk.project.to_str().expect("UTF-8");
+    let status = desk.bench.home.json(&["pilot", "status", "--project", project]);
     let units = status["units"].as_array().expect("units").iter();
     let seen: Vec<(&Value, &Value)> = units.map(|unit| (&unit["id"], &unit["is_over"])).collect();
     let [one, two] = [json!("task/m0/s0/t1"), json!("task/m0/s0/t2")];
