@@ -282,6 +282,7 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         quarantine: config.quarantine.clone(),
         strict: config.general.strict,
         execution: config.general.execution,
+        initiative: config.general.initiative,
         ledger: config.ledger.clone(),
         memory: memory_settings(&config.memory)?,
     })

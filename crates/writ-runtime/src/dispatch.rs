@@ -366,12 +366,18 @@ async fn open_turn(
     );
     let cost = compacting.await?.saturating_add(step::cost_before(services, &profile, &lease).await?);
     let history = history.messages;
+    let interaction = step::begin_interaction(&profile, session, lease.message.record.taint);
     let opened = OpenedTurn {
         session: session.id,
         turn,
         number,
         messages: vec![message_of(&lease)],
-        seed: ContextSeed { workspace, proxy: has_proxy(services, session, &profile), ..seed },
+        seed: ContextSeed {
+            workspace,
+            proxy: has_proxy(services, session, &profile),
+            interaction,
+            ..seed
+        },
         config,
     };
     let (machine, due, event) = begun(opened, history, now)?;
@@ -382,6 +388,8 @@ async fn open_turn(
             number,
             message: lease.message.record.message,
             at: now,
+            register: interaction.register,
+            mode: interaction.mode(),
         }),
         services.journal.entry(session.id, Some((turn, number)), started()),
         event,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::action::Free;
+use crate::interaction::InteractionMode;
 use crate::unit::{MicroUsd, Tokens};
 
 mod check;
@@ -141,6 +142,9 @@ pub struct PlanDocument {
     /// The reaction to repeated failure.
     #[serde(default)]
     pub on_stuck: OnStuck,
+    /// How its turns deal with the person; `None`: as the owner has set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<InteractionMode>,
     /// The rhythm of a goal; set for goals alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<GoalCycle>,
@@ -184,6 +188,9 @@ pub struct WorkStep {
     /// Names of the skills that it may use, besides those of the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
+    /// How its turns deal with the person, in place of the plan's way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<InteractionMode>,
     /// Paths and folders that it changes. Steps that share one are not run at the same time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<String>,

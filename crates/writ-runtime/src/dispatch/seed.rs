@@ -23,6 +23,7 @@ use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
 use writ_types::error::ToReport as _;
 use writ_types::id::TurnId;
+use writ_types::interaction::Interaction;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -289,6 +290,7 @@ pub(crate) async fn seed(
         workspace: Vec::new(),
         setting: Some(setting(services, session)),
         proxy: false,
+        interaction: Interaction::default(),
         rehydrated,
         profile: profile.context.clone(),
         budget: BudgetSeed {

@@ -180,6 +180,7 @@ fn document_of(services: &Services, new: &NewAttempt, (max_tokens, max_cost): Ro
         checks: Vec::new(),
         gates: Vec::new(),
         on_stuck: OnStuck::Stop,
+        interaction: None,
         cycle: None,
         context: String::new(),
         instructions: masked(&new.instructions),
