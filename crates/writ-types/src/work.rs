@@ -11,11 +11,13 @@ use crate::interaction::InteractionMode;
 use crate::unit::{MicroUsd, Tokens};
 
 mod check;
+mod domain;
 mod output;
 
 pub use check::{
     Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
+pub use domain::{DomainTag, InvalidDomain, MAX_DOMAIN_CHARS, MAX_DOMAINS};
 pub use output::{ExecutorOutput, ExecutorOutputError};
 
 /// The kind of a work item.

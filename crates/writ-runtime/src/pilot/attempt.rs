@@ -75,6 +75,7 @@ pub(super) async fn start(
         document: to_json(&document)?,
         taint: Taint::External,
         ask: above.item.ask.clone(),
+        domains: Vec::new(),
         round: 0,
         consultations: 0,
         report: String::new(),
