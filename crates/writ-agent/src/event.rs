@@ -195,6 +195,7 @@ pub enum ModelFailure {
     },
 }
 
+// tidy: plain state
 /// The model's context besides the messages of the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSeed {

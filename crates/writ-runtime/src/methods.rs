@@ -44,7 +44,9 @@ use writ_types::api::session::{
 };
 use writ_types::api::status::EngineStatus;
 use writ_types::api::tool::ToolReview;
-use writ_types::api::work::{self, DomainChange, ItemName, PlanProposal, WorkDetails, WorkQuery, WorkSummary};
+use writ_types::api::work::{
+    self, DomainChange, ItemName, PlanProposal, WorkDetails, WorkQuery, WorkSummary,
+};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
 

@@ -101,7 +101,7 @@ pub struct AgentProfile {
     pub is_step: bool,
     /// The model that is asked first; `None`: that of the role.
     pub choice: Option<FirstModel>,
-    /// What the owner and a plan say of how its turns deal with the person.
+    /// The settings of owner and plan for how its turns deal with the person.
     pub modes: ModeInputs,
 }
 

@@ -347,7 +347,7 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
             require_item(*item, execute(conn, sql, [item.to_string()])?)
         }
         WorkOp::Replan(course) => replan::apply(conn, course),
-        WorkOp::Advise { item, step, advice } => advise(conn, (*item, *step), advice),
+        WorkOp::Advise { item, step, advice } => replan::advise(conn, (*item, *step), advice),
         WorkOp::Domain { item, domain, is_set } => domains::set_domain(conn, *item, domain, *is_set),
         WorkOp::Report { item, report } => {
             let sql = "UPDATE work_item SET report = ?2 WHERE id = ?1";
@@ -468,20 +468,6 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
          WHERE item = ?1 AND state <> ?4",
         params![item.to_string(), StepState::Waiting.name(), attempts.max(1), StepState::Done.name()],
     )?;
-    Ok(())
-}
-
-fn advise(conn: &Connection, (item, step): (ItemId, usize), advice: &str) -> Result<(), StoreError> {
-    let (waiting, failed) = (StepState::Waiting.name(), StepState::Failed.name());
-    let changed = execute(
-        conn,
-        "UPDATE work_step SET state = ?3, advice = ?4, max_attempts = max_attempts + 1
-         WHERE item = ?1 AND n = ?2 AND state = ?5",
-        params![item.to_string(), number(step), waiting, cut(advice), failed],
-    )?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "failed step", id: format!("{item}/{step}") }.into());
-    }
     Ok(())
 }
 

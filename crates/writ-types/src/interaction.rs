@@ -252,8 +252,8 @@ mod tests {
                                 proxy_mode,
                                 initiative,
                             };
-                            let by_risk =
-                                risk_requires_confirmation.then_some(InteractionMode::ConfirmOnlyWhenRequired);
+                            let by_risk = risk_requires_confirmation
+                                .then_some(InteractionMode::ConfirmOnlyWhenRequired);
                             let present = [by_risk, planner_override, work_item_mode, proxy_mode, Some(last)];
                             let highest = present.into_iter().flatten().next().expect("the setting");
                             assert_eq!(resolve_interaction_mode(&inputs), highest, "{inputs:?}");
@@ -289,7 +289,10 @@ mod tests {
         let begun = Interaction { register: InteractionRegister::Execution, ..Interaction::default() };
         assert_eq!(begun.join_proxy(None, None), begun);
         let joined = begun.join_proxy(Some(InteractionRegister::Status), Some(InteractionMode::ActAndReport));
-        assert_eq!((joined.register, joined.mode()), (InteractionRegister::Status, InteractionMode::ActAndReport));
+        assert_eq!(
+            (joined.register, joined.mode()),
+            (InteractionRegister::Status, InteractionMode::ActAndReport)
+        );
         let bound = ModeInputs { work_item_mode: Some(InteractionMode::DefaultAndOffer), ..joined.inputs };
         assert_eq!(resolve_interaction_mode(&bound), InteractionMode::DefaultAndOffer);
     }

@@ -7,7 +7,8 @@ use serde_json::json;
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{
-    EngineMethod, WorkCancel, WorkList, WorkPause, WorkPropose, WorkResume, WorkRetry, WorkShow, WorkTag, WorkUntag,
+    EngineMethod, WorkCancel, WorkList, WorkPause, WorkPropose, WorkResume, WorkRetry, WorkShow, WorkTag,
+    WorkUntag,
 };
 use writ_types::api::work::{
     self, AttemptDetails, DomainChange, ItemName, PlanProposal, StepDetails, WorkDetails, WorkQuery,

@@ -589,9 +589,7 @@ fn an_item_with_two_domains_is_listed_under_both() {
     assert_eq!([listed("home"), listed("tax")], [Vec::new(), vec!["move".to_owned()]]);
     let all = bench.home.json(&["work", "list"]);
     assert_eq!(all["items"].as_array().map(Vec::len), Some(2), "a domain hides nothing: {all}");
-    for (args, exit) in
-        [(["work", "tag", "move", "Home Office"], 2), (["work", "tag", "never", "home"], 2)]
-    {
+    for (args, exit) in [(["work", "tag", "move", "Home Office"], 2), (["work", "tag", "never", "home"], 2)] {
         let refused = bench.home.run(&args);
         assert_eq!(code(&refused), exit, "{}", text(&refused));
     }

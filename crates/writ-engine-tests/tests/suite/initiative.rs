@@ -25,7 +25,9 @@ fn remembering(request: &ParsedRequest) -> Reply {
 
 fn remembered(engine: &TestEngine) -> usize {
     let intents = engine.facts("intent").into_iter();
-    intents.filter(|fact| matches!(fact, Fact::Intent { action, .. } if action.kind().as_str() == "remember")).count()
+    intents
+        .filter(|fact| matches!(fact, Fact::Intent { action, .. } if action.kind().as_str() == "remember"))
+        .count()
 }
 
 /// What the owner's rules leave free goes on with the default and offers the change; what they ask about waits, and is done once it

@@ -240,7 +240,9 @@ fn needs_userns_a_plan_says_how_its_turns_deal_with_the_person() {
         let proposed = engine.call("work.propose", json!({ "plan": MODES })).await.expect("a plan");
         let card = engine.call("approvals.show", json!({ "ask": proposed["ask"] })).await.expect("a card");
         let shown = card["shown"].as_str().expect("a text").to_owned();
-        for line in ["the agent asks nothing back and reports", "takes the usual choice and offers the others"] {
+        for line in
+            ["the agent asks nothing back and reports", "takes the usual choice and offers the others"]
+        {
             assert_eq!(shown.matches(line).count(), 1, "{line}: {shown}");
         }
         let ask = proposed["ask"].as_str().expect("asked").parse().expect("an ask");

@@ -42,7 +42,8 @@ pub(super) async fn profile_of(
     let document = read_document(&item)?;
     let steps = run_steps(&document);
     let Some(step) = steps.get(attempt.step) else { return Ok(profile) };
-    let tools = if step.tools.is_empty() { profile.tools.clone() } else { profile.narrowed_tools(&step.tools) };
+    let tools =
+        if step.tools.is_empty() { profile.tools.clone() } else { profile.narrowed_tools(&step.tools) };
     let modes = ModeInputs {
         planner_override: step.interaction,
         work_item_mode: document.interaction,
@@ -54,8 +55,7 @@ pub(super) async fn profile_of(
 /// Returns the labels with which a turn begins: its plan's, its owner's, and what the origin of its message demands.
 pub(super) fn begin_interaction(profile: &AgentProfile, session: &Session, taint: Taint) -> Interaction {
     let is_work = profile.is_step || session.terms.order.is_some();
-    let register =
-        if is_work { InteractionRegister::Execution } else { InteractionRegister::Exploration };
+    let register = if is_work { InteractionRegister::Execution } else { InteractionRegister::Exploration };
     let risk_requires_confirmation = taint > Taint::Owner;
     Interaction { register, inputs: ModeInputs { risk_requires_confirmation, ..profile.modes } }
 }

@@ -47,8 +47,11 @@ fn a_turn_has_one_register_and_one_mode_and_no_others() {
         }
         home.commit(vec![close(n)]);
     }
-    let late =
-        Op::LabelTurn { turn: turn(1), register: InteractionRegister::Status, mode: InteractionMode::ActAndReport };
+    let late = Op::LabelTurn {
+        turn: turn(1),
+        register: InteractionRegister::Status,
+        mode: InteractionMode::ActAndReport,
+    };
     assert_eq!(home.try_commit(vec![late]), Err(Conflict::TurnClosed(turn(1)).into()));
     let home = home.reopened();
     let database = Connection::open(home.path()).expect("opens");

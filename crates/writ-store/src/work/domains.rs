@@ -20,7 +20,10 @@ pub(super) fn set_domain(
     domains.retain(|other| other != domain);
     if is_set {
         if domains.len() >= MAX_DOMAINS {
-            return Err(StoreError::TooLarge { what: "number of domains of a work item", limit: MAX_DOMAINS });
+            return Err(StoreError::TooLarge {
+                what: "number of domains of a work item",
+                limit: MAX_DOMAINS,
+            });
         }
         domains.push(domain.clone());
     }
