@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, WrittenDocument};
+use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, ToolListText, WrittenDocument};
 use writ_sandbox::host::{GitOutput, HostError, host_git};
+use writ_types::action::TOOL_LIST;
 use writ_types::error::{Exit, Report, ToReport as _};
 
 use crate::documents::{self, DocumentFileError, replace_file};
@@ -95,6 +96,20 @@ impl GeneratedFiles {
         Ok(WrittenDocument { is_new, note })
     }
 
+    async fn store_tool_list(&self, list: ToolListText<'_>) -> Result<Option<String>, Report> {
+        let (path, text) = (self.agent.join(TOOL_LIST), list.text.to_owned());
+        let target = path.clone();
+        let written = tokio::task::spawn_blocking(move || replace_file(&target, text.as_bytes())).await;
+        let written = written.unwrap_or_else(|_| Err(std::io::Error::other("writing it was stopped")));
+        written.map_err(|error| {
+            let text = format!("{}: the list of tools cannot be written: {error}", path.display());
+            Report::new(Exit::Blocked, "tools.list_file", text)
+                .with_hint("check the space, the owner and the mode of the folder")
+        })?;
+        let recorded = commit_change(&self.agent_git, (&self.agent, &path), list.subject).await;
+        Ok(recorded.err().map(|error| format!("the change of {TOOL_LIST} is not recorded: {error}")))
+    }
+
     async fn store_index(&self) -> Result<(), Report> {
         let folder = self.documents.clone();
         in_background(move || documents::write_index(&folder)).await.map_err(|error| error.report())
@@ -142,6 +157,10 @@ impl HomeFiles for GeneratedFiles {
 
     fn write_document<'a>(&'a self, document: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
         Box::pin(self.store_document(document))
+    }
+
+    fn write_tool_list<'a>(&'a self, list: ToolListText<'a>) -> HomeFileFuture<'a, Option<String>> {
+        Box::pin(self.store_tool_list(list))
     }
 }
 
