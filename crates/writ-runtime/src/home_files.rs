@@ -1,5 +1,6 @@
 //! The port for files that the engine writes into the home: the profile, for people to read, and the agent's documents.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 
@@ -25,6 +26,11 @@ pub trait HomeFiles: std::fmt::Debug + Send + Sync {
     /// Writes one of the agent's documents whole, with the index, and records the change with git.
     fn write_document<'a>(&'a self, _: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
         Box::pin(std::future::ready(Err(no_documents())))
+    }
+
+    /// Reads the owner's records about a customer, by the customer's name; empty: there are none.
+    fn customer_context<'a>(&'a self, _: &'a str) -> HomeFileFuture<'a, BTreeMap<String, String>> {
+        Box::pin(std::future::ready(Ok(BTreeMap::new())))
     }
 
     /// Writes the list of the tools of servers that are not offered, whole, and records the change with git. The answer is the reason

@@ -3,6 +3,7 @@
 //!
 //! The folder of the profile is in no sandbox, and nothing in it is read back: the store has the profile that counts.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, ToolListText, WrittenDocument};
@@ -10,6 +11,8 @@ use writ_sandbox::host::{GitOutput, HostError, host_git};
 use writ_types::action::TOOL_LIST;
 use writ_types::error::{Exit, Report, ToReport as _};
 
+use crate::config::Config;
+use crate::customers::{CustomerError, read_customer};
 use crate::documents::{self, DocumentFileError, replace_file};
 use crate::home::{Home, make_folder};
 
@@ -26,6 +29,7 @@ pub(super) struct GeneratedFiles {
     documents: PathBuf,
     agent: PathBuf,
     agent_git: PathBuf,
+    customers: PathBuf,
 }
 
 /// The reason why git has recorded nothing.
@@ -47,12 +51,13 @@ impl From<HostError> for RecordError {
 
 impl GeneratedFiles {
     /// Names the folder of a home.
-    pub(super) fn of_home(home: &Home) -> Self {
+    pub(super) fn of_home(home: &Home, config: &Config) -> Self {
         Self {
             folder: home.root().join("generated"),
             documents: home.documents(),
             agent: home.agent(),
             agent_git: home.agent_git(),
+            customers: config.customer_context_dir(),
         }
     }
 
@@ -157,6 +162,15 @@ impl HomeFiles for GeneratedFiles {
 
     fn write_document<'a>(&'a self, document: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
         Box::pin(self.store_document(document))
+    }
+
+    fn customer_context<'a>(&'a self, name: &'a str) -> HomeFileFuture<'a, BTreeMap<String, String>> {
+        let (folder, name) = (self.customers.clone(), name.to_owned());
+        Box::pin(async move {
+            let reading = tokio::task::spawn_blocking(move || read_customer(&folder, &name)).await;
+            let stopped = |_| Err(CustomerError::Io(std::io::Error::other("reading it was stopped")));
+            reading.unwrap_or_else(stopped).map_err(|error| error.report())
+        })
     }
 
     fn write_tool_list<'a>(&'a self, list: ToolListText<'a>) -> HomeFileFuture<'a, Option<String>> {
