@@ -7,6 +7,7 @@ use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, ModelReply, ToolResult, ToolSpecs};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::interaction::Interaction;
 use writ_types::taint::Label;
 use writ_types::unit::{Timestamp, Tokens};
 
@@ -194,6 +195,7 @@ pub enum ModelFailure {
     },
 }
 
+// tidy: plain state
 /// The model's context besides the messages of the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSeed {
@@ -227,6 +229,9 @@ pub struct ContextSeed {
     /// When and where the turn takes place, for the model to read: it stands behind all that stays the same from turn to turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
+    /// The labels of the turn: what it is about, and how it deals with its person.
+    #[serde(default)]
+    pub interaction: Interaction,
     /// True in the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use writ_types::chat::{ChatMessage, FileRef, ModelRequest, Part, Role, ToolSpecs};
+use writ_types::interaction::{InteractionMode, InteractionRegister};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
@@ -34,7 +35,8 @@ const PLAN_TOOL: &str = "plan";
 
 const SYSTEM: &str = "You are the first to read what a person writes to their assistant. You have no tools. Choose the way that the \
 last message takes, and answer with JSON alone: {\"route\": WAY, \"reason\": A FEW WORDS, \"response\": TEXT or null, \
-\"context_profile\": NAME or null}. The ways:
+\"context_profile\": NAME or null, \"interaction_register\": exploration, execution, review or status, \"interaction_mode\": default_and_offer, \
+act_and_report, confirm_only_when_required or null}. The ways:
 - direct: you can answer completely and truly with what stands here: a greeting, thanks, small talk, a question about this \
 conversation, a lasting fact that you are sure of. The answer is the response, in the language of the message.
 - clarify: the work cannot begin, because something is missing that only the person knows. The response is one short question.
@@ -73,6 +75,12 @@ pub struct RouteDecision {
     /// The context profile that fits the executor's work; `None`: that of the agent.
     #[serde(default)]
     pub context_profile: Option<String>,
+    /// The subject of the turn; `None`: as it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction_register: Option<InteractionRegister>,
+    /// How the turn deals with the person; `None`: as the owner has set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction_mode: Option<InteractionMode>,
 }
 
 /// A question to the proxy.
@@ -111,7 +119,14 @@ impl RouteDecision {
     /// Returns the decision where the proxy has made none: the executor answers, as without a proxy (SIL-064).
     pub fn without_proxy() -> Self {
         let reason = "the proxy gave no decision".to_owned();
-        Self { route: TurnRoute::Act, reason, response: None, context_profile: None }
+        Self {
+            route: TurnRoute::Act,
+            reason,
+            response: None,
+            context_profile: None,
+            interaction_register: None,
+            interaction_mode: None,
+        }
     }
 
     /// Returns the JSON Schema of a decision. `plans`: the planner is one of the ways.
@@ -119,6 +134,13 @@ impl RouteDecision {
         let mut ways = vec![TurnRoute::Direct, TurnRoute::Clarify, TurnRoute::Act];
         ways.extend(plans.then_some(TurnRoute::Planner));
         let ways: Vec<&str> = ways.into_iter().map(TurnRoute::as_str).collect();
+        // With `null` for what the proxy leaves open.
+        let labels = |names: Vec<&'static str>| {
+            let names = names.into_iter().map(Value::from).chain([Value::Null]);
+            json!({ "type": ["string", "null"], "enum": names.collect::<Vec<_>>() })
+        };
+        let registers = InteractionRegister::ALL.map(InteractionRegister::name).to_vec();
+        let modes = InteractionMode::ALL.map(InteractionMode::name).to_vec();
         json!({
             "type": "object",
             "properties": {
@@ -126,8 +148,10 @@ impl RouteDecision {
                 "reason": { "type": "string" },
                 "response": { "type": ["string", "null"] },
                 "context_profile": { "type": ["string", "null"] },
+                "interaction_register": labels(registers),
+                "interaction_mode": labels(modes),
             },
-            "required": ["route", "reason", "response", "context_profile"],
+            "required": ["route", "reason", "response", "context_profile", "interaction_register", "interaction_mode"],
             "additionalProperties": false,
         })
     }

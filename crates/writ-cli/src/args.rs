@@ -80,7 +80,7 @@ pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
 pub(crate) use service::{Manager, ServiceArgs, ServiceCommand};
 pub(crate) use sessions::{ReplayArgs, SessionsCommand};
-pub(crate) use work::{WorkArgs, WorkCommand};
+pub(crate) use work::{DomainArgs, WorkArgs, WorkCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]

@@ -33,6 +33,8 @@ mod env;
 
 mod documents;
 
+mod customers;
+
 mod home;
 
 mod host;

@@ -217,7 +217,7 @@ pub(crate) async fn build_engine(
         sandbox,
         keys,
         settings: live::HomeSettings::of_home(context, config),
-        home_files: Arc::new(generated::GeneratedFiles::of_home(&context.home)),
+        home_files: Arc::new(generated::GeneratedFiles::of_home(&context.home, config)),
         seal: secrets.content_key()?,
     };
     // Bound before the engine starts, opened after: clients wait instead of failing.
@@ -283,6 +283,7 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
         quarantine: config.quarantine.clone(),
         strict: config.general.strict,
         execution: config.general.execution,
+        initiative: config.general.initiative,
         ledger: config.ledger.clone(),
         memory: memory_settings(&config.memory)?,
     })

@@ -30,6 +30,9 @@ mod fleet;
 #[path = "suite/harness.rs"]
 mod harness;
 
+#[path = "suite/initiative.rs"]
+mod initiative;
+
 #[path = "suite/jobs.rs"]
 mod jobs;
 

@@ -340,6 +340,7 @@ impl GoalPlan {
             checks: Vec::new(),
             gates: Vec::new(),
             on_stuck: OnStuck::AskPerson,
+            interaction: None,
             cycle: None,
             // As a quotation: a heading in it would be one of the document.
             context: goal.lines().map(|line| format!("> {}", show_line(line))).collect::<Vec<_>>().join("\n"),

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use writ_types::action::Free;
+use writ_types::interaction::InteractionMode;
 use writ_types::unit::Tokens;
 use writ_types::work::{
     Check, GoalCycle, JsonExpectation, OnFailure, OnStuck, PlanDocument, PlannedCall, Predicate, WorkBudget,
@@ -27,6 +28,7 @@ const PLAN_KEYS: &[&str] = &[
     "verify",
     "gates",
     "on_stuck",
+    "interaction",
     "every_minutes",
     "on_failure",
 ];
@@ -38,6 +40,7 @@ const STEP_KEYS: &[&str] = &[
     "artifacts_from",
     "tools",
     "skills",
+    "interaction",
     "writes",
     "budget",
     "verify",
@@ -207,10 +210,15 @@ fn read_front(front: &YamlNode) -> Result<PlanDocument, PlanError> {
         checks: fields.items("verify", ("checks", MAX_CHECKS), read_check)?,
         gates: fields.texts("gates")?,
         on_stuck: fields.choice("on_stuck", &OnStuck::ALL, OnStuck::name)?.unwrap_or_default(),
+        interaction: read_interaction(&fields)?,
         cycle,
         context: String::new(),
         instructions: String::new(),
     })
+}
+
+fn read_interaction(fields: &PlanFields<'_>) -> Result<Option<InteractionMode>, PlanError> {
+    fields.choice("interaction", &InteractionMode::ALL, InteractionMode::name)
 }
 
 fn read_budget(fields: &PlanFields<'_>) -> Result<WorkBudget, PlanError> {
@@ -234,6 +242,7 @@ fn read_step(node: &YamlNode, at: &str) -> Result<WorkStep, PlanError> {
         artifacts_from: fields.texts("artifacts_from")?,
         tools: fields.texts("tools")?,
         skills: fields.texts("skills")?,
+        interaction: read_interaction(&fields)?,
         writes: fields.texts("writes")?,
         budget: read_budget(&fields)?,
         checks: fields.items("verify", ("checks", MAX_CHECKS), read_check)?,

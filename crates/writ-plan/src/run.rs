@@ -126,6 +126,7 @@ mod tests {
             checks: (0..checks).map(check).collect(),
             gates: Vec::new(),
             on_stuck: Default::default(),
+            interaction: None,
             cycle: None,
             context: "why".to_owned(),
             instructions: "how".to_owned(),

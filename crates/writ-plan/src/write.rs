@@ -26,6 +26,9 @@ pub fn write_plan(plan: &PlanDocument) -> String {
     put_all(&mut front, "verify", plan.checks.iter().map(check_value));
     put_list(&mut front, "gates", &plan.gates);
     put(&mut front, "on_stuck", plan.on_stuck.name());
+    if let Some(mode) = plan.interaction {
+        put(&mut front, "interaction", mode.name());
+    }
     let mut text = String::from("---\n");
     write_map(&mut text, &front, 0);
     text.push_str("---\n");
@@ -89,6 +92,9 @@ fn step_value(step: &WorkStep) -> Value {
         ("writes", &step.writes),
     ] {
         put_list(&mut map, key, list);
+    }
+    if let Some(mode) = step.interaction {
+        put(&mut map, "interaction", mode.name());
     }
     put_budget(&mut map, &step.budget);
     put_all(&mut map, "verify", step.checks.iter().map(check_value));

@@ -281,7 +281,7 @@ mod tests {
         Principal::Guest { case: "c".into() }
     }
 
-    /// Rows: SIL-274 (in part: nobody fills the context yet) SIL-276 (in part: the levels themselves)
+    /// Rows: SIL-274 SIL-276 (in part: the levels themselves)
     #[test]
     fn a_level_is_reached_with_all_its_gates_and_not_before() {
         let (access, fresh) = (access(), AccessState::default());

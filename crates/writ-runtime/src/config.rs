@@ -15,6 +15,7 @@ use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_types::calendar::Recurrence;
 use writ_types::id::InstallationId;
+use writ_types::interaction::Initiative;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
@@ -141,6 +142,8 @@ pub struct RuntimeConfig {
     pub strict: bool,
     /// Setting that decides if running and writing needs an approved plan.
     pub execution: Execution,
+    /// The agent's initiative in turns about which nothing else decides.
+    pub initiative: Initiative,
     /// Settings for the ledger's payloads and heads.
     pub ledger: LedgerConfig,
     /// Settings of the memory.

@@ -20,6 +20,7 @@ use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
+use writ_types::interaction::Interaction;
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -366,30 +367,30 @@ async fn open_turn(
     );
     let cost = compacting.await?.saturating_add(step::cost_before(services, &profile, &lease).await?);
     let history = history.messages;
+    let interaction = step::begin_interaction(&profile, session, lease.message.record.taint);
+    let opening = new_turn(&lease, (turn, number), interaction, now);
     let opened = OpenedTurn {
         session: session.id,
         turn,
         number,
         messages: vec![message_of(&lease)],
-        seed: ContextSeed { workspace, proxy: has_proxy(services, session, &profile), ..seed },
+        seed: ContextSeed { workspace, proxy: has_proxy(services, session, &profile), interaction, ..seed },
         config,
     };
     let (machine, due, event) = begun(opened, history, now)?;
-    held.extend([
-        Op::OpenTurn(NewTurn {
-            id: turn,
-            session: session.id,
-            number,
-            message: lease.message.record.message,
-            at: now,
-        }),
-        services.journal.entry(session.id, Some((turn, number)), started()),
-        event,
-    ]);
+    held.extend([opening, services.journal.entry(session.id, Some((turn, number)), started()), event]);
     session.state().recovery.rehydrated = false;
     let places = (Arc::clone(services), Arc::clone(session), interrupts);
     let drive = Drive::new(profile, places, lease, (turn, number), (machine, due), authority);
     Ok(Drive { events: 1, unheard, held, tally: TurnTally { cost, ..TurnTally::default() }, ..drive })
+}
+
+/// Returns the operation that stores a new turn of a message.
+fn new_turn(lease: &Leased, (id, number): (TurnId, u64), interaction: Interaction, at: Timestamp) -> Op {
+    let record = &lease.message.record;
+    let (session, message) = (record.session, record.message);
+    let (register, mode) = (interaction.register, interaction.mode());
+    Op::OpenTurn(NewTurn { id, session, number, message, at, register, mode })
 }
 
 /// Returns a machine that has received the opening event, the first effects it asks for, and the event as it

@@ -252,10 +252,13 @@ impl Engine {
     /// If the caller is not the owner, or a project folder cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
         self.identify(evidence).map_err(|e| self.services.journal.report(&e))?;
-        let Join { project, write, dry_run, surface, relayed, .. } = join;
+        let Join { project, write, dry_run, surface, relayed, customer, .. } = join;
         let opened = match relayed {
             false => opening::open_session(&self.services, project.as_deref(), write, dry_run, surface).await,
-            true => opening::open_relayed(&self.services, project.as_deref(), dry_run, surface).await,
+            true => {
+                let about = (project.as_deref(), customer.as_deref());
+                opening::open_relayed(&self.services, about, dry_run, surface).await
+            }
         };
         opened.map(|session| session.id).map_err(|e| self.services.journal.report(&e))
     }

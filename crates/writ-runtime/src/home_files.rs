@@ -1,5 +1,6 @@
 //! The port for files that the engine writes into the home: the profile, for people to read, and the agent's documents.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 
@@ -26,6 +27,17 @@ pub trait HomeFiles: std::fmt::Debug + Send + Sync {
     fn write_document<'a>(&'a self, _: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
         Box::pin(std::future::ready(Err(no_documents())))
     }
+
+    /// Reads the owner's records about a customer, by the customer's name; empty: there are none.
+    fn customer_context<'a>(&'a self, _: &'a str) -> HomeFileFuture<'a, BTreeMap<String, String>> {
+        Box::pin(std::future::ready(Ok(BTreeMap::new())))
+    }
+
+    /// Writes the list of the tools of servers that are not offered, whole, and records the change with git. The answer is the reason
+    /// why nothing was recorded, if it was not.
+    fn write_tool_list<'a>(&'a self, _: ToolListText<'a>) -> HomeFileFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(Err(no_documents())))
+    }
 }
 
 /// The future of a write; the error says why the file could not be written.
@@ -49,6 +61,15 @@ pub struct WrittenDocument {
     pub is_new: bool,
     /// The reason why the change is not recorded, if it is not.
     pub note: Option<String>,
+}
+
+/// The list of the tools that are not offered, to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolListText<'a> {
+    /// The whole text of the file.
+    pub text: &'a str,
+    /// The subject of the change, in one line.
+    pub subject: &'a str,
 }
 
 /// A home without files, such as that of an engine inside a test.

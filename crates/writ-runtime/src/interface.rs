@@ -36,6 +36,8 @@ pub struct Join {
     /// True if a new session carries messages of other people, which the client passes on: then only text that the owner
     /// has signed counts as the owner's words.
     pub relayed: bool,
+    /// The customer of a relayed session: the owner's records about them are in its context.
+    pub customer: Option<String>,
 }
 
 /// A session that was joined.

@@ -44,7 +44,9 @@ use writ_types::api::session::{
 };
 use writ_types::api::status::EngineStatus;
 use writ_types::api::tool::ToolReview;
-use writ_types::api::work::{self, ItemName, PlanProposal, WorkDetails, WorkSummary};
+use writ_types::api::work::{
+    self, DomainChange, ItemName, PlanProposal, WorkDetails, WorkQuery, WorkSummary,
+};
 use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
 
@@ -301,8 +303,14 @@ methods! {
     /// Lists the jobs, with the next run and the last result of each.
     JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
 
-    /// Lists the work items, newest first.
-    WorkList = "work.list", NoParams => work::WorkList, Read, Get ["/api/v1/work"];
+    /// Lists the work items, newest first, all or those with a domain.
+    WorkList = "work.list", WorkQuery => work::WorkList, Read, Get ["/api/v1/work"];
+    /// Adds a domain to a work item.
+    WorkTag = "work.tag", DomainChange => WorkSummary, Change("a domain grants nothing"),
+        Post ["/api/v1/work/{id}/tag"], of Item, or [404, 422];
+    /// Removes a domain from a work item.
+    WorkUntag = "work.untag", DomainChange => WorkSummary, Change("a domain grants nothing"),
+        Post ["/api/v1/work/{id}/untag"], of Item, or [404, 422];
     /// Shows a work item with its steps, its attempts and their evidence.
     WorkShow = "work.show", ItemName => WorkDetails, Read, Get ["/api/v1/work/{id}"], of Item, or [404];
     /// Proposes a plan: its approval is asked for, nothing runs before.
@@ -469,6 +477,8 @@ mod tests {
         "work.pause",
         "work.resume",
         "work.retry",
+        "work.tag",
+        "work.untag",
     ];
 
     /// The methods that only read and are called from every surface.

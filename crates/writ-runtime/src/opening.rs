@@ -1,9 +1,11 @@
 //! Opening and finding sessions.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
+use writ_policy::access::AccessState;
 use writ_policy::order::StandingOrder;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::HookEvent;
@@ -14,7 +16,7 @@ use crate::interface::Join;
 use crate::orders::session_of;
 use crate::services::Services;
 use crate::session::{
-    CONVERSATION, Ordered, QuestionTerms, SURFACE, Session, SessionTerms, Surface, WorkTerms,
+    ACCESS, CONVERSATION, Ordered, QuestionTerms, SURFACE, Session, SessionTerms, Surface, WorkTerms,
 };
 
 fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
@@ -89,20 +91,40 @@ pub(crate) async fn open_under(
     create(services, session_of(claims.order)?, terms, Surface::Local).await
 }
 
-/// Opens a session in which others speak: nothing is approved in advance in it.
+/// Opens a session in which others speak: nothing is approved in advance in it. The owner's records about the customer, if one is
+/// named, are in its state of access, and so in its context.
 ///
 /// # Errors
 ///
 /// As [`open_session`].
 pub(crate) async fn open_relayed(
     services: &Services,
-    project: Option<&str>,
+    (project, customer): (Option<&str>, Option<&str>),
     dry_run: bool,
     surface: Surface,
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
+    // Read first, so that a name that is wrong leaves no session behind.
+    let known = match customer {
+        Some(name) => services
+            .outside
+            .home_files
+            .customer_context(name)
+            .await
+            .map_err(|report| EngineError::HomeFile(Box::new(report)))?,
+        None => BTreeMap::new(),
+    };
     let terms = SessionTerms { project, dry_run, relayed: true, ..SessionTerms::default() };
-    create(services, services.journal.ids.session(services.journal.clock.now()), terms, surface).await
+    let id = services.journal.ids.session(services.journal.clock.now());
+    let session = create(services, id, terms, surface).await?;
+    if !known.is_empty() {
+        let access = AccessState::default().with_context(known);
+        let value = serde_json::to_value(&access).ok();
+        session.state().gates.access = access;
+        let op = Op::SetSessionMetadata { session: session.id, key: ACCESS.to_owned(), value };
+        services.journal.store.commit(Batch::relaxed(vec![op])).await?;
+    }
+    Ok(session)
 }
 
 /// Opens the session in which the steps of a work item run.

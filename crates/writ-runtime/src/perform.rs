@@ -57,6 +57,7 @@ pub(crate) mod send;
 pub(crate) mod subscribe;
 
 mod tool;
+mod tool_list;
 
 mod web;
 
@@ -116,6 +117,7 @@ async fn by_kind(
             place::opened(place, permit)?;
             result::read_result(place, read).await?
         }
+        Action::ModifySelf(modify) if modify.is_tool_list() => tool_list::write_list(place, permit).await?,
         Action::ModifySelf(_) => document::write_document(place, permit).await?,
         Action::Remember(_) => remember(place, permit, &mut ops).instrument(trace::memory_store()).await?,
         Action::Say(_) => say(place, permit, cancel).await?,

@@ -267,6 +267,7 @@ pub(crate) fn fallback_plan(request: &str) -> PlanDocument {
         checks: Vec::new(),
         gates: Vec::new(),
         on_stuck: OnStuck::AskPerson,
+        interaction: None,
         cycle: None,
         context: String::new(),
         // Quoted, so that no line of it is a heading or a fence of the document.

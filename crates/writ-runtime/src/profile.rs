@@ -12,6 +12,7 @@ use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES, PROXY};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans, Registry};
 use writ_types::entry::GatePoint;
+use writ_types::interaction::ModeInputs;
 use writ_types::taint::{Label, Taint};
 
 use crate::config::RuntimeConfig;
@@ -100,6 +101,8 @@ pub struct AgentProfile {
     pub is_step: bool,
     /// The model that is asked first; `None`: that of the role.
     pub choice: Option<FirstModel>,
+    /// The settings of owner and plan for how its turns deal with the person.
+    pub modes: ModeInputs,
 }
 
 impl AgentProfile {
@@ -117,6 +120,7 @@ impl AgentProfile {
             is_shown: true,
             is_step: false,
             choice: None,
+            modes: ModeInputs { initiative: config.initiative, ..ModeInputs::default() },
         }
     }
 
@@ -153,6 +157,7 @@ impl AgentProfile {
             is_shown: false,
             is_step: false,
             choice: None,
+            modes: ModeInputs { initiative: config.initiative, ..ModeInputs::default() },
         }
     }
 
@@ -344,6 +349,7 @@ mod tests {
             is_shown: false,
             is_step: false,
             choice: None,
+            modes: ModeInputs::default(),
         }
     }
 

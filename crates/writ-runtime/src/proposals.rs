@@ -80,6 +80,7 @@ pub(crate) async fn propose(services: &Arc<Services>, new: NewWork) -> Result<(I
         document: to_json(document)?,
         taint: new.taint,
         ask: None,
+        domains: Vec::new(),
         round: 0,
         consultations: 0,
         report: String::new(),

@@ -64,6 +64,15 @@ pub trait ServerSource: std::fmt::Debug + Send + Sync {
     ///
     /// If there is none, or it cannot be read.
     fn secret(&self, name: &Reference) -> Result<SecretString, Report>;
+
+    /// Reads the names of the tools that are not offered, as models know them.
+    ///
+    /// # Errors
+    ///
+    /// If the list cannot be read.
+    fn set_aside(&self) -> Result<BTreeSet<String>, Report> {
+        Ok(BTreeSet::new())
+    }
 }
 
 /// A server of one session.
@@ -91,6 +100,8 @@ struct ServerTable {
     /// Tools with a description that differs from their pin; they are not offered until the owner trusts them
     /// again.
     drifted: BTreeSet<(ServerName, String)>,
+    /// Tools that are not offered since their owner has set them aside.
+    aside: BTreeSet<String>,
     registry: Arc<Registry>,
     /// The trusted tools that cannot be offered, each with why.
     left_out: Vec<UnofferedTool>,
@@ -101,12 +112,14 @@ impl ServerTable {
         own: &Registry,
         servers: BTreeMap<ServerName, Arc<Server>>,
         drifted: BTreeSet<(ServerName, String)>,
+        aside: BTreeSet<String>,
     ) -> Result<Self, Report> {
         let (registry, left_out) = registry(own, &servers, &drifted)?;
+        let registry = registry.without_foreign(&aside);
         for one in &left_out {
             tracing::warn!(server = %one.server, tool = one.tool, "a foreign tool is not offered: {}", one.why);
         }
-        Ok(Self { servers, drifted, registry: Arc::new(registry), left_out })
+        Ok(Self { servers, drifted, aside, registry: Arc::new(registry), left_out })
     }
 }
 
@@ -161,7 +174,8 @@ impl Servers {
     ///
     /// If any of it cannot stand.
     pub(crate) fn new(source: Arc<dyn ServerSource>, own: Registry, idle: Duration) -> Result<Self, Report> {
-        let known = Mutex::new(ServerTable::new(&own, by_name(source.load()?), BTreeSet::new())?);
+        let aside = source.set_aside()?;
+        let known = Mutex::new(ServerTable::new(&own, by_name(source.load()?), BTreeSet::new(), aside)?);
         let keepers = TaskTracker::new();
         Ok(Self { source, idle, own, known, slots: Mutex::default(), keepers })
     }
@@ -169,6 +183,11 @@ impl Servers {
     /// The tools that are there now.
     pub(crate) fn registry(&self) -> Arc<Registry> {
         Arc::clone(&hold(&self.known).registry)
+    }
+
+    /// The names of the tools that are not offered since their owner has set them aside.
+    pub(crate) fn set_aside(&self) -> BTreeSet<String> {
+        hold(&self.known).aside.clone()
     }
 
     /// The server with this name.
@@ -195,9 +214,9 @@ impl Servers {
     ///
     /// If any of it cannot stand; what was there before stays in force.
     pub(crate) fn reload(&self) -> Result<bool, Report> {
-        let servers = by_name(self.source.load()?);
+        let (servers, aside) = (by_name(self.source.load()?), self.source.set_aside()?);
         let mut known = hold(&self.known);
-        if known.servers == servers {
+        if known.servers == servers && known.aside == aside {
             return Ok(false);
         }
         let pin = |all: &BTreeMap<ServerName, Arc<Server>>, (name, tool): &(ServerName, String)| {
@@ -205,7 +224,7 @@ impl Servers {
         };
         let mut drifted = known.drifted.clone();
         drifted.retain(|one| pin(&servers, one).is_some_and(|now| Some(now) == pin(&known.servers, one)));
-        *known = ServerTable::new(&self.own, servers.clone(), drifted)?;
+        *known = ServerTable::new(&self.own, servers.clone(), drifted, aside)?;
         drop(known);
         let is_same = |running: &LiveServer, name: &ServerName| {
             servers.get(name).is_some_and(|server| server.spec == running.spec)
@@ -227,7 +246,7 @@ impl Servers {
         if drifted == known.drifted {
             return Ok(());
         }
-        *known = ServerTable::new(&self.own, known.servers.clone(), drifted)?;
+        *known = ServerTable::new(&self.own, known.servers.clone(), drifted, known.aside.clone())?;
         drop(known);
         self.stop_where(|(_, server), _| server == name);
         Ok(())
@@ -311,7 +330,8 @@ impl Servers {
             }
         }
         if !news.is_empty()
-            && let Ok(now) = ServerTable::new(&self.own, known.servers.clone(), known.drifted.clone())
+            && let Ok(now) =
+                ServerTable::new(&self.own, known.servers.clone(), known.drifted.clone(), known.aside.clone())
         {
             *known = now;
         }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use writ_types::entry::{Entry, Fact};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::interaction::{InteractionMode, InteractionRegister};
 use writ_types::unit::Timestamp;
 
 pub use receipt::{AskOpened, FrameNumber, Receipt, WriteResults};
@@ -163,6 +164,15 @@ pub enum Op {
     RequeueLeased,
     /// Opens a turn. Conflict if its number is not the session's next.
     OpenTurn(NewTurn),
+    /// Replaces the labels of a turn. Conflict if it is not open.
+    LabelTurn {
+        /// The turn.
+        turn: TurnId,
+        /// What it is about.
+        register: InteractionRegister,
+        /// How it deals with its person.
+        mode: InteractionMode,
+    },
     /// Stores an event of an open turn. Conflict if `n` is not the next number (counted from zero).
     TurnEvent {
         /// The turn.

@@ -73,6 +73,8 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     },
     Migration { number: 28, name: "tool runs", sql: include_str!("schema/0028_tool_runs.sql") },
     Migration { number: 29, name: "trace index", sql: include_str!("schema/0029_trace_index.sql") },
+    Migration { number: 30, name: "interaction", sql: include_str!("schema/0030_interaction.sql") },
+    Migration { number: 31, name: "work domains", sql: include_str!("schema/0031_work_domains.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -13,6 +13,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact, InboundRecord, Risk, TurnPhase};
 use writ_types::frame::{Card, Choice};
 use writ_types::id::{AskId, AttemptId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::interaction::InteractionMode;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
@@ -155,6 +156,8 @@ pub(crate) fn open_turn(session_number: u128, n: u128, number: u64) -> Op {
         number,
         message: message(n),
         at: at(0),
+        register: Default::default(),
+        mode: InteractionMode::DefaultAndOffer,
     })
 }
 

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, Row, params};
 use writ_types::entry::Entry;
 use writ_types::id::{AttemptId, EntrySeq, MessageId, SessionId, TurnId};
+use writ_types::interaction::{InteractionMode, InteractionRegister};
 use writ_types::unit::Timestamp;
 
 use crate::bounds::MAX_READ_ROWS;
@@ -33,6 +34,10 @@ pub struct TurnRow {
     pub state: String,
     /// The number of its events, which is the number of the next one.
     pub events: u64,
+    /// What it is about.
+    pub register: InteractionRegister,
+    /// How it deals with its person.
+    pub mode: InteractionMode,
 }
 
 /// An intent without an outcome: whether it was performed is not known.
@@ -59,6 +64,10 @@ pub struct NewTurn {
     pub message: MessageId,
     /// When it begins.
     pub at: Timestamp,
+    /// What it is about.
+    pub register: InteractionRegister,
+    /// How it deals with its person.
+    pub mode: InteractionMode,
 }
 
 /// The most numbers that turns may be ahead of the last one that was stored: those that begin at once have each taken one, and are
@@ -85,20 +94,38 @@ pub(crate) fn begin_turn(conn: &Connection, turn: &NewTurn) -> Result<(), StoreE
     )?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO turn (id, session, number, message, started_at, state)
-         VALUES (?1, ?2, ?3, ?4, ?5, 'open')",
+        "INSERT OR IGNORE INTO turn (id, session, number, message, started_at, state, interaction_register,
+             interaction_mode)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'open', ?6, ?7)",
         params![
             turn.id.to_string(),
             session,
             int(turn.number),
             turn.message.to_string(),
-            turn.at.as_millis()
+            turn.at.as_millis(),
+            turn.register.name(),
+            turn.mode.name()
         ],
     )?;
     if added == 0 {
         return Err(Conflict::Exists { what: "turn", id: turn.id.to_string() }.into());
     }
     Ok(())
+}
+
+/// Replaces the labels of an open turn.
+pub(crate) fn label_turn(
+    conn: &Connection,
+    turn: TurnId,
+    register: InteractionRegister,
+    mode: InteractionMode,
+) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE turn SET interaction_register = ?2, interaction_mode = ?3 WHERE id = ?1 AND ended_at IS NULL",
+        params![turn.to_string(), register.name(), mode.name()],
+    )?;
+    if changed == 0 { Err(Conflict::TurnClosed(turn).into()) } else { Ok(()) }
 }
 
 /// Counts the next `count` events of an open turn, the first of which has number `n`; each is added then.
@@ -169,6 +196,8 @@ fn decode_turn(row: &Row<'_>) -> Result<TurnRow, StoreError> {
         ended_at: row.get::<_, Option<i64>>("ended_at")?.map(Timestamp::from_millis),
         state: row.get("state")?,
         events: get_uint(row, "events")?,
+        register: codec::parse("interaction register", &row.get::<_, String>("interaction_register")?)?,
+        mode: codec::parse("interaction mode", &row.get::<_, String>("interaction_mode")?)?,
     })
 }
 

@@ -4,6 +4,7 @@
 //! read, and gives each attempt one message of the queue.
 
 mod attempts;
+mod domains;
 mod replan;
 mod stored;
 
@@ -12,6 +13,7 @@ use writ_types::api::work::{StepState, WorkState};
 use writ_types::id::{AskId, ItemId, MessageId, SessionId};
 use writ_types::taint::Taint;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::work::DomainTag;
 
 use crate::codec::{self, execute, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
@@ -73,6 +75,8 @@ pub struct WorkItem {
     pub taint: Taint,
     /// The question about its plan, once it was asked.
     pub ask: Option<AskId>,
+    /// Its domains, in the order of the alphabet.
+    pub domains: Vec<DomainTag>,
     /// The number of times that its plan was proposed before.
     pub round: u32,
     /// The number of times that the planner was asked for advice.
@@ -301,6 +305,15 @@ pub enum WorkOp {
         /// The advice.
         advice: String,
     },
+    /// Adds a domain to an item, or removes it.
+    Domain {
+        /// The item.
+        item: ItemId,
+        /// The domain.
+        domain: DomainTag,
+        /// True if the item has it afterwards.
+        is_set: bool,
+    },
     /// Stores the report about an item.
     Report {
         /// The item.
@@ -334,7 +347,8 @@ pub(crate) fn apply_work_op(conn: &Connection, op: &WorkOp) -> Result<(), StoreE
             require_item(*item, execute(conn, sql, [item.to_string()])?)
         }
         WorkOp::Replan(course) => replan::apply(conn, course),
-        WorkOp::Advise { item, step, advice } => advise(conn, (*item, *step), advice),
+        WorkOp::Advise { item, step, advice } => replan::advise(conn, (*item, *step), advice),
+        WorkOp::Domain { item, domain, is_set } => domains::set_domain(conn, *item, domain, *is_set),
         WorkOp::Report { item, report } => {
             let sql = "UPDATE work_item SET report = ?2 WHERE id = ?1";
             require_item(*item, execute(conn, sql, params![item.to_string(), cut(report)])?)
@@ -358,8 +372,9 @@ fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO work_item (id, name, kind, title, session, origin, goal, project, state, is_active,
-         version, reason, document, ask, round, consultations, report, max_tokens, max_cost, created_at, changed_at, taint)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, ?10, ?11, ?12, 0, 0, '', ?13, ?14, ?15, ?15, ?16)",
+         version, reason, document, ask, round, consultations, report, max_tokens, max_cost, created_at, changed_at, taint,
+         domains)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, ?10, ?11, ?12, 0, 0, '', ?13, ?14, ?15, ?15, ?16, ?17)",
         params![
             item.id.to_string(),
             item.name,
@@ -377,6 +392,7 @@ fn propose(conn: &Connection, item: &WorkItem, steps: &[WorkStepRow]) -> Result<
             item.max_cost.map(|most| int(most.get())),
             item.created_at.as_millis(),
             item.taint.as_str(),
+            codec::to_json("domains", &item.domains)?,
         ],
     )?;
     if added == 0 {
@@ -452,20 +468,6 @@ fn renew(conn: &Connection, item: ItemId, attempts: u32) -> Result<(), StoreErro
          WHERE item = ?1 AND state <> ?4",
         params![item.to_string(), StepState::Waiting.name(), attempts.max(1), StepState::Done.name()],
     )?;
-    Ok(())
-}
-
-fn advise(conn: &Connection, (item, step): (ItemId, usize), advice: &str) -> Result<(), StoreError> {
-    let (waiting, failed) = (StepState::Waiting.name(), StepState::Failed.name());
-    let changed = execute(
-        conn,
-        "UPDATE work_step SET state = ?3, advice = ?4, max_attempts = max_attempts + 1
-         WHERE item = ?1 AND n = ?2 AND state = ?5",
-        params![item.to_string(), number(step), waiting, cut(advice), failed],
-    )?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "failed step", id: format!("{item}/{step}") }.into());
-    }
     Ok(())
 }
 

@@ -120,6 +120,13 @@ impl Registry {
         if asks { self.with_questions() } else { self }
     }
 
+    /// Returns this registry without the foreign tools of these names. Tools of the harness stay.
+    #[must_use]
+    pub fn without_foreign(mut self, names: &BTreeSet<String>) -> Self {
+        self.tools.retain(|name, tool| tool.origin().is_none() || !names.contains(name));
+        self
+    }
+
     /// Lists the tools of a source under names that differ.
     fn list_tools(&mut self, source: &dyn ToolSource) {
         let origin = source.origin();

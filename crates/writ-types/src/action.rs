@@ -26,7 +26,7 @@ pub use call::CallTool;
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use memory::{Forget, MemoryKind, MemoryTrust, Recall, Remember};
 pub use model::ModelCall;
-pub use own::{DOCUMENT_INDEX, DOCUMENTS, MAX_DOCUMENT_BYTES, ModifySelf, is_document_name};
+pub use own::{DOCUMENT_INDEX, DOCUMENTS, MAX_DOCUMENT_BYTES, ModifySelf, TOOL_LIST, is_document_name};
 pub use plan::{Free, Plan, PlanStep, WorkOrder};
 pub use result::ReadResult;
 pub use slot::{Slot, SlotKind, SlotSource};

@@ -5,7 +5,7 @@
 //! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients, [`api`] the calls of clients,
 //! [`credential`] names secrets, [`error`] reports failures, [`visible`] escapes foreign text, [`quarantine`]
 //! names results that models do not read, [`schema`] brings foreign schemas into one form, [`similar`]
-//! suggests names, [`calendar`] has recurring times, [`encoding`] reads and writes text files, [`work`] has the plans and checks of work items.
+//! suggests names, [`calendar`] has recurring times, [`encoding`] reads and writes text files, [`interaction`] has the labels of turns, [`work`] has the plans and checks of work items.
 
 pub mod unit;
 pub mod zone;
@@ -25,6 +25,8 @@ pub mod chat;
 pub mod entry;
 
 pub mod form;
+
+pub mod interaction;
 
 pub mod frame;
 

@@ -7,14 +7,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::action::Free;
+use crate::interaction::InteractionMode;
 use crate::unit::{MicroUsd, Tokens};
 
 mod check;
+mod domain;
 mod output;
 
 pub use check::{
     Check, CheckEnd, CheckFinding, JsonExpectation, Judgement, Observation, Predicate, ProgramOutput, Verdict,
 };
+pub use domain::{DomainTag, InvalidDomain, MAX_DOMAIN_CHARS, MAX_DOMAINS};
 pub use output::{ExecutorOutput, ExecutorOutputError};
 
 /// The kind of a work item.
@@ -141,6 +144,9 @@ pub struct PlanDocument {
     /// The reaction to repeated failure.
     #[serde(default)]
     pub on_stuck: OnStuck,
+    /// How its turns deal with the person; `None`: as the owner has set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<InteractionMode>,
     /// The rhythm of a goal; set for goals alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<GoalCycle>,
@@ -184,6 +190,9 @@ pub struct WorkStep {
     /// Names of the skills that it may use, besides those of the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
+    /// How its turns deal with the person, in place of the plan's way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interaction: Option<InteractionMode>,
     /// Paths and folders that it changes. Steps that share one are not run at the same time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<String>,

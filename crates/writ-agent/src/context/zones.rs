@@ -121,7 +121,10 @@ impl Zones {
             setting: seed
                 .setting
                 .iter()
-                .map(|text| MessageUnit::single_message(system_message(text), most_chars, true))
+                .map(|text| {
+                    let text = format!("{text} {}", seed.interaction.mode().instruction());
+                    MessageUnit::single_message(system_message(&text), most_chars, true)
+                })
                 .collect(),
             current,
         }

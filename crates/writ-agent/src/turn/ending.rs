@@ -38,6 +38,9 @@ impl Turn {
         if let Some(profile) = decision.context_profile.clone().filter(is_known) {
             self.context.seed.profile = profile;
         }
+        let seed = &mut self.context.seed;
+        seed.interaction =
+            seed.interaction.join_proxy(decision.interaction_register, decision.interaction_mode);
         // The proxy has not read the messages that came meanwhile, so the executor answers all of them.
         let has_more = !self.inbox.is_empty();
         match decision.route {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use writ_types::chat::{ChatMessage, Role, ToolSpecs};
+use writ_types::interaction::Interaction;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
@@ -40,6 +41,7 @@ impl ContextParts {
             hidden_places: Vec::new(),
             workspace: Vec::new(),
             setting: None,
+            interaction: Interaction::default(),
             rehydrated: false,
             profile: String::new(),
             proxy: false,
@@ -49,6 +51,11 @@ impl ContextParts {
 
     pub(super) const fn new(seed: ContextSeed) -> Self {
         Self { seed, hits: Vec::new(), conversation: Vec::new(), passing: BTreeSet::new(), news: Vec::new() }
+    }
+
+    /// Returns the labels of the turn.
+    pub const fn interaction(&self) -> Interaction {
+        self.seed.interaction
     }
 
     /// Adds a message that no later turn reads.

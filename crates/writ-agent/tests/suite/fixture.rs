@@ -224,6 +224,7 @@ pub(crate) fn seed() -> ContextSeed {
         hidden_places: Vec::new(),
         workspace: Vec::new(),
         setting: None,
+        interaction: Default::default(),
         rehydrated: false,
         profile: "conversation".to_owned(),
         proxy: false,

@@ -90,6 +90,7 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
                     reason: text.clone(),
                     response: (small % 3 != 0).then(|| text.clone()),
                     context_profile: (small % 5 == 0).then(|| "coding".to_owned()),
+                    ..RouteDecision::without_proxy()
                 },
             }
         }

@@ -70,7 +70,7 @@ fn the_profile_that_the_proxy_picks_divides_the_request_of_its_turn() {
             let (route, reason) = (TurnRoute::Act, "work".to_owned());
             let context_profile = name.map(str::to_owned);
             driver.feed(Event::Routed {
-                decision: RouteDecision { route, reason, response: None, context_profile },
+                decision: RouteDecision { route, reason, context_profile, ..RouteDecision::without_proxy() },
             });
         }
         driver.request().clone()

@@ -216,7 +216,14 @@ impl Script {
 fn routed(route: &str, text: &str, profile: Option<&str>) -> Event {
     let response = (text != "-").then(|| text.to_owned());
     let (reason, context_profile) = ("because".to_owned(), profile.map(str::to_owned));
-    Event::Routed { decision: RouteDecision { route: parse(route), reason, response, context_profile } }
+    let decision = RouteDecision {
+        route: parse(route),
+        reason,
+        response,
+        context_profile,
+        ..RouteDecision::without_proxy()
+    };
+    Event::Routed { decision }
 }
 
 fn planning_tool() -> ToolSpec {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use writ_types::work::DomainTag;
 
 /// `writ work …`.
 #[derive(Clone, Debug, Subcommand)]
@@ -12,6 +13,9 @@ pub(crate) enum WorkCommand {
         /// List the autopilot's attempts, too, which `writ pilot status` shows
         #[arg(long)]
         all: bool,
+        /// List those with this domain
+        #[arg(long, value_name = "NAME")]
+        domain: Option<DomainTag>,
     },
     /// Show an item: its steps, its attempts, and the results of its checks
     Show(WorkArgs),
@@ -46,11 +50,24 @@ pub(crate) enum WorkCommand {
         /// Its id, or its name
         item: String,
     },
+    /// Give an item a domain, a tag such as home: it is listed under each of its domains
+    Tag(DomainArgs),
+    /// Take a domain from an item
+    Untag(DomainArgs),
     /// Propose an item again; its finished steps stay finished
     Retry {
         /// Its id, or its name
         item: String,
     },
+}
+
+/// The item of a command, and a domain.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DomainArgs {
+    /// Its id, or its name
+    pub(crate) item: String,
+    /// The domain: letters a-z, digits and '-', at most 32
+    pub(crate) domain: DomainTag,
 }
 
 /// The item of a command, and the choice to wait for it.

@@ -30,6 +30,10 @@ struct Trace {
     session: String,
     number: u64,
     state: String,
+    /// What the turn is about.
+    interaction_register: &'static str,
+    /// How it deals with its person.
+    interaction_mode: &'static str,
     /// The trace id under which a collector has it.
     trace_id: String,
     started_at: String,
@@ -84,6 +88,8 @@ fn read_trace(store: &Store, turn: &TurnRow) -> Result<Trace, Failure> {
         session: turn.session.to_string(),
         number: turn.number,
         state: turn.state.clone(),
+        interaction_register: turn.register.name(),
+        interaction_mode: turn.mode.name(),
         trace_id: hex::encode(turn.id.to_bytes()),
         started_at: turn.started_at.to_string(),
         ended_at: turn.ended_at.map(|at| at.to_string()),
@@ -125,6 +131,7 @@ fn describe_trace(trace: &Trace) -> Vec<String> {
         escape_line(&trace.state),
         trace.duration_ms.map(|ms| format!(" after {}", format_seconds(ms))).unwrap_or_default(),
     )];
+    lines.push(format!("about: {}; way: {}", trace.interaction_register, trace.interaction_mode));
     if let Some(ms) = trace.waited_ms {
         lines.push(format!("its message had waited {}", format_seconds(ms)));
     }

@@ -7,16 +7,17 @@ use serde_json::json;
 use tokio::time::sleep;
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{
-    EngineMethod, WorkCancel, WorkList, WorkPause, WorkPropose, WorkResume, WorkRetry, WorkShow,
+    EngineMethod, WorkCancel, WorkList, WorkPause, WorkPropose, WorkResume, WorkRetry, WorkShow, WorkTag,
+    WorkUntag,
 };
-use writ_types::api::NoParams;
 use writ_types::api::work::{
-    self, AttemptDetails, ItemName, PlanProposal, StepDetails, WorkDetails, WorkState, WorkSummary,
+    self, AttemptDetails, DomainChange, ItemName, PlanProposal, StepDetails, WorkDetails, WorkQuery,
+    WorkState, WorkSummary,
 };
 use writ_types::error::Exit;
 
 use crate::approve::{self, ApprovalChoice};
-use crate::args::{WorkArgs, WorkCommand};
+use crate::args::{DomainArgs, WorkArgs, WorkCommand};
 use crate::client::EngineClient;
 use crate::cmd::approvals::print_answer;
 use crate::cmd::chat::end_with;
@@ -38,8 +39,9 @@ pub(crate) fn run_work(context: &Context, command: &WorkCommand) -> Result<(), F
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         match command {
-            WorkCommand::List { all } => {
-                let mut listed = client.ask::<WorkList>(&NoParams {}).await?;
+            WorkCommand::List { all, domain } => {
+                let query = WorkQuery { domain: domain.clone() };
+                let mut listed = client.ask::<WorkList>(&query).await?;
                 if !all {
                     leave_attempts_out(&mut listed);
                 }
@@ -75,6 +77,8 @@ pub(crate) fn run_work(context: &Context, command: &WorkCommand) -> Result<(), F
                 if args.wait { show_item(context, &mut client, args).await } else { Ok(()) }
             }
             WorkCommand::Cancel { item } => change::<WorkCancel>(context, &mut client, item).await,
+            WorkCommand::Tag(args) => change_domain::<WorkTag>(context, &mut client, args).await,
+            WorkCommand::Untag(args) => change_domain::<WorkUntag>(context, &mut client, args).await,
             WorkCommand::Retry { item } => change::<WorkRetry>(context, &mut client, item).await,
         }
     })
@@ -102,6 +106,20 @@ where
     M: EngineMethod<Params = ItemName, Answer = WorkSummary>,
 {
     let changed = client.ask::<M>(&ItemName { item: item.to_owned() }).await?;
+    context.out.print_either(&changed, |item| vec![describe_item(item)])
+}
+
+/// Changes the domains of an item and prints it.
+async fn change_domain<M>(
+    context: &Context,
+    client: &mut EngineClient,
+    args: &DomainArgs,
+) -> Result<(), Failure>
+where
+    M: EngineMethod<Params = DomainChange, Answer = WorkSummary>,
+{
+    let change = DomainChange { item: args.item.clone(), domain: args.domain.clone() };
+    let changed = client.ask::<M>(&change).await?;
     context.out.print_either(&changed, |item| vec![describe_item(item)])
 }
 
@@ -180,8 +198,9 @@ fn describe_progress(shown: &WorkDetails) -> String {
 fn describe_item(item: &WorkSummary) -> String {
     let reason =
         if item.reason.is_empty() { String::new() } else { format!(" ({})", escape_line(&item.reason)) };
+    let domains: String = item.domains.iter().map(|domain| format!(" #{domain}")).collect();
     format!(
-        "{}  {:<11} {}/{} {} {}: {}{reason}",
+        "{}  {:<11} {}/{} {} {}: {}{domains}{reason}",
         item.item,
         item.state.name(),
         item.steps_done,

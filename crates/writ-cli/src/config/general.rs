@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use writ_runtime::config::{Execution, MAX_RUNNING_TURNS};
 use writ_types::calendar::{DayTime, Recurrence};
+use writ_types::interaction::Initiative;
 use writ_types::zone::TimeZone;
 
 use super::{Config, Finding};
@@ -52,6 +53,9 @@ pub(crate) struct General {
     /// The execution mode: with `planned`, programs run and files are written in an approved plan alone.
     /// Default `free`.
     pub(crate) execution: Execution,
+    /// The agent's initiative where neither a plan nor the proxy decides: `low` waits for consent, `medium` takes the usual choice
+    /// and offers the others, `high` acts and reports. Default `medium`.
+    pub(crate) initiative: Initiative,
     /// The context of a session after a restart.
     pub(crate) rehydration: Rehydration,
 }
@@ -88,6 +92,7 @@ impl Default for General {
             tool_review: TOOL_REVIEW,
             strict: false,
             execution: Execution::Free,
+            initiative: Initiative::Medium,
             rehydration: Rehydration::default(),
         }
     }

@@ -91,6 +91,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("tool_review", ValueKind::Recurrence),
     owner_key("strict", ValueKind::Flag),
     owner_key("execution", ValueKind::OneOf(&["free", "planned"])),
+    owner_key("initiative", ValueKind::OneOf(&["low", "medium", "high"])),
     owner_key("rehydration.max_chronicle_entries", COUNT_32),
     owner_key("models.default", ValueKind::Text),
     owner_key("models.fallback", ValueKind::Texts),

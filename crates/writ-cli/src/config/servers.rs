@@ -1,5 +1,6 @@
 //! The owner's servers of tools: `mcp/NAME.toml`, and beside each what was pinned of it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -7,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use secrecy::SecretString;
+use serde::Deserialize;
 use writ_mcp::config::{MAX_FILE_BYTES, MAX_SERVERS, ServerName, ServerSpec};
 use writ_mcp::definition::Pins;
 use writ_runtime::servers::{Server, ServerSource};
 use writ_secrets::store::SecretStore;
+use writ_types::action::TOOL_LIST;
 use writ_types::credential::Reference;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -104,6 +107,30 @@ pub(crate) fn load_servers(home: &Home) -> Result<Vec<Server>, ServersError> {
     // The order of a folder is arbitrary; that of the tools offered must not be.
     names.sort();
     names.iter().filter_map(|name| read_server(home, name).transpose()).collect()
+}
+
+/// The list of the tools that are not offered.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolList {
+    set_aside: BTreeSet<String>,
+}
+
+/// The tools of servers that are not offered, by the names that models know; none without a list.
+///
+/// # Errors
+///
+/// If the list cannot be read or cannot stand.
+fn read_aside(home: &Home) -> Result<BTreeSet<String>, ServersError> {
+    let name = format!("agent/{TOOL_LIST}");
+    let Some(text) = text_of(&home.agent().join(TOOL_LIST), &name, MAX_FILE_BYTES)? else {
+        return Ok(BTreeSet::new());
+    };
+    let list: ToolList = toml::from_str(&text).map_err(|error| {
+        let why = error.message().lines().next().unwrap_or_default().to_owned();
+        ServersError::Wrong { name, why }
+    })?;
+    Ok(list.set_aside)
 }
 
 /// One server; `None`: there is none with this name.
@@ -221,6 +248,10 @@ impl std::fmt::Debug for OwnServers {
 impl ServerSource for OwnServers {
     fn load(&self) -> Result<Vec<Server>, Report> {
         load_servers(&self.home).map_err(|error| error.report())
+    }
+
+    fn set_aside(&self) -> Result<BTreeSet<String>, Report> {
+        read_aside(&self.home).map_err(|error| error.report())
     }
 
     fn secret(&self, name: &Reference) -> Result<SecretString, Report> {

@@ -3,12 +3,16 @@
 //!
 //! The folder of the profile is in no sandbox, and nothing in it is read back: the store has the profile that counts.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, WrittenDocument};
+use writ_runtime::home_files::{DocumentText, HomeFileFuture, HomeFiles, ToolListText, WrittenDocument};
 use writ_sandbox::host::{GitOutput, HostError, host_git};
+use writ_types::action::TOOL_LIST;
 use writ_types::error::{Exit, Report, ToReport as _};
 
+use crate::config::Config;
+use crate::customers::{CustomerError, read_customer};
 use crate::documents::{self, DocumentFileError, replace_file};
 use crate::home::{Home, make_folder};
 
@@ -25,6 +29,7 @@ pub(super) struct GeneratedFiles {
     documents: PathBuf,
     agent: PathBuf,
     agent_git: PathBuf,
+    customers: PathBuf,
 }
 
 /// The reason why git has recorded nothing.
@@ -46,12 +51,13 @@ impl From<HostError> for RecordError {
 
 impl GeneratedFiles {
     /// Names the folder of a home.
-    pub(super) fn of_home(home: &Home) -> Self {
+    pub(super) fn of_home(home: &Home, config: &Config) -> Self {
         Self {
             folder: home.root().join("generated"),
             documents: home.documents(),
             agent: home.agent(),
             agent_git: home.agent_git(),
+            customers: config.customer_context_dir(),
         }
     }
 
@@ -93,6 +99,20 @@ impl GeneratedFiles {
         let note =
             recorded.err().map(|error| format!("the change of {} is not recorded: {error}", document.name));
         Ok(WrittenDocument { is_new, note })
+    }
+
+    async fn store_tool_list(&self, list: ToolListText<'_>) -> Result<Option<String>, Report> {
+        let (path, text) = (self.agent.join(TOOL_LIST), list.text.to_owned());
+        let target = path.clone();
+        let written = tokio::task::spawn_blocking(move || replace_file(&target, text.as_bytes())).await;
+        let written = written.unwrap_or_else(|_| Err(std::io::Error::other("writing it was stopped")));
+        written.map_err(|error| {
+            let text = format!("{}: the list of tools cannot be written: {error}", path.display());
+            Report::new(Exit::Blocked, "tools.list_file", text)
+                .with_hint("check the space, the owner and the mode of the folder")
+        })?;
+        let recorded = commit_change(&self.agent_git, (&self.agent, &path), list.subject).await;
+        Ok(recorded.err().map(|error| format!("the change of {TOOL_LIST} is not recorded: {error}")))
     }
 
     async fn store_index(&self) -> Result<(), Report> {
@@ -142,6 +162,19 @@ impl HomeFiles for GeneratedFiles {
 
     fn write_document<'a>(&'a self, document: DocumentText<'a>) -> HomeFileFuture<'a, WrittenDocument> {
         Box::pin(self.store_document(document))
+    }
+
+    fn customer_context<'a>(&'a self, name: &'a str) -> HomeFileFuture<'a, BTreeMap<String, String>> {
+        let (folder, name) = (self.customers.clone(), name.to_owned());
+        Box::pin(async move {
+            let reading = tokio::task::spawn_blocking(move || read_customer(&folder, &name)).await;
+            let stopped = |_| Err(CustomerError::Io(std::io::Error::other("reading it was stopped")));
+            reading.unwrap_or_else(stopped).map_err(|error| error.report())
+        })
+    }
+
+    fn write_tool_list<'a>(&'a self, list: ToolListText<'a>) -> HomeFileFuture<'a, Option<String>> {
+        Box::pin(self.store_tool_list(list))
     }
 }
 

@@ -558,3 +558,39 @@ fn init_refuses_a_gate_whose_validator_it_does_not_know() {
     write(home.root().join("config.toml"), &gate("detect_pii"));
     assert_eq!(code(&home.run(&["init", "--yes"])), 0);
 }
+
+/// An item with two domains is listed under both, at the terminal and over HTTP; one that is removed leaves the other.
+///
+/// Rows: SIL-336
+#[test]
+fn an_item_with_two_domains_is_listed_under_both() {
+    const PLAN: &str = "---\nid: NAME\ntype: task\ntitle: Move the shop\n---\n\n# What to do\n\nMove it.\n";
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let project = bench.project();
+    let project = project.to_str().expect("UTF-8");
+    for name in ["move", "stall"] {
+        let plan = bench.home.dir.path().join(format!("{name}.md"));
+        write(&plan, &PLAN.replace("NAME", name));
+        let proposed =
+            bench.home.run(&["work", "propose", plan.to_str().expect("UTF-8"), "--project", project]);
+        assert_eq!(code(&proposed), 5, "{}", text(&proposed));
+    }
+    let listed = |domain: &str| -> Vec<String> {
+        let listed = bench.home.json(&["work", "list", "--domain", domain]);
+        let items = listed["items"].as_array().expect("items");
+        items.iter().map(|item| item["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    for domain in ["home", "tax"] {
+        let tagged = bench.home.run(&["work", "tag", "move", domain]);
+        assert!(code(&tagged) == 0 && text(&tagged).contains(&format!("#{domain}")), "{}", text(&tagged));
+    }
+    assert_eq!([listed("home"), listed("tax"), listed("other")], [vec!["move"], vec!["move"], Vec::new()]);
+    assert_eq!(code(&bench.home.run(&["work", "untag", "move", "home"])), 0);
+    assert_eq!([listed("home"), listed("tax")], [Vec::new(), vec!["move".to_owned()]]);
+    let all = bench.home.json(&["work", "list"]);
+    assert_eq!(all["items"].as_array().map(Vec::len), Some(2), "a domain hides nothing: {all}");
+    for (args, exit) in [(["work", "tag", "move", "Home Office"], 2), (["work", "tag", "never", "home"], 2)] {
+        let refused = bench.home.run(&args);
+        assert_eq!(code(&refused), exit, "{}", text(&refused));
+    }
+}

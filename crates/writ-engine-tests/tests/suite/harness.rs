@@ -187,6 +187,7 @@ pub(crate) fn parts(
         tool_review: MONTHLY,
         strict: false,
         execution: Default::default(),
+        initiative: Default::default(),
         ledger: Default::default(),
     };
     let rules = rules(own);

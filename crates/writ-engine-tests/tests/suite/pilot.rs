@@ -52,6 +52,7 @@ fn plan(max_cost: Option<u64>) -> PlanDocument {
         checks: Vec::new(),
         gates: Vec::new(),
         on_stuck: OnStuck::Stop,
+        interaction: None,
         cycle: None,
         context: String::new(),
         instructions: "Sums are right for every pair of numbers.".to_owned(),

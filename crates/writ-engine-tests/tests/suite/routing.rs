@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use writ_models::ModelRole;
 use writ_models::config::ModelTier;
 use writ_runtime::metrics::MetricsFormat;
+use writ_store::reads::TurnReads as _;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::action::Action;
 use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
+use writ_types::interaction::{InteractionMode, InteractionRegister};
 use writ_types::taint::Taint;
 
 use crate::harness::{OWNER, TestEngine};
@@ -205,6 +207,63 @@ fn needs_userns_each_attempt_at_a_step_is_a_call_of_the_executors_model() {
         assert_eq!(attempts, [1, 2], "{}", shown.report);
         assert_eq!(asked(&engine)[1..], ["cheap", "cheap", "cheap"], "one for each attempt");
     });
+    engine.end();
+}
+
+/// The proxy's labels are on the record of the turn and in the request of its executor; a word that is no label is asked about once
+/// more, and then the owner's setting counts.
+///
+/// Rows: SIL-348 (in part: from the proxy to the record, and another value is refused)
+/// Rows: SIL-349 (in part: the proxy's mode stands above the owner's setting, and below the risk of foreign words)
+#[test]
+fn the_proxy_labels_a_turn_and_its_executor_reads_the_mode() {
+    let labelled = |register: Value, mode: Value| {
+        let decision = json!({
+            "route": "act", "reason": "because", "response": null, "context_profile": null,
+            "interaction_register": register, "interaction_mode": mode,
+        });
+        Reply::text(&decision.to_string())
+    };
+    let engine = TestEngine::with_roles(PROXY, |_| {
+        move |request: &ParsedRequest| match (request.model.as_str(), request.last_user_text()) {
+            ("small", "how far is it?") => labelled(json!("status"), json!("act_and_report")),
+            ("small", "look at it") => labelled(json!("review"), Value::Null),
+            ("small", _) => labelled(json!("gossip"), json!("act_and_report")),
+            _ => Reply::text("Two files."),
+        }
+    });
+    let (status, review) = (InteractionRegister::Status, InteractionRegister::Review);
+    let (report, offer) = (InteractionMode::ActAndReport, InteractionMode::DefaultAndOffer);
+    let confirm = InteractionMode::ConfirmOnlyWhenRequired;
+    for (text, taint, register, mode, calls) in [
+        ("how far is it?", Taint::Owner, status, report, 2),
+        ("look at it", Taint::Owner, review, offer, 2),
+        ("what now", Taint::Owner, InteractionRegister::Exploration, offer, 3),
+        ("how far is it?", Taint::External, status, confirm, 2),
+    ] {
+        let before = asked(&engine).len();
+        engine.runtime.block_on(async {
+            let mut joined = engine.engine.join(OWNER, Default::default()).await.expect("joined");
+            engine
+                .engine
+                .receive(OWNER, joined.session, "a".to_owned(), text.to_owned(), taint)
+                .await
+                .expect("stored");
+            loop {
+                let frame = joined.live.recv().await.expect("a frame").frame.clone();
+                if let ServerFrame::Message { last: true, .. } = frame {
+                    break;
+                }
+            }
+            let turn = engine.store.newest_turn(Some(joined.session)).await.expect("reads").expect("a turn");
+            assert_eq!((turn.register, turn.mode), (register, mode), "{text}");
+        });
+        assert_eq!(asked(&engine).len() - before, calls, "{text}: {:?}", asked(&engine));
+        let request = engine.server.recorded_requests().pop().expect("asked").body.to_string();
+        assert!(request.contains(mode.instruction()), "{text}: {request}");
+        let others = InteractionMode::ALL.into_iter().filter(|other| *other != mode);
+        assert_eq!(others.filter(|other| request.contains(other.instruction())).count(), 0, "{request}");
+    }
     engine.end();
 }
 

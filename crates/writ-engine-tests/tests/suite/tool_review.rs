@@ -1,24 +1,32 @@
 //! The monthly review of the tools of servers: its time, its findings, and the message to the owner.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use writ_runtime::engine::Answer;
+use writ_runtime::home_files::{HomeFileFuture, HomeFiles, ToolListText};
 use writ_runtime::outbox::{Delivery, OwnerMessage};
 use writ_runtime::servers::{Server, ServerSource};
+use writ_runtime::services::EngineParts;
 use writ_store::batch::{Batch, Op};
+use writ_store::ledger::row::LedgerQuery;
 use writ_store::tools::ToolOp;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::credential::Reference;
+use writ_types::entry::Decision;
 use writ_types::error::{Exit, Report};
+use writ_types::id::AskId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-use crate::harness::{BEGIN, TestEngine};
+use crate::harness::{BEGIN, OWNER, TestEngine};
 use crate::jobs::{job, until_run};
 use crate::outbox::Forwards;
+use crate::work::approve;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -72,17 +80,23 @@ fn ran(tool: &str, at: Timestamp, took_ms: u64, failed: bool) -> Op {
 
 /// The text of the next report.
 async fn report(deliveries: &mut mpsc::Receiver<Delivery>) -> String {
-    let message = deliveries.recv().await.expect("a delivery").message;
-    let OwnerMessage::Report { title, text, taint: Taint::External } = message else { panic!("{message:?}") };
-    assert_eq!(title, "Review of tools");
-    text
+    loop {
+        match deliveries.recv().await.expect("a delivery").message {
+            // What was found is asked about, too.
+            OwnerMessage::ApprovalRequest { .. } => {}
+            OwnerMessage::Report { title, text, taint: Taint::External } => {
+                assert_eq!(title, "Review of tools");
+                return text;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// On the first of the month at four, and not before, all tools of servers are reviewed by their counters, and the owner is sent every
 /// group. Nothing changes without an answer: all tools are offered as before.
 ///
 /// Rows: WIN-336 (in part: on the first of the month, over all tools that other programs offer)
-/// Rows: WIN-342 (in part: without an answer nothing changes)
 #[test]
 fn on_the_first_of_the_month_the_tools_are_reviewed_and_the_owner_reads_each_group() {
     let (engine, mut deliveries) = engine(vec![
@@ -113,7 +127,8 @@ fn on_the_first_of_the_month_the_tools_are_reviewed_and_the_owner_reads_each_gro
             "Slow (more than 10 s on average): desk__weather",
             "Alike: desk__forecast and desk__weather",
         ];
-        assert_eq!(report(&mut deliveries).await, expected.join("\n"));
+        let text = report(&mut deliveries).await;
+        assert_eq!(text.lines().take(4).collect::<Vec<_>>(), expected);
         let november = "2001-11-01T04:00:00.000Z";
         assert_eq!(job(&engine, REVIEW).await.next_run.as_deref(), Some(november));
         let review = engine.call(REVIEW, json!({})).await.expect("reviewed");
@@ -122,6 +137,129 @@ fn on_the_first_of_the_month_the_tools_are_reviewed_and_the_owner_reads_each_gro
         assert_eq!(names, ["desk__forecast", "desk__mail", "desk__old", "desk__weather"], "all are there");
     });
     engine.end();
+}
+
+/// The list of the tools that are not offered, as a file would have it.
+#[derive(Clone, Debug, Default)]
+struct ListFile(Arc<Mutex<(String, Vec<String>)>>);
+
+impl HomeFiles for ListFile {
+    fn write_profile<'a>(&'a self, _: &'a str) -> HomeFileFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn write_tool_list<'a>(&'a self, list: ToolListText<'a>) -> HomeFileFuture<'a, Option<String>> {
+        let mut file = self.0.lock().expect("whole");
+        file.0 = list.text.to_owned();
+        file.1.push(list.subject.to_owned());
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// One server, with the list of the tools that are set aside.
+#[derive(Debug)]
+struct WithList(OneServer, ListFile);
+
+impl ServerSource for WithList {
+    fn load(&self) -> Result<Vec<Server>, Report> {
+        self.0.load()
+    }
+
+    fn secret(&self, name: &Reference) -> Result<SecretString, Report> {
+        self.0.secret(name)
+    }
+
+    fn set_aside(&self) -> Result<BTreeSet<String>, Report> {
+        let file = self.1.0.lock().expect("whole");
+        let quoted = file.0.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
+        Ok(quoted.map(str::to_owned).collect())
+    }
+}
+
+/// The names of all tools of servers that a review sees.
+async fn reviewed(engine: &TestEngine) -> Vec<String> {
+    let review = engine.call(REVIEW, json!({})).await.expect("reviewed");
+    let tools = review["tools"].as_array().expect("a list").iter();
+    tools.map(|tool| tool["tool"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// Unused and failing tools are asked about in a session of its own. While nobody answers, and after a no, nothing changes; a yes
+/// sets them aside and records the change, and they are not offered any more.
+///
+/// Rows: WIN-342
+#[test]
+fn an_approved_clean_up_sets_tools_aside_in_a_session_of_its_own() {
+    let all = ["desk__mail", "desk__old", "desk__weather"];
+    for answer in [None, Some(Decision::Deny), Some(Decision::Approve)] {
+        let (file, (sender, mut deliveries)) = (ListFile::default(), mpsc::channel(16));
+        let (source, files) = (file.clone(), file.clone());
+        let change = move |parts: &mut EngineParts| {
+            let tools = vec![
+                ("weather", "Fetch the weather forecast of a city."),
+                ("mail", "Sorts letters by their sender."),
+                ("old", "Counts the pigeons on the roof."),
+            ];
+            parts.channels.push(Arc::new(Forwards(sender)));
+            parts.servers = Arc::new(WithList(OneServer(tools), source));
+            parts.home_files = Arc::new(files);
+        };
+        let engine = TestEngine::with(change, |_| |_: &ParsedRequest| Reply::text("Yes."));
+        engine.runtime.block_on(async {
+            let recent = OCTOBER.minus_duration(DAY);
+            let runs = [
+                ran("desk__old", OCTOBER.minus_duration(31 * DAY), 5, false),
+                ran("desk__weather", recent, 5, false),
+                ran("desk__mail", recent, 5, true),
+            ];
+            engine.store.commit(Batch::relaxed(runs.to_vec())).await.expect("written");
+            assert_eq!(engine.say(None, "hello").await.0, Exit::Done);
+            engine.clock.go_on(OCTOBER.time_since(BEGIN));
+            until_run(&engine, REVIEW, OCTOBER).await;
+            let (mut text, mut asks) = (String::new(), Vec::new());
+            while text.is_empty() {
+                match deliveries.recv().await.expect("a delivery").message {
+                    OwnerMessage::Report { text: report, .. } => text = report,
+                    OwnerMessage::ApprovalRequest { ask, .. } => asks.push(ask),
+                    _ => {}
+                }
+            }
+            let listed = engine.call("approvals.list", json!({})).await.expect("a list");
+            let [card] = listed["asks"].as_array().expect("asks").as_slice() else { panic!("{listed}") };
+            let ask: AskId = card["ask_id"].as_str().expect("an id").parse().expect("an id");
+            assert!(text.contains("2 of them can be set aside") && text.contains(ask.as_str()), "{text}");
+            assert!(asks.iter().all(|sent| *sent == ask), "{asks:?}");
+            let shown = card["shown"].as_str().expect("a text");
+            assert!(shown.contains("desk__mail") && shown.contains("desk__old"), "{shown}");
+            assert!(!shown.contains("desk__weather"), "{shown}");
+            let own = card["session"].as_str().expect("a session").to_owned();
+            let sessions = engine.call("sessions.list", json!({})).await.expect("sessions");
+            assert!(sessions["sessions"].as_array().is_some_and(|all| all.len() == 2), "its own: {sessions}");
+            assert_eq!(reviewed(&engine).await, all, "an open question changes nothing");
+            match answer {
+                None => engine.clock.go_on(2 * DAY),
+                Some(decision) => {
+                    let answer = Answer { decision, ..approve() };
+                    engine.engine.answer(OWNER, ask.clone(), answer).await.expect("counts");
+                }
+            }
+            let written = file.0.lock().expect("whole").clone();
+            if answer == Some(Decision::Approve) {
+                assert_eq!(reviewed(&engine).await, ["desk__weather"]);
+                assert_eq!(written.1, ["tools: set aside desk__mail, desk__old"], "one change on record");
+                let intents = engine.store.blocking().ledger_search(&LedgerQuery {
+                    event: Some("intent".to_owned()),
+                    session: Some(own.parse().expect("an id")),
+                    limit: 10,
+                    ..LedgerQuery::default()
+                });
+                assert_eq!(intents.expect("reads").len(), 1, "in that session");
+            } else {
+                assert_eq!(reviewed(&engine).await, all);
+                assert_eq!(written, Default::default());
+            }
+        });
+        engine.end();
+    }
 }
 
 /// Rows: WIN-341 (in part: by the outbox, to a channel of the test)

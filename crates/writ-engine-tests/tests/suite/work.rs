@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use writ_inspect::gate::{GateConfig, GateSet};
 use writ_runtime::engine::{Answer, Join, Joined};
-use writ_store::reads::UsageReads as _;
+use writ_store::reads::{TurnReads as _, UsageReads as _};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::work::{WorkDetails, WorkState};
 use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::SessionId;
+use writ_types::interaction::{Initiative, InteractionMode, InteractionRegister};
 use writ_types::work::ExecutorOutput;
 
 use crate::harness::{OWNER, TestEngine};
@@ -216,6 +217,51 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
     let offered = |n: usize| requests[n].tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(offered(0), ["file_write"], "the first step names its tools");
     assert!(offered(2).contains(&"shell_exec".to_owned()), "the second names none: {:?}", offered(2));
+    engine.end();
+}
+
+/// The mode of a step stands above that of its plan, and both above the owner's setting, which counts in a conversation without either.
+///
+/// Rows: SIL-349 (in part: the planner's choice for a step, the item's mode and the owner's setting)
+/// Rows: SIL-348 (in part: steps are executions)
+#[test]
+fn needs_userns_a_plan_says_how_its_turns_deal_with_the_person() {
+    const MODES: &str = "---\nid: modes\ntype: task\ntitle: Two steps\ninteraction: act_and_report\nsteps:\n  - id: one\n    title: First\n    do: Say one.\n  - id: two\n    title: Second\n    do: Say two.\n    interaction: default_and_offer\n---\n\n# What to do\n\nSay both.\n";
+    let engine = TestEngine::with(
+        |parts| parts.config.initiative = Initiative::Low,
+        |_| |_: &ParsedRequest| Reply::text("Said."),
+    );
+    engine.runtime.block_on(async {
+        let wrong = MODES.replace("default_and_offer", "ask_always");
+        let refused = engine.call("work.propose", json!({ "plan": wrong })).await.expect_err("no mode");
+        assert_eq!((refused.code.as_str(), refused.exit), ("plan.document", Exit::Usage));
+        let choices = "one of default_and_offer, act_and_report, confirm_only_when_required";
+        assert!(refused.outside.contains("interaction") && refused.outside.contains(choices), "{refused:?}");
+        let proposed = engine.call("work.propose", json!({ "plan": MODES })).await.expect("a plan");
+        let card = engine.call("approvals.show", json!({ "ask": proposed["ask"] })).await.expect("a card");
+        let shown = card["shown"].as_str().expect("a text").to_owned();
+        for line in
+            ["the agent asks nothing back and reports", "takes the usual choice and offers the others"]
+        {
+            assert_eq!(shown.matches(line).count(), 1, "{line}: {shown}");
+        }
+        let ask = proposed["ask"].as_str().expect("asked").parse().expect("an ask");
+        engine.engine.answer(OWNER, ask, approve()).await.expect("counts");
+        let ended = until_at_rest(&engine, proposed["item"].as_str().expect("an id")).await;
+        assert_eq!(ended.summary.state, WorkState::Done, "{}", ended.report);
+        let turns = engine.store.session_turns(ended.summary.session, 0, 10).await.expect("reads");
+        let labels: Vec<_> = turns.iter().map(|turn| (turn.register, turn.mode)).collect();
+        let execution = InteractionRegister::Execution;
+        assert_eq!(
+            labels,
+            [(execution, InteractionMode::ActAndReport), (execution, InteractionMode::DefaultAndOffer)]
+        );
+        let (exit, _) = engine.say(None, "hello").await;
+        assert_eq!(exit, Exit::Done);
+        let turn = engine.store.newest_turn(None).await.expect("reads").expect("a turn");
+        let by_setting = InteractionMode::ConfirmOnlyWhenRequired;
+        assert_eq!((turn.register, turn.mode), (InteractionRegister::Exploration, by_setting));
+    });
     engine.end();
 }
 

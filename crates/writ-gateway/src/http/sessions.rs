@@ -37,6 +37,8 @@ pub(super) struct SessionOptions {
     dry_run: bool,
     /// True if its messages come from people other than the owner.
     relayed: bool,
+    /// The customer of a relayed session: the records of `customer_context_dir` about them are in its context.
+    customer: Option<String>,
 }
 
 /// A session as programs of other makers expect it: its id stands in `session_id`, too.
@@ -66,9 +68,12 @@ async fn open_session(
     surface: Surface,
 ) -> Result<NewSession, Refusal> {
     let (shared, evidence) = (request.shared.clone(), request.evidence());
-    let SessionOptions { project, write, dry_run, relayed } = request.into_body().await?;
+    let SessionOptions { project, write, dry_run, relayed, customer } = request.into_body().await?;
+    if customer.is_some() && !relayed {
+        return Err(Refusal::malformed("'customer' is for a session with 'relayed'"));
+    }
     // Joining by the project alone would mean its newest session; here a new one is asked for.
-    let join = Join { project, write, dry_run, relayed, surface, ..Join::default() };
+    let join = Join { project, write, dry_run, relayed, customer, surface, ..Join::default() };
     let session = shared.engine.open(evidence, join).await?;
     let details = call_method::<SessionsShow>(&shared, evidence, &SessionName { session }).await?;
     Ok(NewSession { details, session_id: session })

@@ -65,6 +65,8 @@ export function step(one) {
 
 export class Work {
   #items = [];
+  /** The domain whose items are shown; null: all. */
+  #domain = null;
   #rows;
   #open = null;
   #timer = null;
@@ -86,7 +88,13 @@ export class Work {
   /** Reads the items, and the one that is open. */
   async refresh() {
     try {
-      const { items } = await request("/api/v1/work");
+      const query = this.#domain ? `?domain=${encodeURIComponent(this.#domain)}` : "";
+      const { items } = await request(`/api/v1/work${query}`);
+      // Without an item there is nothing to tap that would show all of them again.
+      if (this.#domain && items.length === 0) {
+        this.#domain = null;
+        return await this.refresh();
+      }
       this.#items = items;
       byId("work-note").textContent = items.length === 0 ? "No work is planned. Ask for something that takes several steps." : "";
       if (this.#open) await this.#read(this.#open);
@@ -128,9 +136,21 @@ export class Work {
           : [];
         const buttons = (ACTIONS[item.state] ?? []).map((name) => el("button",
           { type: "button", className: "quiet small", onclick: () => this.#act(item.item, name) }, LABELS[name]));
-        actions.replaceChildren(...links, ...buttons);
+        const domains = (item.domains ?? []).map((name) => {
+          const chip = el("button", { type: "button", className: "chip", onclick: () => this.#choose(name) }, oneLine(name, 32));
+          chip.setAttribute("aria-pressed", String(this.#domain === name));
+          chip.setAttribute("aria-label", `Show the items of ${name} alone`);
+          return chip;
+        });
+        actions.replaceChildren(...links, ...buttons, ...domains);
       },
     };
+  }
+
+  /** Shows the items of a domain alone, or all of them again. */
+  async #choose(domain) {
+    this.#domain = this.#domain === domain ? null : domain;
+    await this.refresh();
   }
 
   async #toggle(item) {

@@ -1,6 +1,7 @@
 //! The plan of a work item as a person reads it: everything that is run and checked under it.
 
 use writ_types::action::WorkOrder;
+use writ_types::interaction::InteractionMode;
 use writ_types::work::{
     Check, GoalCycle, JsonExpectation, OnFailure, OnStuck, PlanDocument, PlannedCall, Predicate, WorkBudget,
     WorkKind, WorkStep,
@@ -21,6 +22,7 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
         checks,
         gates,
         on_stuck,
+        interaction,
         cycle,
         context,
         instructions,
@@ -44,6 +46,7 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
         OnStuck::Stop => "it ends with a report",
     };
     page.add_line("if stuck", stuck);
+    describe_interaction(*interaction, page);
     if !context.is_empty() {
         page.add_block("context", context);
     }
@@ -90,6 +93,16 @@ fn describe_cycle(cycle: Option<&GoalCycle>, page: &mut Page) {
     page.add_line("repeats", &format!("the checks run every {every_minutes} minutes; {failure}"));
 }
 
+fn describe_interaction(mode: Option<InteractionMode>, page: &mut Page) {
+    let Some(mode) = mode else { return };
+    let text = match mode {
+        InteractionMode::DefaultAndOffer => "the agent takes the usual choice and offers the others",
+        InteractionMode::ActAndReport => "the agent asks nothing back and reports",
+        InteractionMode::ConfirmOnlyWhenRequired => "the agent asks where consent is needed",
+    };
+    page.add_line("with you", text);
+}
+
 fn add_names(what: &str, names: &[String], page: &mut Page) {
     if !names.is_empty() {
         let names: Vec<String> = names.iter().map(|name| quote_argument(name)).collect();
@@ -117,6 +130,7 @@ fn describe_step((n, count): (u64, usize), kind: WorkKind, step: &WorkStep, page
         artifacts_from,
         tools,
         skills,
+        interaction,
         writes,
         budget,
         checks,
@@ -130,6 +144,7 @@ fn describe_step((n, count): (u64, usize), kind: WorkKind, step: &WorkStep, page
     }
     add_names("tools", tools, page);
     add_names("skills", skills, page);
+    describe_interaction(*interaction, page);
     add_names("changes", writes, page);
     describe_budget(budget, page);
     page.add_block("to do", instructions);

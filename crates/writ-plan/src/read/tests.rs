@@ -206,6 +206,7 @@ fn any_plan() -> impl Strategy<Value = PlanDocument> {
                 checks: check.into_iter().collect(),
                 gates: Vec::new(),
                 on_stuck: OnStuck::Stop,
+                interaction: None,
                 cycle: None,
                 context: String::new(),
                 instructions: text,

@@ -83,10 +83,10 @@ pub(super) fn check_slots_first(prepared: &Prepared) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses content in an action for another file than a document: only documents are written with it.
+/// Refuses content in an action for another file than a document or the list of tools: only these are written with it.
 fn check_modify(modify: &ModifySelf) -> Result<(), String> {
     let Some(content) = &modify.content else { return Ok(()) };
-    if modify.document().is_none() {
+    if modify.document().is_none() && !modify.is_tool_list() {
         return Err("a document is a file docs/NAME.md with a plain name in lower case".into());
     }
     if content.len() > MAX_DOCUMENT_BYTES {

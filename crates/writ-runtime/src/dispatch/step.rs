@@ -11,6 +11,8 @@ use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::TurnId;
+use writ_types::interaction::{Interaction, InteractionRegister, ModeInputs};
+use writ_types::taint::Taint;
 use writ_types::unit::MicroUsd;
 
 use crate::error::{EngineError, WorkError};
@@ -18,6 +20,7 @@ use crate::planner::PlannerMessage;
 use crate::profile::AgentProfile;
 use crate::proposals::read_document;
 use crate::services::Services;
+use crate::session::Session;
 use crate::work_calls::earlier_ids;
 
 /// Returns the profile of a leased message: for a step with tools of its own, the lane with those alone.
@@ -36,13 +39,25 @@ pub(super) async fn profile_of(
     let message = lease.message.record.message;
     let Some(attempt) = services.journal.store.work_attempt_of(message).await? else { return Ok(profile) };
     let Some(item) = services.journal.store.work_item(attempt.item).await? else { return Ok(profile) };
-    let steps = run_steps(&read_document(&item)?);
-    Ok(match steps.get(attempt.step) {
-        Some(step) if !step.tools.is_empty() => {
-            Arc::new(AgentProfile { tools: profile.narrowed_tools(&step.tools), ..profile.as_ref().clone() })
-        }
-        Some(_) | None => profile,
-    })
+    let document = read_document(&item)?;
+    let steps = run_steps(&document);
+    let Some(step) = steps.get(attempt.step) else { return Ok(profile) };
+    let tools =
+        if step.tools.is_empty() { profile.tools.clone() } else { profile.narrowed_tools(&step.tools) };
+    let modes = ModeInputs {
+        planner_override: step.interaction,
+        work_item_mode: document.interaction,
+        ..profile.modes
+    };
+    Ok(Arc::new(AgentProfile { tools, modes, ..profile.as_ref().clone() }))
+}
+
+/// Returns the labels with which a turn begins: its plan's, its owner's, and what the origin of its message demands.
+pub(super) fn begin_interaction(profile: &AgentProfile, session: &Session, taint: Taint) -> Interaction {
+    let is_work = profile.is_step || session.terms.order.is_some();
+    let register = if is_work { InteractionRegister::Execution } else { InteractionRegister::Exploration };
+    let risk_requires_confirmation = taint > Taint::Owner;
+    Interaction { register, inputs: ModeInputs { risk_requires_confirmation, ..profile.modes } }
 }
 
 /// Returns the cost of the turns that an attempt had before the one of this message: however often it was held, it has the money of

@@ -6,6 +6,7 @@ use writ_agent::event::Event;
 use writ_agent::route::{RouteDecision, RouteQuestion, TurnRoute};
 use writ_models::ModelRole;
 use writ_policy::principal::Principal;
+use writ_store::batch::Op;
 use writ_store::error::StoreError;
 use writ_store::queue::EXECUTOR;
 use writ_types::chat::{AnswerForm, Role};
@@ -80,8 +81,16 @@ pub(super) async fn choose_way(drive: &mut Drive, question: RouteQuestion) -> Re
         };
     }
     drive.services.life.metrics.routed(decision.route.as_str());
-    drive.hold(Event::Routed { decision }, Pending::new())?;
+    let labelled = label_turn(drive, &decision);
+    drive.hold(Event::Routed { decision }, Pending::from([labelled]))?;
     Ok(true)
+}
+
+/// Puts the labels on the turn that it has with the proxy's decision.
+fn label_turn(drive: &Drive, decision: &RouteDecision) -> Op {
+    let begun = drive.machine.context_parts().interaction();
+    let labels = begun.join_proxy(decision.interaction_register, decision.interaction_mode);
+    Op::LabelTurn { turn: drive.turn, register: labels.register, mode: labels.mode() }
 }
 
 /// Puts the message into the planner's queue, in one commit with the decision: both are there after a crash, or neither.
@@ -101,7 +110,9 @@ async fn hand_to_planner(
     };
     let (message, asked) = planner::request_ops(&drive.services, drive.session.id, request).await?;
     let event = Event::Routed { decision: decision.clone() };
-    match drive.interject(event, Pending::from(asked)).await {
+    let mut ops = Pending::from(asked);
+    ops.push(label_turn(drive, decision));
+    match drive.interject(event, ops).await {
         Ok(()) => {
             tracing::debug!(turn = %drive.turn, %message, "the proxy has a plan made");
             drive.services.life.wake.notify_one();

@@ -56,8 +56,11 @@ pub(crate) fn base_grants() -> Grants {
             [(Dimension::Recipient, Recipient::Owner.as_str()), (Dimension::Path, WORK)],
         )
         .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        // Its documents alone, of its own files.
-        .allow_kind(ActionKind::ModifySelf, [(Dimension::Path, "/agent/docs")])
+        // Its documents, of its own files, and the list of tools, which no tool of a model writes.
+        .allow_kind(
+            ActionKind::ModifySelf,
+            [(Dimension::Path, "/agent/docs"), (Dimension::Path, "/agent/tools.toml")],
+        )
         .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 

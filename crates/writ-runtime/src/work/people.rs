@@ -5,12 +5,13 @@ use std::sync::Arc;
 use writ_plan::machine::{WorkEvent, next_state};
 use writ_plan::read::read_plan;
 use writ_plan::run::{DEFAULT_ATTEMPTS, attempts_of};
+use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::reads::WorkReads as _;
-use writ_store::work::{WorkAttempt, WorkItem, WorkLine};
+use writ_store::work::{WorkAttempt, WorkItem, WorkLine, WorkOp};
 use writ_types::api::work::{
-    AttemptDetails, ItemName, PlanProposal, StepDetails, StepState, WorkDetails, WorkList, WorkSpending,
-    WorkState, WorkSummary,
+    AttemptDetails, DomainChange, ItemName, PlanProposal, StepDetails, StepState, WorkDetails, WorkList,
+    WorkQuery, WorkSpending, WorkState, WorkSummary,
 };
 use writ_types::error::ToReport as _;
 use writ_types::taint::Taint;
@@ -53,14 +54,31 @@ async fn find_course(services: &Services, name: &ItemName) -> Result<ItemCourse,
     Ok(course.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?)
 }
 
-/// Lists the newest items.
+/// Lists the newest items, all or those with a domain.
 ///
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn list_work(services: &Services) -> Result<WorkList, EngineError> {
-    let lines = services.journal.store.work_lines(MAX_LISTED).await?;
+pub(crate) async fn list_work(services: &Services, query: WorkQuery) -> Result<WorkList, EngineError> {
+    let lines = services.journal.store.work_lines(query.domain, MAX_LISTED).await?;
     Ok(WorkList { items: lines.iter().map(summary_of).collect() })
+}
+
+/// Adds a domain to an item, or removes it.
+///
+/// # Errors
+///
+/// If there is no such item, it has as many domains as it may, or the store cannot be written.
+pub(crate) async fn set_domain(
+    services: &Services,
+    change: DomainChange,
+    is_set: bool,
+) -> Result<WorkSummary, EngineError> {
+    let item = find_item(services, &ItemName { item: change.item }).await?;
+    let op = WorkOp::Domain { item: item.id, domain: change.domain, is_set };
+    services.journal.store.commit(Batch::relaxed(vec![Op::Work(op)])).await?;
+    let course = ItemCourse::read(services, item.id).await?;
+    Ok(summary(&course.ok_or_else(|| WorkError::Unknown(item.id.to_string()))?))
 }
 
 /// Shows an item with its steps, attempts and evidence.
@@ -214,6 +232,7 @@ fn summary_of(line: &WorkLine) -> WorkSummary {
         goal: item.goal,
         project: item.project.clone(),
         ask: item.ask.clone(),
+        domains: item.domains.clone(),
         steps_done: line.steps_done,
         steps: line.steps,
         spending: WorkSpending {

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use writ_types::id::{ItemId, MessageId, SessionId};
+use writ_types::work::DomainTag;
 
 use crate::error::StoreError;
 use crate::readers::BlockingReads;
@@ -24,8 +25,9 @@ reads! {
         fn work_item_of(session: SessionId) -> Option<WorkItem> =
             brief |db| work::item_of_session(&db.conn, session);
 
-        /// Returns the newest items, as lists show them; attempts of the autopilot that are over are left out.
-        fn work_lines(limit: usize) -> Vec<WorkLine> = |db| work::lines(&db.conn, limit);
+        /// Returns the newest items, all or those with a domain, as lists show them; attempts of the autopilot that are over are left out.
+        fn work_lines(domain: Option<DomainTag>, limit: usize) -> Vec<WorkLine> =
+            |db| work::lines(&db.conn, domain.as_ref(), limit);
 
         /// Returns the items that are not over, oldest first.
         fn active_work(limit: usize) -> Vec<ItemId> = |db| work::active_items(&db.conn, limit);

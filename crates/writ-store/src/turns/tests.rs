@@ -24,6 +24,48 @@ fn turn_numbers_go_on_after_a_restart() {
     home.commit(vec![open_turn(1, 6, 6)]);
 }
 
+/// A turn has one label of each kind, from its begin on; an open one gets others, and a row cannot hold any that is none.
+///
+/// Rows: SIL-348
+#[test]
+fn a_turn_has_one_register_and_one_mode_and_no_others() {
+    let home = TestHome::new().with_session(1);
+    let labels = |n| {
+        let row = home.store.blocking().turn(turn(n)).expect("reads").expect("is there");
+        (row.register, row.mode)
+    };
+    let begun = (InteractionRegister::Exploration, InteractionMode::DefaultAndOffer);
+    for (n, register) in (1_u128..).zip(InteractionRegister::ALL) {
+        for mode in InteractionMode::ALL {
+            let label = Op::LabelTurn { turn: turn(n), register, mode };
+            if mode == InteractionMode::DefaultAndOffer {
+                home.commit(vec![open_turn(1, n, n.try_into().expect("small"))]);
+                assert_eq!(labels(n), begun);
+            }
+            home.commit(vec![label]);
+            assert_eq!(labels(n), (register, mode));
+        }
+        home.commit(vec![close(n)]);
+    }
+    let late = Op::LabelTurn {
+        turn: turn(1),
+        register: InteractionRegister::Status,
+        mode: InteractionMode::ActAndReport,
+    };
+    assert_eq!(home.try_commit(vec![late]), Err(Conflict::TurnClosed(turn(1)).into()));
+    let home = home.reopened();
+    let database = Connection::open(home.path()).expect("opens");
+    for (column, wrong) in [
+        ("interaction_register", "'planning'"),
+        ("interaction_register", "''"),
+        ("interaction_mode", "'ask_always'"),
+        ("interaction_mode", "NULL"),
+    ] {
+        let refused = database.execute(&format!("UPDATE turn SET {column} = {wrong}"), []);
+        assert!(refused.is_err(), "{column} = {wrong}");
+    }
+}
+
 /// Turns that begin at once are stored in the order in which they are ready; the next number stays above all of them.
 #[test]
 fn a_turn_is_stored_after_one_with_a_higher_number_and_never_twice() {

@@ -1,12 +1,13 @@
 //! Another plan for an item: its steps take the place of the old ones, and what is known of a step goes with it.
 
 use rusqlite::{Connection, params};
+use writ_types::api::work::StepState;
 use writ_types::id::ItemId;
 use writ_types::taint::Taint;
 
-use super::{MAX_DOCUMENT_BYTES, MAX_STEPS, WorkStepRow, insert_steps, number, require_item};
+use super::{MAX_DOCUMENT_BYTES, MAX_STEPS, WorkStepRow, cut, insert_steps, number, require_item};
 use crate::codec::{self, execute};
-use crate::error::StoreError;
+use crate::error::{Conflict, StoreError};
 
 /// Numbers of steps while they are exchanged: beyond those of every plan, so that none has the number of another.
 const ASIDE: usize = MAX_STEPS;
@@ -49,5 +50,24 @@ pub(super) fn apply(conn: &Connection, course: &NewCourse) -> Result<(), StoreEr
         execute(conn, take_over, params![item, aside(n), number(n)])?;
     }
     execute(conn, "DELETE FROM work_step WHERE item = ?1 AND n >= ?2", params![item, number(ASIDE)])?;
+    Ok(())
+}
+
+/// Gives a failed step advice and one more attempt.
+pub(super) fn advise(
+    conn: &Connection,
+    (item, step): (ItemId, usize),
+    advice: &str,
+) -> Result<(), StoreError> {
+    let (waiting, failed) = (StepState::Waiting.name(), StepState::Failed.name());
+    let changed = execute(
+        conn,
+        "UPDATE work_step SET state = ?3, advice = ?4, max_attempts = max_attempts + 1
+         WHERE item = ?1 AND n = ?2 AND state = ?5",
+        params![item.to_string(), number(step), waiting, cut(advice), failed],
+    )?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "failed step", id: format!("{item}/{step}") }.into());
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@ use rusqlite::{Connection, Row, params};
 use writ_types::api::work::StepState;
 use writ_types::id::{ItemId, MessageId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::work::DomainTag;
 
 use super::{MAX_OPEN_ITEMS, MAX_STEPS, WorkAttempt, WorkItem, WorkStepRow};
 use crate::bounds::MAX_READ_ROWS;
@@ -27,6 +28,7 @@ fn decode_item(row: &Row<'_>) -> Result<WorkItem, StoreError> {
         document: row.get("document")?,
         taint: codec::from_name("trust of a plan", row.get("taint")?)?,
         ask: codec::parse_option("ask id", row.get("ask")?)?,
+        domains: codec::from_json("domains", &row.get::<_, String>("domains")?)?,
         round: row.get("round")?,
         consultations: row.get("consultations")?,
         report: row.get("report")?,
@@ -104,22 +106,28 @@ const BASES: [&str; 2] = ["$.budget_base", "$.budget_cost_base"];
 const USED_BY: &str = "usage.kind = CASE work_item.kind WHEN 'pilot' THEN 'item' ELSE 'session' END
                 AND usage.key = CASE work_item.kind WHEN 'pilot' THEN work_item.id ELSE work_item.session END";
 
-/// Returns the newest items, as lists show them, with one query. Attempts of the autopilot that are over stay out: a plan has many.
-pub(crate) fn lines(conn: &Connection, limit: usize) -> Result<Vec<WorkLine>, StoreError> {
+/// Returns the newest items, all or those with a domain, as lists show them, with one query. Attempts of the autopilot that are over stay out: a plan has many.
+pub(crate) fn lines(
+    conn: &Connection,
+    domain: Option<&DomainTag>,
+    limit: usize,
+) -> Result<Vec<WorkLine>, StoreError> {
     let sql = format!(
         "SELECT id, name, kind, title, session, origin, goal, project, state, version, reason, '' AS document, ask,
-               round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at, taint,
+               round, consultations, '' AS report, max_tokens, max_cost, created_at, changed_at, taint, domains,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id) AS steps,
                (SELECT count(*) FROM work_step WHERE work_step.item = work_item.id AND work_step.state = ?2) AS done,
                (SELECT input + output FROM usage WHERE {USED_BY}) AS tokens,
                (SELECT cost FROM usage WHERE {USED_BY}) AS cost,
                (SELECT json_extract(metadata, ?3) FROM session WHERE session.id = work_item.session) AS base,
                (SELECT json_extract(metadata, ?4) FROM session WHERE session.id = work_item.session) AS cost_base
-               FROM work_item WHERE is_active = 1 OR goal IS NULL
-               OR goal NOT IN (SELECT id FROM work_item WHERE kind = 'pilot')
+               FROM work_item WHERE (is_active = 1 OR goal IS NULL
+               OR goal NOT IN (SELECT id FROM work_item WHERE kind = 'pilot'))
+               AND (?5 IS NULL OR EXISTS (SELECT 1 FROM json_each(work_item.domains) WHERE value = ?5))
                ORDER BY created_at DESC, id DESC LIMIT ?1"
     );
-    let values = params![codec::limit(limit), StepState::Done.name(), BASES[0], BASES[1]];
+    let domain = domain.map(DomainTag::as_str);
+    let values = params![codec::limit(limit), StepState::Done.name(), BASES[0], BASES[1], domain];
     query(conn, &sql, values, |row| {
         let amount = |column: &str| row.get::<_, Option<i64>>(column).map(|most| most.map_or(0, codec::uint));
         let count = |column: &str| amount(column).map(|count| usize::try_from(count).unwrap_or(usize::MAX));

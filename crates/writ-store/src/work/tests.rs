@@ -1,6 +1,7 @@
 use super::*;
 use crate::batch::Op;
 use crate::testing::{TestHome, at, session};
+use writ_types::work::MAX_DOMAINS;
 
 fn item(n: u128) -> WorkItem {
     WorkItem {
@@ -18,6 +19,7 @@ fn item(n: u128) -> WorkItem {
         document: "{}".into(),
         taint: Taint::Owner,
         ask: None,
+        domains: Vec::new(),
         round: 0,
         consultations: 0,
         report: String::new(),
@@ -306,6 +308,36 @@ fn no_more_executors_work_than_may_over_all_items() {
     assert!(home.try_commit(work([go_on])).is_err(), "one that goes on is one more");
 }
 
+/// An item is listed under each of its domains; one that is removed leaves the others, and there are no more than eight.
+///
+/// Rows: SIL-336 (in part: in the store)
+#[test]
+fn an_item_is_found_under_each_of_its_domains() {
+    let (home, id) = proposed();
+    home.commit(work([WorkOp::Propose(Box::new((item(2), vec![])))]));
+    let tag = |name: &str| name.parse::<DomainTag>().expect("a domain");
+    let set = |item, name: &str, is_set| WorkOp::Domain { item, domain: tag(name), is_set };
+    let found = |name: &str| -> Vec<ItemId> {
+        let lines = home.store.blocking().work_lines(Some(tag(name)), 10).expect("reads");
+        lines.into_iter().map(|line| line.item.id).collect()
+    };
+    home.commit(work([set(id, "tax", true), set(id, "home", true), set(id, "home", true)]));
+    assert_eq!([found("home"), found("tax"), found("hom")], [vec![id], vec![id], Vec::new()]);
+    let domains = |id| home.store.blocking().work_item(id).expect("reads").expect("is there").domains;
+    assert_eq!(domains(id), [tag("home"), tag("tax")]);
+    home.commit(work([set(id, "home", false), set(id, "never", false), set(item(2).id, "home", true)]));
+    assert_eq!([found("home"), found("tax")], [vec![item(2).id], vec![id]]);
+    assert_eq!(home.store.blocking().work_lines(None, 10).expect("reads").len(), 2, "nothing is hidden");
+    for n in 1..MAX_DOMAINS {
+        home.commit(work([set(id, &format!("d{n}"), true)]));
+    }
+    assert!(matches!(home.try_commit(work([set(id, "more", true)])), Err(StoreError::TooLarge { .. })));
+    home.commit(work([set(id, "tax", true)]));
+    assert_eq!(domains(id).len(), MAX_DOMAINS);
+    let missing = home.try_commit(work([set(item(9).id, "home", true)]));
+    assert!(matches!(missing, Err(StoreError::Conflict(Conflict::Missing { .. }))), "{missing:?}");
+}
+
 /// Evidence is read where it is needed: it is large.
 #[test]
 fn evidence_is_read_of_the_newest_attempts_alone() {
@@ -327,7 +359,7 @@ fn evidence_is_read_of_the_newest_attempts_alone() {
     assert_eq!(newest, [9, 10]);
     let shown: Vec<u32> = with_evidence(read.shown_work_item(id).expect("reads"));
     assert_eq!(shown, (3..=10).collect::<Vec<_>>());
-    let lines = read.work_lines(5).expect("reads");
+    let lines = read.work_lines(None, 5).expect("reads");
     assert_eq!(lines.len(), 1);
     let line = &lines[0];
     assert_eq!((line.item.id, line.steps, line.steps_done, line.tokens), (id, 2, 0, Tokens::ZERO));

@@ -72,6 +72,7 @@ impl BatchProgress<'_> {
             Op::EndMessage { message, fence, error } => queue::end_message(conn, *message, *fence, error),
             Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
             Op::OpenTurn(turn) => turns::begin_turn(conn, turn),
+            Op::LabelTurn { turn, register, mode } => turns::label_turn(conn, *turn, *register, *mode),
             Op::TurnEvent { turn, n, event } => {
                 self.count_events(*turn, *n, after)?;
                 turns::add_event(conn, *turn, *n, event)

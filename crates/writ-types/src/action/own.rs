@@ -16,6 +16,9 @@ const MAX_NAME_BYTES: usize = 64;
 /// The index of the documents, which is made from them.
 pub const DOCUMENT_INDEX: &str = "README.md";
 
+/// The list of the tools of servers that are not offered, relative to the agent's folder.
+pub const TOOL_LIST: &str = "tools.toml";
+
 /// A change of the agent's own files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModifySelf {
@@ -29,6 +32,11 @@ pub struct ModifySelf {
 }
 
 impl ModifySelf {
+    /// Returns true if this writes the list of the tools that are not offered.
+    pub fn is_tool_list(&self) -> bool {
+        self.path == TOOL_LIST
+    }
+
     /// Returns the name of the document that this writes; `None`: it changes another file.
     pub fn document(&self) -> Option<&str> {
         let name = self.path.strip_prefix(DOCUMENTS)?.strip_prefix('/')?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Exit;
 use crate::id::{AskId, ItemId, SessionId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
-use crate::work::ExecutorOutput;
+use crate::work::{DomainTag, ExecutorOutput};
 
 /// The state of a work item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -143,6 +143,25 @@ pub struct ItemName {
     pub item: String,
 }
 
+/// A choice of work items.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkQuery {
+    /// Those with this domain; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<DomainTag>,
+}
+
+/// A domain of a work item, to be added or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DomainChange {
+    /// The id of the item, or its name.
+    pub item: String,
+    /// The domain.
+    pub domain: DomainTag,
+}
+
 /// A plan that its owner proposes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -191,6 +210,9 @@ pub struct WorkSummary {
     /// The question about its plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<AskId>,
+    /// Its domains, in the order of the alphabet.
+    #[serde(default)]
+    pub domains: Vec<DomainTag>,
     /// The number of steps that are done.
     pub steps_done: usize,
     /// The number of steps.

@@ -147,6 +147,49 @@ fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
     assert_eq!(offered(json!({})), all);
 }
 
+/// What the owner has written about a customer is in each request of the sessions that are opened for them, before and after a level is
+/// reached and after a restart, and in no other; nobody has a session without a file.
+///
+/// Rows: SIL-274 (in part: the owner's folder fills the context)
+#[test]
+fn what_is_known_of_a_customer_is_in_the_requests_of_their_session_alone() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard."));
+    std::fs::write(bench.home.root().join("config.toml"), EXPIRING).expect("written");
+    let file = bench.home.root().join("data/customers/ada.toml");
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+    std::fs::write(file, "name = \"Ada\"\nplan = \"gold\"\n").expect("written");
+    let web = Web::over(bench, &[]);
+    let heard = |web: &Web, session: &str, path: &str, text: &str| -> String {
+        let mut socket = web.own_socket("/ws");
+        socket.join(Some(session), 0);
+        let before = web.bench.server.recorded_requests().len();
+        assert_eq!(web.api("POST", path, &json!({ "text": text })).status, 202);
+        while web.bench.server.recorded_requests().len() == before {
+            std::thread::yield_now();
+        }
+        web.bench.server.recorded_requests()[before].body.to_string()
+    };
+    let (other, to_other) = open(&web, &json!({ "relayed": true }));
+    assert!(!heard(&web, &other, &to_other, "hello").contains("gold"));
+    let (session, path) = open(&web, &json!({ "relayed": true, "customer": "ada" }));
+    for text in ["hello", "hello again"] {
+        let request = heard(&web, &session, &path, text);
+        assert!(request.contains("name: Ada\\nplan: gold"), "{request}");
+    }
+    for (body, code) in [
+        (json!({ "relayed": true, "customer": "bea" }), "customer.unknown"),
+        (json!({ "relayed": true, "customer": "../ada" }), "customer.name"),
+    ] {
+        let refused = web.api("POST", "/sessions", &body);
+        assert_eq!(refused.code(), code, "{refused:?}");
+    }
+    assert_eq!(web.api("POST", "/sessions", &json!({ "customer": "ada" })).status, 400);
+    let Web { engine, bench, .. } = web;
+    assert_eq!(engine.stop().code, Some(0));
+    let web = Web::over(bench, &[]);
+    assert!(heard(&web, &session, &path, "and now").contains("plan: gold"));
+}
+
 /// A level for everyone whose message contains no forbidden text.
 const EXPIRING: &str = r#"
 [[gates]]
