@@ -313,7 +313,9 @@ impl GoalPlan {
         let name = slug_of(title);
         let number = first.map_or_else(String::new, |unit| match unit.id {
             UnitId::Task(0, 0, task) => format!("t{task}"),
-            other => format!("m{}", next_milestone([other]).saturating_sub(1)),
+            UnitId::Milestone(milestone) | UnitId::Slice(milestone, _) | UnitId::Task(milestone, ..) => {
+                format!("m{milestone}")
+            }
         });
         let has_parts = |id: UnitId| self.units.iter().any(|unit| unit.id.parent() == Some(id));
         let is_step = |unit: &&PilotUnit| match unit.id.unit_type() {

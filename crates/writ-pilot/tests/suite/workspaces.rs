@@ -218,7 +218,10 @@ async fn a_deleted_work_tree_is_made_again_and_no_other_is_pruned() {
     fs::remove_file(tree.join("README.md")).unwrap();
     fs::remove_dir_all(tree.join("src")).unwrap();
     assert!(service.ensure_workspace(&slice(2), &main_branch()).await.unwrap().created);
-    assert_eq!(fs::read_to_string(admin.join("HEAD")).unwrap().trim(), format!("ref: refs/heads/{}", slice(2).branch));
+    assert_eq!(
+        fs::read_to_string(admin.join("HEAD")).unwrap().trim(),
+        format!("ref: refs/heads/{}", slice(2).branch)
+    );
     assert!(tree.join("README.md").exists());
     let listed = repo.git(&["worktree", "list", "--porcelain"]).await;
     assert!(listed.contains("usb"), "{listed}");
