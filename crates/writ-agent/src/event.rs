@@ -230,7 +230,7 @@ pub struct ContextSeed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
     /// The labels of the turn: what it is about, and how it deals with its person.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Interaction::is_usual")]
     pub interaction: Interaction,
     /// True in the first turn of the session after a restart.
     pub rehydrated: bool,

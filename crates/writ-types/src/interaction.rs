@@ -81,6 +81,13 @@ pub struct Interaction {
     pub inputs: ModeInputs,
 }
 
+impl Interaction {
+    /// Returns true for the labels of a turn of which nothing is known: they need not be stored.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// An error of reading a label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{found}' is no {what}: it is one of {choices}")]

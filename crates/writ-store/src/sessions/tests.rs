@@ -445,7 +445,7 @@ fn an_erased_session_leaves_no_text_in_any_table() {
     let conn = Connection::open(home.path()).expect("opens");
     conn.execute_batch(&format!(
         "INSERT INTO work_item VALUES ('i', 'n', 'task', 'quagga', 's', '{id}', NULL, NULL, 'done', 0, 1, 'quagga', 'quagga',
-             NULL, 0, 0, 'quagga', NULL, NULL, 0, 0, 'external');
+             NULL, 0, 0, 'quagga', NULL, NULL, 0, 0, 'external', '[]');
          INSERT INTO work_step VALUES ('i', 0, 'a', 'quagga', '[]', 1, 1, 'quagga', 'done');
          INSERT INTO work_attempt (item, step, n, state, began_at, ended_at, exit, said, verdict, trace, evidence)
              VALUES ('i', 0, 1, 'judged', 0, 1, 0, 'quagga', '', '', 'quagga');",

@@ -53,7 +53,6 @@ fn a_turn_has_one_register_and_one_mode_and_no_others() {
         mode: InteractionMode::ActAndReport,
     };
     assert_eq!(home.try_commit(vec![late]), Err(Conflict::TurnClosed(turn(1)).into()));
-    let home = home.reopened();
     let database = Connection::open(home.path()).expect("opens");
     for (column, wrong) in [
         ("interaction_register", "'planning'"),
