@@ -70,15 +70,12 @@ struct Question {
 
 async fn next_question(joined: &mut Joined) -> Question {
     loop {
-        match joined.live.recv().await.expect("a frame").frame.clone() {
-            ServerFrame::ApprovalRequest(card) => {
-                let words = format!("{} {}", card.intent, card.rationale);
-                return Question { ask: card.ask_id, words, choices: card.choices };
-            }
-            ServerFrame::GateApproval { ask_id, reason, choices, .. } => {
-                return Question { ask: ask_id, words: reason, choices };
-            }
-            _ => {}
+        let frame = joined.live.recv().await.expect("a frame").frame.clone();
+        if let ServerFrame::ApprovalRequest(card) = frame {
+            let words = format!("{} {}", card.intent, card.rationale);
+            return Question { ask: card.ask_id, words, choices: card.choices };
+        } else if let ServerFrame::GateApproval { ask_id, reason, choices, .. } = frame {
+            return Question { ask: ask_id, words: reason, choices };
         }
     }
 }

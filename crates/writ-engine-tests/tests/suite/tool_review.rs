@@ -81,15 +81,13 @@ fn ran(tool: &str, at: Timestamp, took_ms: u64, failed: bool) -> Op {
 /// The text of the next report.
 async fn report(deliveries: &mut mpsc::Receiver<Delivery>) -> String {
     loop {
-        match deliveries.recv().await.expect("a delivery").message {
-            // What was found is asked about, too.
-            OwnerMessage::ApprovalRequest { .. } => {}
-            OwnerMessage::Report { title, text, taint: Taint::External } => {
-                assert_eq!(title, "Review of tools");
-                return text;
-            }
-            other => panic!("{other:?}"),
+        let message = deliveries.recv().await.expect("a delivery").message;
+        if let OwnerMessage::Report { title, text, taint } = message {
+            assert_eq!((title.as_str(), taint), ("Review of tools", Taint::External));
+            return text;
         }
+        // What was found is asked about, too.
+        assert!(matches!(message, OwnerMessage::ApprovalRequest { .. }), "{message:?}");
     }
 }
 
@@ -217,10 +215,11 @@ fn an_approved_clean_up_sets_tools_aside_in_a_session_of_its_own() {
             until_run(&engine, REVIEW, OCTOBER).await;
             let (mut text, mut asks) = (String::new(), Vec::new());
             while text.is_empty() {
-                match deliveries.recv().await.expect("a delivery").message {
-                    OwnerMessage::Report { text: report, .. } => text = report,
-                    OwnerMessage::ApprovalRequest { ask, .. } => asks.push(ask),
-                    _ => {}
+                let message = deliveries.recv().await.expect("a delivery").message;
+                if let OwnerMessage::Report { text: report, .. } = message {
+                    text = report;
+                } else if let OwnerMessage::ApprovalRequest { ask, .. } = message {
+                    asks.push(ask);
                 }
             }
             let listed = engine.call("approvals.list", json!({})).await.expect("a list");
