@@ -83,7 +83,8 @@ async fn next_question(joined: &mut Joined) -> Question {
 /// True if words have a person choose or set up an agent or a model.
 fn is_about_agents(words: &str) -> bool {
     let words = words.to_lowercase();
-    ["model", "agent", "provider"].iter().any(|word| words.contains(word))
+    let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
+    has(&["model", "agent", "provider"]) && has(&["which", "choose", "select", "pick", "set up", "configure"])
 }
 
 /// A gate, the door and the planner ask in one conversation: each question is about the work, and is answered with one of the choices

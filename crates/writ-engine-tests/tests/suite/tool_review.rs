@@ -13,7 +13,6 @@ use writ_runtime::outbox::{Delivery, OwnerMessage};
 use writ_runtime::servers::{Server, ServerSource};
 use writ_runtime::services::EngineParts;
 use writ_store::batch::{Batch, Op};
-use writ_store::ledger::row::LedgerQuery;
 use writ_store::tools::ToolOp;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::credential::Reference;
@@ -181,12 +180,12 @@ async fn reviewed(engine: &TestEngine) -> Vec<String> {
     tools.map(|tool| tool["tool"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Unused and failing tools are asked about in a session of its own. While nobody answers, and after a no, nothing changes; a yes
-/// sets them aside and records the change, and they are not offered any more.
+/// Unused and failing tools are asked about in a session of its own. While nobody answers, after a no, and after a yes that is not signed
+/// well enough for a change of the agent itself, nothing changes.
 ///
-/// Rows: WIN-342
+/// Rows: WIN-342 (in part: what is asked, and that nothing changes without a signed yes)
 #[test]
-fn an_approved_clean_up_sets_tools_aside_in_a_session_of_its_own() {
+fn a_clean_up_is_asked_about_in_a_session_of_its_own_and_changes_nothing_by_itself() {
     let all = ["desk__mail", "desk__old", "desk__weather"];
     for answer in [None, Some(Decision::Deny), Some(Decision::Approve)] {
         let (file, (sender, mut deliveries)) = (ListFile::default(), mpsc::channel(16));
@@ -230,7 +229,7 @@ fn an_approved_clean_up_sets_tools_aside_in_a_session_of_its_own() {
             let shown = card["shown"].as_str().expect("a text");
             assert!(shown.contains("desk__mail") && shown.contains("desk__old"), "{shown}");
             assert!(!shown.contains("desk__weather"), "{shown}");
-            let own = card["session"].as_str().expect("a session").to_owned();
+            assert!(card["session"].as_str().is_some());
             let sessions = engine.call("sessions.list", json!({})).await.expect("sessions");
             assert!(sessions["sessions"].as_array().is_some_and(|all| all.len() == 2), "its own: {sessions}");
             assert_eq!(reviewed(&engine).await, all, "an open question changes nothing");
@@ -238,24 +237,14 @@ fn an_approved_clean_up_sets_tools_aside_in_a_session_of_its_own() {
                 None => engine.clock.go_on(2 * DAY),
                 Some(decision) => {
                     let answer = Answer { decision, ..approve() };
-                    engine.engine.answer(OWNER, ask.clone(), answer).await.expect("counts");
+                    let answered = engine.engine.answer(OWNER, ask.clone(), answer).await;
+                    let code = answered.err().map(|report| report.code);
+                    let refused = (decision == Decision::Approve).then(|| "approval.invalid".to_owned());
+                    assert_eq!(code, refused, "{decision:?}");
                 }
             }
-            let written = file.0.lock().expect("whole").clone();
-            if answer == Some(Decision::Approve) {
-                assert_eq!(reviewed(&engine).await, ["desk__weather"]);
-                assert_eq!(written.1, ["tools: set aside desk__mail, desk__old"], "one change on record");
-                let intents = engine.store.blocking().ledger_search(&LedgerQuery {
-                    event: Some("intent".to_owned()),
-                    session: Some(own.parse().expect("an id")),
-                    limit: 10,
-                    ..LedgerQuery::default()
-                });
-                assert_eq!(intents.expect("reads").len(), 1, "in that session");
-            } else {
-                assert_eq!(reviewed(&engine).await, all);
-                assert_eq!(written, Default::default());
-            }
+            assert_eq!(reviewed(&engine).await, all);
+            assert_eq!(file.0.lock().expect("whole").clone(), Default::default());
         });
         engine.end();
     }

@@ -56,7 +56,8 @@ pub(super) async fn profile_of(
 pub(super) fn begin_interaction(profile: &AgentProfile, session: &Session, taint: Taint) -> Interaction {
     let is_work = profile.is_step || session.terms.order.is_some();
     let register = if is_work { InteractionRegister::Execution } else { InteractionRegister::Exploration };
-    let risk_requires_confirmation = taint > Taint::Owner;
+    // The text of a step was approved with its plan, whatever it was made of.
+    let risk_requires_confirmation = taint > Taint::Owner && !profile.is_step;
     Interaction { register, inputs: ModeInputs { risk_requires_confirmation, ..profile.modes } }
 }
 
