@@ -73,13 +73,13 @@ where
                     is_open = false;
                     None
                 }
-                Some(line) => match Reply::of(&line, tools, &mut is_greeted) {
-                    Reply::None => None,
-                    Reply::Now(message) => Some(message),
-                    Reply::Call(id, ..) if running.len() >= MAX_CALLS => {
+                Some(line) => match LineReply::of(&line, tools, &mut is_greeted) {
+                    LineReply::None => None,
+                    LineReply::Now(message) => Some(message),
+                    LineReply::Call(id, ..) if running.len() >= MAX_CALLS => {
                         Some(error(&id, BUSY, &format!("{MAX_CALLS} calls run already")))
                     }
-                    Reply::Call(id, tool, arguments) => {
+                    LineReply::Call(id, tool, arguments) => {
                         let calling = call(tool, arguments);
                         running.push(async move { ended(&id, calling.await) });
                         None
@@ -100,14 +100,14 @@ where
 
 /// The reply to a line.
 #[derive(Debug, PartialEq)]
-enum Reply {
+enum LineReply {
     None,
     Now(Value),
     /// That of a tool, once it is done: the id of the request, the tool and its arguments.
     Call(Value, &'static str, Value),
 }
 
-impl Reply {
+impl LineReply {
     fn of(line: &[u8], tools: &[OfferedTool], is_greeted: &mut bool) -> Self {
         let Ok(value) = serde_json::from_slice::<Value>(line) else {
             return Self::Now(error(&Value::Null, PARSE_ERROR, "it is no JSON"));

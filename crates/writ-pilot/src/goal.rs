@@ -13,7 +13,7 @@ use writ_sandbox::git::GitFault;
 use writ_sandbox::git::refs::read_ref;
 use writ_store::batch::Op;
 use writ_store::units::{NewUnit, UnitOp};
-use writ_types::api::pilot::{PilotGoal, PilotPlanned, PilotUnitLine};
+use writ_types::api::pilot::{PilotDispatched, PilotGoal, PilotPlanned, PilotUnitLine};
 use writ_types::error::ToReport as _;
 use writ_types::id::ItemId;
 use writ_types::unit::MicroUsd;
@@ -63,14 +63,16 @@ pub(crate) async fn plan_goal(
 pub(crate) async fn plan_task(
     project: &Arc<OpenProject>,
     words: &str,
-) -> Result<PilotPlanned, AutopilotError> {
+) -> Result<PilotDispatched, AutopilotError> {
     project.settings.refresh();
     let flows = read_workflows(project, None)?;
     let _plans = project.hold_plans().await;
     let taken = project.taken_ids().await?;
     let last = taken.into_iter().filter(|id| id.is_ad_hoc()).map(UnitId::number).max().unwrap_or(0);
     let plan = GoalPlan::of_task(last.saturating_add(1), words).map_err(|error| error.report())?;
-    propose(project, &plan, (words, CeilingScope::Unit), (&flows, None)).await
+    let planned = propose(project, &plan, (words, CeilingScope::Unit), (&flows, None)).await?;
+    let (unit, ask) = (Some(planned.milestone), Some(planned.ask));
+    Ok(PilotDispatched { unit, ask, warnings: Vec::new(), note: String::new() })
 }
 
 /// Asks a person about a plan, and stores its units.

@@ -177,13 +177,7 @@ impl Pilots {
         // A task in words is the first thing that may be wanted of a project; whatever is no such text has to be an id.
         if words.contains(char::is_whitespace) {
             let project = self.open(&order.project).await?;
-            let planned = goal::plan_task(&project, words).await?;
-            return Ok(PilotDispatched {
-                unit: Some(planned.milestone),
-                ask: Some(planned.ask),
-                warnings: Vec::new(),
-                note: String::new(),
-            });
+            return goal::plan_task(&project, words).await;
         }
         let project = self.open_known(&order.project).await?;
         match words {

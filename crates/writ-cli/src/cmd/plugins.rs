@@ -88,7 +88,6 @@ fn load(context: &Context, folder: &Path, (hosts, yes): (&[String], bool)) -> Re
     copy_plugin(&context.home, folder, name)?;
     let done = begin(context, &plugin, (hosts, yes));
     if done.is_err() {
-        // Nothing of it is used, so nothing of it stays.
         servers::remove_server(&context.home, name)?;
         remove_plugin(&context.home, name)?;
     }
@@ -168,7 +167,6 @@ fn unload(context: &Context, name: &ServerName) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "plugins.unknown", text, "see `writ plugins list`"));
     }
     servers::remove_server(&context.home, name)?;
-    // The engine lets go of it before its files go.
     reload_servers(context, false, None)?;
     remove_plugin(&context.home, name)?;
     context.out.print_either(&json!({ "unloaded": name }), |_| vec![format!("unloaded {name}")])

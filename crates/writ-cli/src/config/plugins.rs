@@ -157,7 +157,6 @@ pub(crate) fn read_plugin(folder: &Path) -> Result<Plugin, PluginError> {
         wrong(format!("line {}: {}", line + 1, error.message().lines().next().unwrap_or_default()))
     };
     let table: toml::Table = toml::from_str(&text).map_err(of_toml)?;
-    // The version first: a manifest of another one may have other fields.
     let version = table.get("plugin").and_then(|plugin| plugin.get("api_version"));
     if let Some(found) = version.and_then(toml::Value::as_integer).and_then(|found| u32::try_from(found).ok())
         && found != API_VERSION
@@ -226,7 +225,6 @@ fn read_text(path: &Path) -> Result<Option<String>, PluginError> {
         return Err(wrong("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed shows that there is more.
     file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_MANIFEST_BYTES {
         return Err(wrong(format!("it has more than {MAX_MANIFEST_BYTES} bytes")));
@@ -257,7 +255,6 @@ pub(crate) fn list_plugins(home: &Home) -> Result<(Vec<Plugin>, Vec<String>), Pl
     for entry in entries.take(MAX_SERVERS.saturating_mul(4)) {
         let entry = entry.map_err(unusable)?;
         let kind = entry.file_type().map_err(unusable)?;
-        // What a link leads to is not the home's.
         if kind.is_symlink() {
             left_out.push(format!("{}: it is a link", entry.path().display()));
             continue;
@@ -269,7 +266,6 @@ pub(crate) fn list_plugins(home: &Home) -> Result<(Vec<Plugin>, Vec<String>), Pl
             Ok(plugin) => {
                 left_out.push(format!("{}: its manifest names '{}'", entry.path().display(), plugin.name))
             }
-            // A file beside the folders, or a folder of something else.
             Err(PluginError::NoManifest { .. }) => {}
             Err(_) if !kind.is_dir() => {}
             Err(error) => left_out.push(error.to_string()),
@@ -319,14 +315,12 @@ fn copy_folder(from: &Path, to: &Path, (room, depth): (&mut (usize, u64), usize)
         let source = open_file(&path).map_err(|error| unusable(&path, error))?;
         let mode = source.metadata().map_err(|error| unusable(&path, error))?;
         let mut made = File::create_new(&target).map_err(|error| unusable(&target, error))?;
-        // One byte more than there is room for shows that there is more.
         let copied = io::copy(&mut source.take(room.1.saturating_add(1)), &mut made);
         let copied = copied.map_err(|error| unusable(&target, error))?;
         room.1 = room
             .1
             .checked_sub(copied)
             .ok_or_else(|| refuse(from, format!("its files have more than {MAX_BYTES} bytes")))?;
-        // So that a program of it stays one.
         made.set_permissions(mode.permissions()).map_err(|error| unusable(&target, error))?;
     }
     Ok(())

@@ -220,9 +220,9 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
     engine.end();
 }
 
-/// The mode of a step stands above that of its plan, and both above the owner's setting, which counts in a conversation without either.
+/// The mode of a step stands above that of its plan, and both above the owner's setting.
 ///
-/// Rows: SIL-349 (in part: the planner's choice for a step, the item's mode and the owner's setting)
+/// Rows: SIL-349 (in part: the planner's choice for a step and the item's mode above the owner's setting)
 /// Rows: SIL-348 (in part: steps are executions)
 #[test]
 fn needs_userns_a_plan_says_how_its_turns_deal_with_the_person() {
@@ -256,11 +256,6 @@ fn needs_userns_a_plan_says_how_its_turns_deal_with_the_person() {
             labels,
             [(execution, InteractionMode::ActAndReport), (execution, InteractionMode::DefaultAndOffer)]
         );
-        let (exit, _) = engine.say(None, "hello").await;
-        assert_eq!(exit, Exit::Done);
-        let turn = engine.store.newest_turn(None).await.expect("reads").expect("a turn");
-        let by_setting = InteractionMode::ConfirmOnlyWhenRequired;
-        assert_eq!((turn.register, turn.mode), (InteractionRegister::Exploration, by_setting));
     });
     engine.end();
 }
