@@ -225,7 +225,7 @@ mod tests {
             }
             heard
         };
-        let (served, heard) = tokio::join!(async { serving.await }, asking);
+        let (served, heard) = tokio::join!(serving, asking);
         served.expect("ends well");
         heard
     }

@@ -37,6 +37,7 @@ pub(crate) fn read_cases<T: DeserializeOwned>(
     let opened =
         std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
     let mut text = String::new();
+    // One byte more than the limit shows that the file is too large.
     let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
     let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
     if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {

@@ -106,6 +106,7 @@ fn read_answer(context: &Context, text: Option<&str>) -> Result<String, Failure>
     let text = match text {
         Some(text) if text != "-" => text.to_owned(),
         Some(_) | None => {
+            // One byte more than fits shows that it is too long.
             let most = u64::try_from(MAX_CASE_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
             let mut text = String::new();
             let read = context.host.streams.input.clone().take(most).read_to_string(&mut text);

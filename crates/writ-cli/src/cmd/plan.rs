@@ -116,6 +116,7 @@ fn read_plan(file: &Path) -> Result<Vec<PlanCall>, Failure> {
 fn read_file(file: &Path) -> Result<String, String> {
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
     let mut text = String::new();
+    // One byte more than the limit shows that the file is too large.
     let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
     let bytes = read.map_err(|error| error.to_string())?;
     if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {

@@ -80,6 +80,7 @@ fn load(context: &Context, folder: &Path, (hosts, yes): (&[String], bool)) -> Re
     let plugin = read_plugin(folder)?;
     remark_warnings(context, &plugin);
     let name = &plugin.name;
+    // Both offer tools as NAME__TOOL.
     if servers::read_server(&context.home, name)?.is_some() {
         let text = format!("there is a plugin or a server '{name}' already");
         let hint = format!("`writ plugins unload {name}` removes it first");
@@ -88,6 +89,7 @@ fn load(context: &Context, folder: &Path, (hosts, yes): (&[String], bool)) -> Re
     copy_plugin(&context.home, folder, name)?;
     let done = begin(context, &plugin, (hosts, yes));
     if done.is_err() {
+        // Nothing of it is used, so nothing of it stays.
         servers::remove_server(&context.home, name)?;
         remove_plugin(&context.home, name)?;
     }
@@ -126,6 +128,7 @@ fn spec_of(plugin: &Plugin, hosts: &[String]) -> Result<ServerSpec, Failure> {
     let words = ["-c", START, plugin.name.as_str()].map(str::to_owned).into_iter();
     let args = words.chain(plugin.manifest.plugin.command.iter().cloned()).collect();
     let mut spec = ServerSpec::of_command("sh".to_owned(), args);
+    // So that the program finds its folder, wherever the sandbox shows it.
     spec.plugin = true;
     spec.hosts = hosts.to_vec();
     spec.env.insert(CONFIG.to_owned(), settings);
@@ -141,6 +144,7 @@ fn spec_of(plugin: &Plugin, hosts: &[String]) -> Result<ServerSpec, Failure> {
 fn within_manifest(plugin: &Plugin, listing: Listing) -> Result<Listing, Failure> {
     let named: BTreeSet<&str> = plugin.manifest.tools.iter().map(|tool| tool.name.as_str()).collect();
     let offered: BTreeSet<&str> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
+    // A manifest that promises too much was not tried with its program.
     if let Some(missing) = named.difference(&offered).next() {
         let text = format!("the plugin does not offer the tool '{}' of its manifest", escape_line(missing));
         return Err(Failure::new(
@@ -167,6 +171,7 @@ fn unload(context: &Context, name: &ServerName) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "plugins.unknown", text, "see `writ plugins list`"));
     }
     servers::remove_server(&context.home, name)?;
+    // The engine lets go of it before its files go.
     reload_servers(context, false, None)?;
     remove_plugin(&context.home, name)?;
     context.out.print_either(&json!({ "unloaded": name }), |_| vec![format!("unloaded {name}")])

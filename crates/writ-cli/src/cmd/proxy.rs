@@ -193,6 +193,7 @@ fn load_proxy_config(folder: &ProxyFolder) -> Result<(ProxyConfig, String), Fail
         Err(error) => return Err(wrong(error.to_string())),
     };
     let mut text = String::new();
+    // One byte more than fits shows that it is too large.
     let read = file.take(MAX_CONFIG_BYTES.saturating_add(1)).read_to_string(&mut text);
     let read = read.map_err(|error| wrong(error.to_string()))?;
     if u64::try_from(read).unwrap_or(u64::MAX) > MAX_CONFIG_BYTES {

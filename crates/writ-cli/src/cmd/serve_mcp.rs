@@ -89,6 +89,7 @@ async fn call(context: &Context, project: &str, tool: &str, arguments: Value) ->
     let failed = |failure: Failure| CallRefusal::Failed(describe_failure(&failure));
     let project = project.to_owned();
     let ask = async {
+        // One connection carries one call at a time, and calls run beside one another.
         let mut client = EngineClient::ensure(context).await.map_err(failed)?;
         match tool {
             "plan" => {
@@ -103,6 +104,7 @@ async fn call(context: &Context, project: &str, tool: &str, arguments: Value) ->
                 let order = PilotDispatchOrder { project, unit: task };
                 to_value(client.ask::<PilotDispatch>(&order).await.map_err(failed)?)
             }
+            // The server passes on the tools that it offers, and no others.
             _status => {
                 let StatusArguments {} = read(arguments)?;
                 to_value(client.ask::<PilotShow>(&PilotProject { project }).await.map_err(failed)?)

@@ -157,6 +157,7 @@ pub(crate) fn read_plugin(folder: &Path) -> Result<Plugin, PluginError> {
         wrong(format!("line {}: {}", line + 1, error.message().lines().next().unwrap_or_default()))
     };
     let table: toml::Table = toml::from_str(&text).map_err(of_toml)?;
+    // The version first: a manifest of another one may have other fields.
     let version = table.get("plugin").and_then(|plugin| plugin.get("api_version"));
     if let Some(found) = version.and_then(toml::Value::as_integer).and_then(|found| u32::try_from(found).ok())
         && found != API_VERSION
@@ -176,6 +177,7 @@ fn check_manifest(manifest: &PluginManifest) -> Result<(), String> {
     if !is_word(&head.version) || head.version.contains(char::is_whitespace) {
         return Err(format!("version: it has 1 to {MAX_WORD} bytes and no spaces"));
     }
+    // A word with a NUL would be cut where the program is started.
     if head.command.is_empty() || head.command.len() > MAX_WORDS || !head.command.iter().all(is_word) {
         return Err(format!("command: it has 1 to {MAX_WORDS} words of at most {MAX_WORD} bytes"));
     }
@@ -195,6 +197,7 @@ fn check_manifest(manifest: &PluginManifest) -> Result<(), String> {
 fn unknown_keys(table: &toml::Table) -> Vec<String> {
     let mut warnings = Vec::new();
     for (part, value) in table {
+        // Its keys are the plugin's own.
         if part == "config" {
             continue;
         }
@@ -225,6 +228,7 @@ fn read_text(path: &Path) -> Result<Option<String>, PluginError> {
         return Err(wrong("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that there is more.
     file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_MANIFEST_BYTES {
         return Err(wrong(format!("it has more than {MAX_MANIFEST_BYTES} bytes")));
@@ -255,6 +259,7 @@ pub(crate) fn list_plugins(home: &Home) -> Result<(Vec<Plugin>, Vec<String>), Pl
     for entry in entries.take(MAX_SERVERS.saturating_mul(4)) {
         let entry = entry.map_err(unusable)?;
         let kind = entry.file_type().map_err(unusable)?;
+        // What a link leads to is not the home's.
         if kind.is_symlink() {
             left_out.push(format!("{}: it is a link", entry.path().display()));
             continue;
@@ -266,6 +271,7 @@ pub(crate) fn list_plugins(home: &Home) -> Result<(Vec<Plugin>, Vec<String>), Pl
             Ok(plugin) => {
                 left_out.push(format!("{}: its manifest names '{}'", entry.path().display(), plugin.name))
             }
+            // A file beside the folders, or a folder of something else.
             Err(PluginError::NoManifest { .. }) => {}
             Err(_) if !kind.is_dir() => {}
             Err(error) => left_out.push(error.to_string()),
@@ -283,6 +289,7 @@ pub(crate) fn list_plugins(home: &Home) -> Result<(Vec<Plugin>, Vec<String>), Pl
 pub(crate) fn copy_plugin(home: &Home, from: &Path, name: &ServerName) -> Result<(), PluginError> {
     make_folder(&home.plugins())?;
     let (place, fresh) = (home.plugins().join(name.as_str()), home.plugins().join(format!(".{name}.new")));
+    // A copy that was cut off before.
     remove_folder(&fresh)?;
     let mut room = (MAX_ENTRIES, MAX_BYTES);
     copy_folder(from, &fresh, (&mut room, 0))?;
@@ -305,6 +312,7 @@ fn copy_folder(from: &Path, to: &Path, (room, depth): (&mut (usize, u64), usize)
             .checked_sub(1)
             .ok_or_else(|| refuse(from, format!("there are more than {MAX_ENTRIES} files")))?;
         let kind = entry.file_type().map_err(|error| unusable(&path, error))?;
+        // Its files count with all others.
         if kind.is_dir() {
             copy_folder(&path, &target, (room, depth + 1))?;
             continue;
@@ -315,12 +323,14 @@ fn copy_folder(from: &Path, to: &Path, (room, depth): (&mut (usize, u64), usize)
         let source = open_file(&path).map_err(|error| unusable(&path, error))?;
         let mode = source.metadata().map_err(|error| unusable(&path, error))?;
         let mut made = File::create_new(&target).map_err(|error| unusable(&target, error))?;
+        // One byte more than there is room for shows that there is more.
         let copied = io::copy(&mut source.take(room.1.saturating_add(1)), &mut made);
         let copied = copied.map_err(|error| unusable(&target, error))?;
         room.1 = room
             .1
             .checked_sub(copied)
             .ok_or_else(|| refuse(from, format!("its files have more than {MAX_BYTES} bytes")))?;
+        // So that a program of it stays one.
         made.set_permissions(mode.permissions()).map_err(|error| unusable(&target, error))?;
     }
     Ok(())

@@ -175,6 +175,7 @@ fn text_of(path: &Path, name: &str, max: u64) -> Result<Option<String>, ServersE
         return Err(wrong("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that there is more.
     file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(unusable)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
         return Err(wrong(format!("it has more than {max} bytes")));

@@ -104,6 +104,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(failure("it is no file".to_owned()));
     }
     let mut content = Vec::new();
+    // One byte more than the limit shows that the file is too large.
     let most = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut content).map_err(|error| failure(error.to_string()))?;
     if content.len() > MAX_FILE_BYTES {

@@ -48,6 +48,7 @@ fn read_input(context: &Context) -> Result<String, Failure> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let input = context.host.streams.input.clone();
     thread::spawn(move || {
+        // One byte more than the limit shows that the text is too long.
         let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
         let mut bytes = Vec::new();
         // An input that cannot be read has nothing to say, as one that was closed.

@@ -289,6 +289,7 @@ fn file_failure(path: &Path, error: &std::io::Error) -> Failure {
 fn read_text(path: &Path) -> Result<String, Failure> {
     let read = || {
         let mut text = String::new();
+        // One byte more than the limit shows that the file is too large.
         File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text).map(|_| text)
     };
     let text = read().map_err(|error| file_failure(path, &error))?;

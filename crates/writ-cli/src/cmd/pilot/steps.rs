@@ -28,6 +28,7 @@ pub(super) async fn hand_out(
         PilotStep::Next { place, detach } => (place, String::new(), *detach, false),
         PilotStep::Dispatch { unit, place, detach, yes } => (place, unit.clone(), *detach, *yes),
     };
+    // The engine takes an empty one for `next`.
     if matches!(step, PilotStep::Dispatch { .. }) && unit.trim().is_empty() {
         let hint = "name a unit, as `task/m1/s2/t3`, or say in several words what is to be done";
         return Err(Failure::new(Exit::Usage, "pilot.no_task", "there is no task", hint));
@@ -101,6 +102,7 @@ async fn follow_task(
         let order = PilotDispatchOrder { project: name.project.clone(), unit: name.unit.clone() };
         match client.ask::<PilotDispatch>(&order).await {
             Ok(_) => {}
+            // A worker of the loop has it by now.
             Err(Failure::Report(report)) if report.code == BUSY => {}
             Err(failure) => return Err(failure),
         }
