@@ -41,16 +41,28 @@ fn list(context: &Context) -> Result<(), Failure> {
     for plugin in &plugins {
         remark_warnings(context, plugin);
     }
-    let shown: Vec<Value> = plugins.iter().map(show_plugin).collect();
+    // A load that was cut off leaves its files, and nothing that uses them.
+    let loaded = plugins.iter().map(|plugin| Ok(is_loaded(context, &plugin.name)?));
+    let loaded = loaded.collect::<Result<Vec<bool>, Failure>>()?;
+    let shown: Vec<Value> =
+        plugins.iter().zip(&loaded).map(|(plugin, is_loaded)| show_plugin(plugin, *is_loaded)).collect();
     context.out.print_either(&json!({ "plugins": shown, "left_out": left_out }), |_| {
         if plugins.is_empty() {
             return vec!["no plugins; `writ plugins load FOLDER` loads one".to_owned()];
         }
-        plugins.iter().map(describe_plugin).collect()
+        let line = |(plugin, is_loaded): (&Plugin, &bool)| {
+            format!("{}{}", describe_plugin(plugin), if *is_loaded { "" } else { " (not loaded)" })
+        };
+        plugins.iter().zip(&loaded).map(line).collect()
     })
 }
 
-fn show_plugin(plugin: &Plugin) -> Value {
+/// Returns true if the tools of a plugin are used.
+fn is_loaded(context: &Context, name: &ServerName) -> Result<bool, Failure> {
+    Ok(servers::read_server(&context.home, name)?.is_some_and(|server| server.spec.plugin))
+}
+
+fn show_plugin(plugin: &Plugin, is_loaded: bool) -> Value {
     let head = &plugin.manifest.plugin;
     json!({
         "name": plugin.name,
@@ -58,6 +70,7 @@ fn show_plugin(plugin: &Plugin) -> Value {
         "api_version": head.api_version,
         "description": head.description,
         "tools": plugin.manifest.tools,
+        "loaded": is_loaded,
     })
 }
 
@@ -113,7 +126,7 @@ fn begin(context: &Context, plugin: &Plugin, (hosts, yes): (&[String], bool)) ->
     server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     servers::write_new(&context.home, &server)?;
     remark_left_out(context, &reload_servers(context, true, None)?);
-    context.out.print_either(&show_plugin(plugin), |_| {
+    context.out.print_either(&show_plugin(plugin, true), |_| {
         vec![format!(
             "loaded: {}; each of its tools is a question until mcp/{name}.toml says what it does",
             describe_plugin(plugin)
@@ -165,12 +178,16 @@ fn within_manifest(plugin: &Plugin, listing: Listing) -> Result<Listing, Failure
 
 /// Runs `writ plugins unload`.
 fn unload(context: &Context, name: &ServerName) -> Result<(), Failure> {
-    let is_plugin = servers::read_server(&context.home, name)?.is_some_and(|server| server.spec.plugin);
-    if !is_plugin {
+    let is_there = list_plugins(&context.home)?.0.iter().any(|plugin| plugin.name == *name);
+    let is_loaded = is_loaded(context, name)?;
+    if !is_loaded && !is_there {
         let text = format!("there is no plugin '{name}'");
         return Err(Failure::new(Exit::Usage, "plugins.unknown", text, "see `writ plugins list`"));
     }
-    servers::remove_server(&context.home, name)?;
+    // A server of that name that is no plugin stays.
+    if is_loaded {
+        servers::remove_server(&context.home, name)?;
+    }
     // The engine lets go of it before its files go.
     reload_servers(context, false, None)?;
     remove_plugin(&context.home, name)?;

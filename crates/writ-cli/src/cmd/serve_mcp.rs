@@ -88,30 +88,27 @@ pub(crate) fn serve(context: &Context, project: &Path) -> Result<(), Failure> {
 async fn call(context: &Context, project: &str, tool: &str, arguments: Value) -> Result<Value, CallRefusal> {
     let failed = |failure: Failure| CallRefusal::Failed(describe_failure(&failure));
     let project = project.to_owned();
-    let ask = async {
-        // One connection carries one call at a time, and calls run beside one another.
-        let mut client = EngineClient::ensure(context).await.map_err(failed)?;
-        match tool {
-            "plan" => {
-                let PlanArguments { goal } = read(arguments)?;
-                check_words("goal", &goal)?;
-                let goal = PilotGoal { project, goal, workflow: None, link_issue: None };
-                to_value(client.ask::<PilotPlan>(&goal).await.map_err(failed)?)
-            }
-            "dispatch" => {
-                let DispatchArguments { task } = read(arguments)?;
-                check_words("task", &task)?;
-                let order = PilotDispatchOrder { project, unit: task };
-                to_value(client.ask::<PilotDispatch>(&order).await.map_err(failed)?)
-            }
-            // The server passes on the tools that it offers, and no others.
-            _status => {
-                let StatusArguments {} = read(arguments)?;
-                to_value(client.ask::<PilotShow>(&PilotProject { project }).await.map_err(failed)?)
-            }
+    // One connection carries one call at a time, and calls run beside one another.
+    let mut client = EngineClient::ensure(context).await.map_err(failed)?;
+    match tool {
+        "plan" => {
+            let PlanArguments { goal } = read(arguments)?;
+            check_words("goal", &goal)?;
+            let goal = PilotGoal { project, goal, workflow: None, link_issue: None };
+            to_value(client.ask::<PilotPlan>(&goal).await.map_err(failed)?)
         }
-    };
-    ask.await
+        "dispatch" => {
+            let DispatchArguments { task } = read(arguments)?;
+            check_words("task", &task)?;
+            let order = PilotDispatchOrder { project, unit: task };
+            to_value(client.ask::<PilotDispatch>(&order).await.map_err(failed)?)
+        }
+        // The server passes on the tools that it offers, and no others.
+        _status => {
+            let StatusArguments {} = read(arguments)?;
+            to_value(client.ask::<PilotShow>(&PilotProject { project }).await.map_err(failed)?)
+        }
+    }
 }
 
 fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, CallRefusal> {

@@ -41,6 +41,9 @@ pub(crate) async fn move_on(
     why: &str,
 ) -> Result<WorkState, EngineError> {
     let event = pilot::event_of(course, event);
+    if next_state(course.item.state, event).is_some_and(ends) {
+        close_turns(services, course).await?;
+    }
     let (state, mut ops) = change(services, course, event, why).await?;
     let children = services.journal.store.children_of(course.item.id).await?;
     let mut ended = Vec::from_iter(state.is_over().then(|| Arc::clone(&course.session)));
@@ -55,6 +58,9 @@ pub(crate) async fn move_on(
         if let Some(event) = event {
             let above = if child.is_attempt() { "plan" } else { "goal" };
             let text = format!("its {above} was changed: {why}");
+            if child.is_attempt() && ends(state) {
+                close_turns(services, &child).await?;
+            }
             let (child_state, changes) = change(services, &child, event, &text).await?;
             ops.extend(changes);
             ended.extend(child_state.is_over().then(|| Arc::clone(&child.session)));
@@ -179,6 +185,19 @@ async fn end_consent(services: &Services, course: &ItemCourse) -> Result<Vec<Op>
     Ok(ops)
 }
 
+/// Closes the turns that were cut off, by a failure or the end of their engine, and whose messages wait to be tried again: before the
+/// end of the item, whose report says what they have used. If the item goes on after all, its message begins another turn.
+async fn close_turns(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
+    for message in closing::waiting_messages(services, &course.session).await? {
+        let id = message.record.message;
+        let ops = closing::close_open_turn(services, &course.session, id, ENDED).await?;
+        if !ops.is_empty() {
+            services.journal.store.commit(Batch::synced(ops)).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Takes those of the messages back that wait in an item's session. What is leased is ended by its turn.
 async fn end_messages(
     services: &Services,
@@ -188,7 +207,7 @@ async fn end_messages(
     let mut ops = Vec::new();
     for message in closing::waiting_messages(services, &course.session).await?.into_iter().filter(ends) {
         let (message, at) = (message.record.message, services.journal.clock.now());
-        // No turn took it up, so there is nothing that it could report.
+        // No turn works on it: one that was cut off is closed, and has nothing to report.
         let said = String::new();
         ops.push(Op::EndMessage { message, fence: None, error: ENDED.to_owned() });
         ops.push(Op::Work(WorkOp::EndTurn { message, exit: Exit::Interrupted.code(), said, at }));

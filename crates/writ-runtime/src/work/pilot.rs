@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use writ_plan::machine::{WorkEvent, next_state};
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_store::work::AttemptState;
 use writ_types::api::work::WorkState;
 use writ_types::entry::Fact;
@@ -16,7 +16,6 @@ use writ_types::work::WorkKind;
 
 use super::{ItemCourse, move_on, out_of_order};
 use crate::budget;
-use crate::closing;
 use crate::error::EngineError;
 use crate::services::Services;
 
@@ -49,8 +48,6 @@ pub(crate) async fn end_left_attempts(services: &Services) {
         let ended = async {
             match ItemCourse::read(services, id).await? {
                 Some(course) if course.is_attempt() && !course.item.state.is_over() => {
-                    // Before its end, whose report says what it has used.
-                    settle_turns(services, &course).await?;
                     move_on(services, &course, WorkEvent::Cancel, LEFT).await.map(drop)
                 }
                 Some(_) | None => Ok(()),
@@ -61,18 +58,6 @@ pub(crate) async fn end_left_attempts(services: &Services) {
             tracing::error!(item = %id, inside = report.inside, "an attempt of an earlier engine is not ended");
         }
     }
-}
-
-/// Closes the turns that were open for messages which wait.
-async fn settle_turns(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
-    for message in closing::waiting_messages(services, &course.session).await? {
-        let id = message.record.message;
-        let ops = closing::close_open_turn(services, &course.session, id, LEFT).await?;
-        if !ops.is_empty() {
-            services.journal.store.commit(Batch::synced(ops)).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The reason of a plan that ended since no person answered its card.

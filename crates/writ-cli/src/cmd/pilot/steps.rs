@@ -101,6 +101,11 @@ async fn follow_task(
         }
         let order = PilotDispatchOrder { project: name.project.clone(), unit: name.unit.clone() };
         match client.ask::<PilotDispatch>(&order).await {
+            // Money, a hook or another unit holds it up for now, which may last.
+            Ok(done) if !done.note.is_empty() && done.note != said => {
+                context.out.print_remark(cut(&done.note));
+                said = done.note;
+            }
             Ok(_) => {}
             // A worker of the loop has it by now.
             Err(Failure::Report(report)) if report.code == BUSY => {}

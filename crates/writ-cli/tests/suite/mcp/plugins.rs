@@ -64,7 +64,7 @@ fn needs_userns_needs_python_a_plugin_is_loaded_used_and_unloaded() {
     );
     let shown = json!({
         "name": "greeter", "version": "0.2.0", "api_version": 1, "description": "Greets.",
-        "tools": [{ "name": "greet", "description": "" }],
+        "tools": [{ "name": "greet", "description": "" }], "loaded": true,
     });
     assert_eq!(listed(&desk), [shown]);
 
@@ -140,6 +140,12 @@ fn needs_userns_needs_python_a_plugin_that_cannot_stand_is_not_loaded() {
     let names: Vec<&Value> =
         shown["plugins"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["greeter", "second"]);
+    let loaded: Vec<&Value> =
+        shown["plugins"].as_array().expect("a list").iter().map(|one| &one["loaded"]).collect();
+    assert_eq!(loaded, [true, false], "its files alone are no plugin that is used");
+    assert!(run(&desk, &["list"], 0).contains("tools: greet (not loaded)"));
+    run(&desk, &["unload", "second"], 0);
+    assert!(!plugins.join("second").exists());
     let left: Vec<&str> =
         shown["left_out"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(left.len(), 2, "{left:?}");
