@@ -102,7 +102,9 @@ export class Work {
       byId("work-note").textContent = `${error.message} ${error.hint ?? ""}`.trim();
       return;
     }
-    this.#rows.show(this.#items, (item) => item.item);
+    // A row is filled anew only where its item differs, so what is open and chosen belongs to it.
+    const shown = this.#items.map((item) => ({ ...item, open: item.item === this.#open, chosen: this.#domain }));
+    this.#rows.show(shown, (item) => item.item);
     byId("work-size").textContent = plural(this.#items.length, "item");
   }
 
@@ -116,7 +118,7 @@ export class Work {
         node.dataset.item = item.item;
         node.dataset.state = item.state;
         head.onclick = () => this.#toggle(item.item);
-        head.setAttribute("aria-expanded", String(this.#open === item.item));
+        head.setAttribute("aria-expanded", String(item.open));
         // A plan of the autopilot has units instead, which stand above.
         const done = item.steps === 0 ? [] : [`${item.steps_done} of ${plural(item.steps, "step")}`];
         const progress = done.map((text) => {
@@ -138,7 +140,7 @@ export class Work {
           { type: "button", className: "quiet small", onclick: () => this.#act(item.item, name) }, LABELS[name]));
         const domains = (item.domains ?? []).map((name) => {
           const chip = el("button", { type: "button", className: "chip", onclick: () => this.#choose(name) }, oneLine(name, 32));
-          chip.setAttribute("aria-pressed", String(this.#domain === name));
+          chip.setAttribute("aria-pressed", String(item.chosen === name));
           chip.setAttribute("aria-label", `Show the items of ${name} alone`);
           return chip;
         });
