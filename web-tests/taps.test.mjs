@@ -53,6 +53,7 @@ async function untyped(page) {
 async function asked(page) {
   projects += 1;
   const folder = writ.project(`project-${projects}`, { "fee.txt": "free from: 50.00 exclusive\n" });
+  await page.locator("[data-surface-link=stream]").tap();
   await inProject(page, folder);
   await say(page, "Please fix the fee");
   await waits(page);
