@@ -428,7 +428,7 @@ async fn settle(
                 "pilot.no_replan_left",
                 format!("the unit was planned anew {count} times already: abandon it, or ask"),
             );
-            project.files.write_file(unit.id, UnitFile::LastError, &failed.reason)?;
+            project.files.write_error(unit.id, &failed.reason)?;
             apply_event(&flow, &limits, &unit.stand, &failed.event)?
         }
         Err(error) => {
@@ -438,8 +438,8 @@ async fn settle(
     };
     // Before the commit: the next attempt begins after it, and reads them.
     match &result.last_error {
-        Some(text) => project.files.write_file(unit.id, UnitFile::LastError, text)?,
-        None if made.change.is_some() => project.files.write_file(unit.id, UnitFile::LastError, "")?,
+        Some(text) => project.files.write_error(unit.id, text)?,
+        None if made.change.is_some() => project.files.write_error(unit.id, "")?,
         None => {}
     }
     let end = UnitRunEnd {

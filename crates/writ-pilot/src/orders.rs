@@ -66,11 +66,11 @@ async fn give_order(
     let is_answer = order.order == PilotOrder::Resume && !order.reason.trim().is_empty();
     if order.order == PilotOrder::Reject {
         let text = format!("A person has rejected the result: {}", order.reason);
-        project.files.write_file(id, UnitFile::LastError, &text)?;
+        project.files.write_error(id, &text)?;
     } else if is_answer {
         let before = project.files.read_file(id, UnitFile::LastError)?;
         let text = format!("A person has answered: {}\n\n{before}", order.reason.trim());
-        project.files.write_file(id, UnitFile::LastError, text.trim_end())?;
+        project.files.write_error(id, text.trim_end())?;
     }
     // A person has looked: the branches as they are now are right.
     project.seen.accept_branches();

@@ -257,7 +257,7 @@ impl OpenProject {
             return Ok(());
         }
         let text = format!("{RESUMED}\n\n{before}");
-        self.files.write_file(id, UnitFile::LastError, text.trim_end())
+        self.files.write_error(id, text.trim_end())
     }
 
     /// Returns the settings in force.
