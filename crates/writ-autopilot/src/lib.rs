@@ -53,3 +53,5 @@ pub mod abort;
 pub mod ceiling;
 
 pub mod names;
+
+pub mod doc_diff;

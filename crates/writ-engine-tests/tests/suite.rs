@@ -50,6 +50,8 @@ mod parts;
 
 #[path = "suite/autopilot.rs"]
 mod autopilot;
+#[path = "suite/autopilot_documents.rs"]
+mod autopilot_documents;
 
 #[path = "suite/autopilot_faults.rs"]
 mod autopilot_faults;

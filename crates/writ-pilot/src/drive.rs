@@ -45,6 +45,8 @@ mod course;
 
 mod diff;
 
+mod documents;
+
 mod ending;
 
 mod ends;
@@ -85,6 +87,7 @@ pub(crate) use baseline::Baselines;
 pub(crate) use candidates::{ended_units, find_next};
 use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
+pub(crate) use documents::{answer_documents, proposed_documents};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
 use faults::{fault, fault_result};
@@ -307,7 +310,8 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
     }
     let (flow, limits) = (project.flow_of(&unit).await?, project.config().limits);
     // Before the claim: a ceiling is no try.
-    let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
+    let asks_agent = documents::asks_agent(project, &unit).await?;
+    let money = match money::allow_work(project, (id, unit.stand.phase), asks_agent).await? {
         MoneyAnswer::Most(money) => money,
         MoneyAnswer::Wait => return Ok(false),
         MoneyAnswer::Reached(why) => {

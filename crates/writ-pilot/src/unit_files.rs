@@ -48,6 +48,10 @@ pub enum UnitFile {
     Result,
     /// The window of the last attempts, for the supervisor.
     Progress,
+    /// The proposed change of documents.
+    DocDiff,
+    /// The commit that documents were looked at for, and the answer about them.
+    DocSync,
 }
 
 impl UnitFile {
@@ -62,6 +66,8 @@ impl UnitFile {
             Self::Questions => "human-question.md",
             Self::Result => "result.md",
             Self::Progress => "progress.json",
+            Self::DocDiff => "doc-sync.diff",
+            Self::DocSync => "doc-sync.json",
         }
     }
 }
