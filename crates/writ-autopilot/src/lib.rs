@@ -55,3 +55,5 @@ pub mod ceiling;
 pub mod names;
 
 pub mod doc_diff;
+
+pub mod chapter;

@@ -50,6 +50,10 @@ mod parts;
 
 #[path = "suite/autopilot.rs"]
 mod autopilot;
+
+#[path = "suite/autopilot_chapters.rs"]
+mod autopilot_chapters;
+
 #[path = "suite/autopilot_documents.rs"]
 mod autopilot_documents;
 

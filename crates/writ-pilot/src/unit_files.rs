@@ -52,6 +52,8 @@ pub enum UnitFile {
     DocDiff,
     /// The commit that documents were looked at for, and the answer about them.
     DocSync,
+    /// The chapters of its runs.
+    Chapters,
 }
 
 impl UnitFile {
@@ -68,6 +70,7 @@ impl UnitFile {
             Self::Progress => "progress.json",
             Self::DocDiff => "doc-sync.diff",
             Self::DocSync => "doc-sync.json",
+            Self::Chapters => "chapters.json",
         }
     }
 }

@@ -22,8 +22,9 @@ use super::question::judge_question;
 use super::trail::{FailureTrail, read_trail};
 use super::turns::{AgentTask, ResultCheck, WorkEnd, ended_badly, run_agent};
 use super::{PhaseResult, WorkClaim, fault, outcome_name};
+use crate::chapters::read_chapters;
 use crate::error::AutopilotError;
-use crate::project::OpenProject;
+use crate::project::{OpenProject, RESUMED};
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
 use crate::standing::UnitRecord;
 use crate::unit_files::{UnitFile, UnitFiles};
@@ -93,7 +94,8 @@ pub(super) enum PromptKind<'a> {
     Reassess(&'a FailureTrail),
 }
 
-/// Writes the prompt of an attempt.
+/// Writes the prompt of an attempt in a workspace, and lays into that what the prompt names. After a crash the chapters of the unit come
+/// first: of a conversation that was cut off nothing else is restored.
 pub(super) async fn prompt_of(
     project: &OpenProject,
     work: &WorkClaim,
@@ -144,7 +146,13 @@ pub(super) async fn prompt_of(
             project.prompts.render_reassess(&input, &reassess)
         }
     };
-    text.map_err(|error| error.report().into())
+    let text = text.map_err(|error| error.report())?;
+    let told = if error.starts_with(RESUMED) {
+        read_chapters(&project.files, unit.id)?.tell()
+    } else {
+        String::new()
+    };
+    Ok(if told.is_empty() { text } else { format!("{told}\n{text}") })
 }
 
 /// Returns how often a unit may still be planned anew.

@@ -22,7 +22,10 @@ pub use state::{
     PilotSnapshots, PilotState, PilotTokens, PilotTotals, PilotUnitQuery, PilotUnitSnapshot,
     PilotUnitSnapshots, PilotUnitState,
 };
-pub use trace::{PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation};
+pub use trace::{
+    ChapterOutcome, PilotChapter, PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery,
+    SpanOperation,
+};
 
 mod history;
 
