@@ -52,6 +52,8 @@ pub enum PauseCause {
     Ceiling,
     /// Attempts have failed where no other decision is possible.
     AttemptsExhausted,
+    /// A change of the project's documents waits for a person's answer.
+    Documents,
     /// A check of the supervisor.
     Supervisor,
     /// A person's order.

@@ -53,3 +53,7 @@ pub mod abort;
 pub mod ceiling;
 
 pub mod names;
+
+pub mod doc_diff;
+
+pub mod chapter;

@@ -54,6 +54,12 @@ mod parts;
 #[path = "suite/autopilot.rs"]
 mod autopilot;
 
+#[path = "suite/autopilot_chapters.rs"]
+mod autopilot_chapters;
+
+#[path = "suite/autopilot_documents.rs"]
+mod autopilot_documents;
+
 #[path = "suite/autopilot_faults.rs"]
 mod autopilot_faults;
 

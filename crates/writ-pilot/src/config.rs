@@ -106,6 +106,18 @@ pub enum InputRequired {
     Ask,
 }
 
+/// The way in which documents follow a change before it is merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DocSync {
+    /// No agent is asked about them.
+    Off,
+    /// A proposed change of them waits for a person.
+    #[default]
+    Asked,
+    /// A proposed change of them is committed.
+    Unasked,
+}
+
 /// A class of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PilotTier {
@@ -206,6 +218,8 @@ pub struct PilotConfig {
     pub worktree_mode: WorktreeMode,
     /// The reaction to a question of a worker.
     pub input_required: InputRequired,
+    /// The way in which documents follow a change.
+    pub doc_sync: DocSync,
     /// The most turns of one attempt.
     pub max_turns: u32,
     /// The part of the context above which an attempt ends, where nothing more can leave it.
@@ -253,6 +267,7 @@ impl Default for PilotConfig {
             workspace_root: ".writ/workspaces".to_owned(),
             worktree_mode: WorktreeMode::default(),
             input_required: InputRequired::default(),
+            doc_sync: DocSync::default(),
             max_turns: 50,
             context_hard_limit: 0.95,
             agents: AgentCaps::default(),

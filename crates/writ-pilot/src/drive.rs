@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::claim::CLAIM_TIME;
 use writ_autopilot::hook::HookKind;
@@ -25,11 +26,12 @@ use writ_types::entry::HookEvent;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Tokens};
 
+use crate::chapters::{ChapterDesk, RunOfUnit};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
-use crate::unit_files::UnitFile;
+use crate::trace::attempts_of;
 
 mod agent;
 
@@ -44,6 +46,8 @@ mod claiming;
 mod course;
 
 mod diff;
+
+mod documents;
 
 mod ending;
 
@@ -85,6 +89,7 @@ pub(crate) use baseline::Baselines;
 pub(crate) use candidates::{ended_units, find_next};
 use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
+pub(crate) use documents::{answer_documents, proposed_documents};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
 use faults::{fault, fault_result};
@@ -298,7 +303,8 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
     }
     let (flow, limits) = (project.flow_of(&unit).await?, project.config().limits);
     // Before the claim: a ceiling is no try.
-    let money = match money::allow_work(project, (id, unit.stand.phase)).await? {
+    let asks_agent = documents::asks_agent(project, &unit).await?;
+    let money = match money::allow_work(project, (id, unit.stand.phase), asks_agent).await? {
         MoneyAnswer::Most(money) => money,
         MoneyAnswer::Wait => return Ok(false),
         MoneyAnswer::Reached(why) => {
@@ -337,6 +343,10 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
 
 /// Works on a unit in its phase, renews the claim meanwhile, and writes the result down.
 async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &CancellationToken) {
+    let run = work.run.to_string();
+    let of = RunOfUnit { id: work.unit.id, title: &work.unit.row.title, run: &run };
+    let desk = ChapterDesk { files: &project.files, hands: &project.hands };
+    desk.begin_run(of, work.unit.stand.phase.name());
     let result = {
         let working = supervise::run_watched(project, work, stop);
         tokio::pin!(working);
@@ -345,7 +355,7 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
                 result = &mut working => break result,
                 () = tokio::time::sleep(RENEW_EVERY) => {
                     // What another holder has by now must not be worked on any longer.
-                    if !renew(project, work).await {
+                    if !claiming::renew_or_lose(project, work).await {
                         stop.cancel();
                     }
                 }
@@ -360,24 +370,14 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
         Ok(result) => result,
         Err(error) => fault_result(&error),
     };
+    let attempts = attempts_of(project, work.unit.id).await;
+    desk.end_run(of, result.outcome == outcome_name(RunEnd::Success), attempts).await;
     let hold = hooks::hold_for_hooks(project).await;
     let reason = result.reason.clone();
     if let Err(error) = settle(project, work, result).await {
         tracing::error!(unit = %work.unit.id, %error, "the result of an attempt cannot be written");
     }
     hooks::run_after_run(project, work, &reason, hold).await;
-}
-
-/// Makes the claim hold longer. Returns false if it is another's.
-async fn renew(project: &OpenProject, work: &WorkClaim) -> bool {
-    match claiming::renew_claim(project, work).await {
-        Ok(()) => true,
-        Err(StoreError::Conflict(_)) => false,
-        Err(error) => {
-            tracing::warn!(unit = %work.unit.id, %error, "a claim cannot be renewed now");
-            true
-        }
-    }
 }
 
 async fn run_phase(
@@ -419,7 +419,7 @@ async fn settle(
                 "pilot.no_replan_left",
                 format!("the unit was planned anew {count} times already: abandon it, or ask"),
             );
-            project.files.write_file(unit.id, UnitFile::LastError, &failed.reason)?;
+            project.files.write_error(unit.id, &failed.reason)?;
             apply_event(&flow, &limits, &unit.stand, &failed.event)?
         }
         Err(error) => {
@@ -429,8 +429,8 @@ async fn settle(
     };
     // Before the commit: the next attempt begins after it, and reads them.
     match &result.last_error {
-        Some(text) => project.files.write_file(unit.id, UnitFile::LastError, text)?,
-        None if made.change.is_some() => project.files.write_file(unit.id, UnitFile::LastError, "")?,
+        Some(text) => project.files.write_error(unit.id, text)?,
+        None if made.change.is_some() => project.files.write_error(unit.id, "")?,
         None => {}
     }
     let end = UnitRunEnd {

@@ -261,6 +261,7 @@ pub(crate) fn new_unit(
         code_depends_on: unit.code_depends_on.iter().copied().collect(),
         branch: None,
         cancelled: None,
+        is_reverted: false,
         gh_issue,
     };
     // What has parts waits for them.

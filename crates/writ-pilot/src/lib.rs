@@ -55,6 +55,8 @@ mod refresh;
 
 mod span_queue;
 
+mod chapters;
+
 mod spans;
 
 mod account;

@@ -43,7 +43,7 @@ pub(crate) async fn carry_out(
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
     }
-    if order.order == PilotOrder::Reject && order.reason.trim().is_empty() {
+    if order.order == PilotOrder::Reject && !waits_for_documents(&unit) && order.reason.trim().is_empty() {
         return Err(AutopilotError::NoReason { unit: id.to_string() });
     }
     give_order(project, &unit, (person, order)).await?;
@@ -64,13 +64,15 @@ async fn give_order(
     let reason = words_of(person, order);
     // Read by the next attempt, like any other last error.
     let is_answer = order.order == PilotOrder::Resume && !order.reason.trim().is_empty();
-    if order.order == PilotOrder::Reject {
+    let is_about_documents = matches!(order.order, PilotOrder::Accept | PilotOrder::Reject)
+        && drive::answer_documents(project, unit, order.order == PilotOrder::Accept)?;
+    if order.order == PilotOrder::Reject && !is_about_documents {
         let text = format!("A person has rejected the result: {}", order.reason);
-        project.files.write_file(id, UnitFile::LastError, &text)?;
+        project.files.write_error(id, &text)?;
     } else if is_answer {
         let before = project.files.read_file(id, UnitFile::LastError)?;
         let text = format!("A person has answered: {}\n\n{before}", order.reason.trim());
-        project.files.write_file(id, UnitFile::LastError, text.trim_end())?;
+        project.files.write_error(id, text.trim_end())?;
     }
     // A person has looked: the branches as they are now are right.
     project.seen.accept_branches();
@@ -95,11 +97,20 @@ fn words_of(person: &str, order: &PilotUnitOrder) -> String {
     }
 }
 
+/// Returns true if a unit waits for a person's answer to a change of documents.
+fn waits_for_documents(unit: &UnitRecord) -> bool {
+    unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents))
+}
+
 /// The event of an order: of the blocker that it is about.
 fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
     let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
     let is_escalated = unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Escalated));
     match order {
+        // Both let the merge go on, with the documents as the person has said.
+        PilotOrder::Accept | PilotOrder::Reject if waits_for_documents(unit) => {
+            UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume)
+        }
         PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),
         PilotOrder::Reject => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatReject),
         PilotOrder::ForceClear if has(BlockerKind::MergeConflict) => {

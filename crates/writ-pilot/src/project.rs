@@ -19,6 +19,7 @@ use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::{MicroUsd, Tokens};
 
+use crate::chapters::{ChapterDesk, RunOfUnit};
 use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
 use crate::drive::{Baselines, SeenState};
 use crate::error::{AutopilotError, PilotGitError};
@@ -29,6 +30,7 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::span_queue::SpanQueue;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
+use crate::trace::attempts_of;
 use crate::unit_files::{UnitFile, UnitFiles};
 
 mod at_work;
@@ -42,7 +44,7 @@ pub(crate) use at_work::{DispatchHold, LiveUnit};
 const MAX_STARTED: usize = 10_000;
 
 /// The note for the next attempt at a unit after a crash has cut off the last one (SF 4.8).
-const RESUMED: &str = "resumed_after_crash: the engine has ended in the middle of the attempt before this one. That is no failure of the work: go on from the files as they are.";
+pub(crate) const RESUMED: &str = "resumed_after_crash: the engine has ended in the middle of the attempt before this one. That is no failure of the work: go on from the files as they are.";
 
 /// The paths in the owner's home that the autopilot reads; each may be absent.
 #[derive(Clone, Debug, Default)]
@@ -243,6 +245,10 @@ impl OpenProject {
                         }
                     }
                 }
+                let (title, run) = (line.title.as_str(), run.id.to_string());
+                let desk = ChapterDesk { files: &self.files, hands: &self.hands };
+                let attempts = attempts_of(self, id).await;
+                desk.end_run(RunOfUnit { id, title, run: &run }, false, attempts).await;
                 self.note_crash(id)?;
                 ops.push(Op::Units(UnitOp::EndRun(Box::new(end))));
             }
@@ -257,7 +263,7 @@ impl OpenProject {
             return Ok(());
         }
         let text = format!("{RESUMED}\n\n{before}");
-        self.files.write_file(id, UnitFile::LastError, text.trim_end())
+        self.files.write_error(id, text.trim_end())
     }
 
     /// Returns the settings in force.

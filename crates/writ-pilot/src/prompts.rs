@@ -21,8 +21,8 @@ mod tags;
 
 use input::Variables;
 pub use input::{
-    ContinuePrompt, GoalPrompt, PromptFinding, ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt,
-    UnitPrompt, describe_issue,
+    ContinuePrompt, DocumentsPrompt, GoalPrompt, PromptFinding, ReassessPrompt, RetryNote, ReviewPass,
+    ReviewPrompt, UnitPrompt, describe_issue,
 };
 
 /// The folder of a project's own templates.
@@ -55,11 +55,13 @@ pub enum PromptName {
     Goal,
     /// Steers a later turn.
     Continue,
+    /// Asks which documents a change makes out of date.
+    Documents,
 }
 
 impl PromptName {
     /// Every prompt.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Research,
         Self::Plan,
         Self::Execute,
@@ -68,6 +70,7 @@ impl PromptName {
         Self::Reassess,
         Self::Goal,
         Self::Continue,
+        Self::Documents,
     ];
 
     /// Returns its name: that of its file, without the ending.
@@ -81,6 +84,7 @@ impl PromptName {
             Self::Reassess => "reassess",
             Self::Goal => "goal",
             Self::Continue => "continue",
+            Self::Documents => "documents",
         }
     }
 
@@ -108,6 +112,7 @@ impl PromptName {
             Self::Reassess => include_str!("prompts/reassess.md"),
             Self::Goal => include_str!("prompts/goal.md"),
             Self::Continue => include_str!("prompts/continue.md"),
+            Self::Documents => include_str!("prompts/documents.md"),
         }
     }
 }
@@ -295,6 +300,15 @@ impl PromptSet {
     /// If the prompt becomes too large.
     pub fn render_continuation(&self, turn: &ContinuePrompt<'_>) -> Result<String, PromptError> {
         self.render_template(PromptName::Continue, &turn.variables())
+    }
+
+    /// Makes the prompt that asks which documents a change makes out of date.
+    ///
+    /// # Errors
+    ///
+    /// If the prompt becomes too large.
+    pub fn render_documents(&self, input: &DocumentsPrompt<'_>) -> Result<String, PromptError> {
+        self.render_template(PromptName::Documents, &input.variables())
     }
 
     fn render_template(&self, prompt: PromptName, variables: &Variables) -> Result<String, PromptError> {

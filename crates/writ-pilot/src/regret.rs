@@ -1,9 +1,13 @@
 //! A person's second thoughts: a merged unit is undone, and a conflict is resolved in the workspace of its slice.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use writ_autopilot::blocker::BlockerKind;
 use writ_autopilot::unit_id::UnitId;
+use writ_store::batch::Op;
+use writ_store::reads::UnitReads as _;
+use writ_store::units::{MAX_UNITS, UnitOp};
 use writ_types::api::pilot::{
     PilotOrder, PilotResolved, PilotRevertPlan, PilotReverted, PilotUnitOrder, ResolveState, RevertEnd,
 };
@@ -15,6 +19,7 @@ use crate::merge::{Advance, TreeVerdict};
 use crate::naming::workspace_name;
 use crate::orders::carry_out;
 use crate::project::OpenProject;
+use crate::reload::open_lines;
 use crate::resolve::{ResolveStart, begin_resolve, finish_resolve, is_begun};
 use crate::revert::{RevertResult, plan_revert, revert_unit};
 
@@ -89,8 +94,33 @@ pub(crate) async fn revert(
             (RevertEnd::Held, Vec::new(), why)
         }
     };
+    let is_undone = matches!(end, RevertEnd::Reverted | RevertEnd::NothingLeft);
+    let opened = if is_undone { open_again(project, id).await } else { Ok(()) };
+    let reason = match opened {
+        Ok(()) => reason,
+        // The same order once more finds nothing to undo, and does this.
+        Err(error) => format!("{reason}; its files and its line in the plan are as they were: {error}"),
+    };
     let commits = commits.iter().map(ToString::to_string).collect();
     Ok(PilotReverted { unit: id.to_string(), target: project.target.to_string(), end, commits, reason })
+}
+
+/// Brings the files of a unit that was undone, and of its parts, back from the archive, and opens their lines in the plan again. All of it
+/// may be done twice.
+async fn open_again(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
+    let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
+    let over = lines.iter().filter(|line| line.is_over).filter_map(|line| line.id.parse::<UnitId>().ok());
+    let undone: BTreeSet<UnitId> = over.filter(|part| part.is_within(id)).collect();
+    if undone.is_empty() {
+        return Ok(());
+    }
+    // First, so that no start of the engine archives them again.
+    let notes = undone.iter().map(|part| Op::Units(UnitOp::NoteRevert { key: project.key_of(*part) }));
+    project.hands.commit(notes.collect()).await?;
+    for part in &undone {
+        project.files.restore_folder(*part)?;
+    }
+    open_lines(project, &undone).await
 }
 
 /// Begins the resolution of a conflict, or ends it once the person has edited the files.

@@ -61,7 +61,7 @@ impl StoredPlan {
         let above = id.parent().and_then(|parent| self.rows.get(&parent));
         let inherited = above.map_or(&self.workflow, |(row, _)| &row.workflow);
         Some(OutlineFields {
-            is_done: row.is_over,
+            is_done: row.is_over && !facts.is_reverted,
             title: row.title.clone(),
             description: row.description.trim_end().to_owned(),
             priority: row.priority,
@@ -300,11 +300,39 @@ fn note_ids(text: &str, items: &[OutlineItem], ids: &[UnitId], after: &StoredPla
                 None => format!("{words} <!-- {id} -->{rest}"),
             };
         }
-        let is_over = after.rows.get(id).is_some_and(|(row, _)| row.is_over);
+        let is_done = after.fields_of(*id).is_some_and(|fields| fields.is_done);
         let (open, done) = ("- [ ]", "- [x]");
-        *line = if is_over { line.replacen(open, done, 1) } else { line.replacen(done, open, 1) };
+        *line = if is_done { line.replacen(open, done, 1) } else { line.replacen(done, open, 1) };
     }
     lines.concat()
+}
+
+/// Opens the lines of units in the plan of a project again, and in the state of it that edits are told from. A file that cannot be read as
+/// a plan is the person's to mend.
+///
+/// # Errors
+///
+/// If a file cannot be read or written.
+pub(crate) async fn open_lines(
+    project: &OpenProject,
+    units: &BTreeSet<UnitId>,
+) -> Result<(), AutopilotError> {
+    let _alone = project.hold_plans().await;
+    let top = project.git.project().top_dir().to_owned();
+    let [file, base, fresh] = [PLAN_FILE, BASE_FILE, FRESH_FILE].map(|name| top.join(name));
+    for path in [file, base] {
+        let Some(text) = read_text(&path)? else { continue };
+        let Ok(items) = read_outline(&text) else { continue };
+        let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+        // The text of the person stays but for the marks.
+        for item in items.iter().filter(|item| item.id.is_some_and(|id| units.contains(&id))) {
+            if let Some(line) = lines.get_mut(item.line.saturating_sub(1)) {
+                *line = line.replacen("- [x]", "- [ ]", 1);
+            }
+        }
+        replace_same(&path, &fresh, (&text, &lines.concat()))?;
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, error: &io::Error) -> AutopilotError {

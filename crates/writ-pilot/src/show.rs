@@ -13,7 +13,7 @@ use writ_types::api::pilot::{
 use writ_types::unit::MicroUsd;
 
 use crate::circuits::show_circuits;
-use crate::drive::find_next;
+use crate::drive::{find_next, proposed_documents};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -160,6 +160,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
             Some(reason) => reason,
             None => project.files.read_file(id, UnitFile::LastError)?,
         },
+        documents: proposed_documents(project, &project.read_unit(id).await?)?,
         runs: store.unit_runs(key.clone()).await?.into_iter().map(show_run).collect(),
         moves: moves
             .into_iter()

@@ -50,6 +50,9 @@ pub struct UnitFacts {
     /// The reason for which a person has cancelled it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<String>,
+    /// Set once its merged commits were undone by a person's word.
+    #[serde(default, rename = "reverted", skip_serializing_if = "std::ops::Not::not")]
+    pub is_reverted: bool,
 }
 
 impl UnitFacts {

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use writ_autopilot::check::text::is_long_error;
 use writ_autopilot::unit_id::UnitId;
 use writ_sandbox::git::places::WorkspaceRoot;
 use writ_types::unit::Timestamp;
@@ -35,6 +36,8 @@ pub enum UnitFile {
     Plan,
     /// The last error, for the next attempt.
     LastError,
+    /// The whole text of a last error that prompts cut.
+    LastErrorFull,
     /// The findings of the last review.
     Review,
     /// The reason for which the unit was given up.
@@ -45,6 +48,12 @@ pub enum UnitFile {
     Result,
     /// The window of the last attempts, for the supervisor.
     Progress,
+    /// The proposed change of documents.
+    DocDiff,
+    /// The commit that documents were looked at for, and the answer about them.
+    DocSync,
+    /// The chapters of its runs.
+    Chapters,
 }
 
 impl UnitFile {
@@ -53,11 +62,15 @@ impl UnitFile {
             Self::Research => "research.md",
             Self::Plan => "plan.md",
             Self::LastError => "last_error.md",
+            Self::LastErrorFull => "last-error-full.txt",
             Self::Review => "review.md",
             Self::Decision => "decision.md",
             Self::Questions => "human-question.md",
             Self::Result => "result.md",
             Self::Progress => "progress.json",
+            Self::DocDiff => "doc-sync.diff",
+            Self::DocSync => "doc-sync.json",
+            Self::Chapters => "chapters.json",
         }
     }
 }
@@ -84,11 +97,6 @@ impl UnitFiles {
         Ok(Self { active: open(ACTIVE)?, archive: open(ARCHIVE)? })
     }
 
-    fn folder_of(&self, unit: UnitId) -> Result<PathBuf, AutopilotError> {
-        let folder = self.active.ensure_folder(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
-        Ok(folder.path)
-    }
-
     /// Returns the text of a file; empty if it is not there.
     ///
     /// # Errors
@@ -107,29 +115,41 @@ impl UnitFiles {
     /// If it cannot be written.
     pub fn write_file(&self, unit: UnitId, file: UnitFile, text: &str) -> Result<(), AutopilotError> {
         if text.is_empty() {
-            let folder = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
-            let path = folder.join(file.name());
-            return match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, &error)),
-                Ok(()) | Err(_) => Ok(()),
-            };
+            return remove_below(&self.active, unit, file);
         }
-        let mut end = text.len().min(MAX_UNIT_FILE_BYTES);
-        while !text.is_char_boundary(end) {
-            end -= 1;
+        write_below(&self.active, unit, file, text)
+    }
+
+    /// Writes the last error of a unit. One that prompts cut lies whole in a file of its own, too; an empty text removes both.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written.
+    pub fn write_error(&self, unit: UnitId, text: &str) -> Result<(), AutopilotError> {
+        self.write_file(unit, UnitFile::LastErrorFull, if is_long_error(text) { text } else { "" })?;
+        self.write_file(unit, UnitFile::LastError, text)
+    }
+
+    /// Lays the whole text of a unit's last error into a workspace, where its next attempt can read it and no commit takes it along;
+    /// a short error removes it. Returns its path below the workspace, which is that below the project, too.
+    ///
+    /// # Errors
+    ///
+    /// If a link leads out of the workspace, or it cannot be written.
+    pub fn share_error(unit: UnitId, text: &str, workspace: &Path) -> Result<String, AutopilotError> {
+        let place = format!("{ACTIVE}/{}/{}", unit.folder_name(), UnitFile::LastErrorFull.name());
+        let is_long = is_long_error(text);
+        // No folder is made for a short one.
+        if !is_long && fs::symlink_metadata(workspace.join(&place)).is_err() {
+            return Ok(place);
         }
-        let folder = self.folder_of(unit)?;
-        let path = folder.join(file.name());
-        // Renamed over the old one, so that a crash leaves one of both, and a link is replaced and not followed.
-        let fresh = folder.join(format!(".{}.new", file.name()));
-        let _ = fs::remove_file(&fresh);
-        let write = || -> io::Result<()> {
-            let mut opened = fs::OpenOptions::new().write(true).create_new(true).open(&fresh)?;
-            io::Write::write_all(&mut opened, text.get(..end).unwrap_or_default().as_bytes())?;
-            opened.sync_all()?;
-            fs::rename(&fresh, &path)
-        };
-        write().map_err(|error| failed(&path, &error))
+        let root = WorkspaceRoot::open_root(workspace, ACTIVE).map_err(crate::PilotGitError::from)?;
+        if is_long {
+            write_below(&root, unit, UnitFile::LastErrorFull, text)?;
+        } else {
+            remove_below(&root, unit, UnitFile::LastErrorFull)?;
+        }
+        Ok(place)
     }
 
     /// Returns true if a unit has a folder that was not archived.
@@ -152,23 +172,44 @@ impl UnitFiles {
         if !text.is_empty() || self.has_folder(unit)? {
             return Ok(text);
         }
+        match self.newest_archive(unit)? {
+            Some(folder) => read_plain(&folder.join(file.name())),
+            None => Ok(String::new()),
+        }
+    }
+
+    /// Returns the newest archive of a unit.
+    fn newest_archive(&self, unit: UnitId) -> Result<Option<PathBuf>, AutopilotError> {
         let folder = unit.folder_name();
         // `{date}-{unit}`, with `-{number}` behind it where there are several of one day.
         let is_of_unit = |name: &str| {
             let rest = name.get(DATE_CHARS..).and_then(|rest| rest.strip_prefix(folder.as_str()));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
-        let Ok(entries) = fs::read_dir(self.archive.path()) else { return Ok(String::new()) };
+        let Ok(entries) = fs::read_dir(self.archive.path()) else { return Ok(None) };
         let names =
             entries.flatten().take(MAX_LISTED).filter_map(|entry| entry.file_name().into_string().ok());
         let newest = names.filter(|name| is_of_unit(name)).max_by_key(|name| (name.len(), name.clone()));
-        match newest {
-            Some(name) => {
-                let folder = self.archive.resolve_name(&name).map_err(crate::PilotGitError::from)?;
-                read_plain(&folder.join(file.name()))
-            }
-            None => Ok(String::new()),
+        let resolve = |name: String| self.archive.resolve_name(&name).map_err(crate::PilotGitError::from);
+        Ok(newest.map(resolve).transpose()?)
+    }
+
+    /// Moves the newest archive of a unit back to the units at work, by one rename. One that is there, or was never archived, stays as it
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be moved.
+    pub fn restore_folder(&self, unit: UnitId) -> Result<(), AutopilotError> {
+        let Some(from) = self.newest_archive(unit)?.filter(|path| fs::symlink_metadata(path).is_ok()) else {
+            return Ok(());
+        };
+        let to = self.active.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+        // Brought back before a crash.
+        if fs::symlink_metadata(&to).is_ok() {
+            return Ok(());
         }
+        fs::rename(&from, &to).map_err(|error| failed(&to, &error))
     }
 
     /// Moves the folder of a unit to the archive, as `{date}-{unit}`, by one rename.
@@ -195,6 +236,36 @@ impl UnitFiles {
         }
         Err(failed(&from, &io::Error::other("it was archived too often today")))
     }
+}
+
+/// Removes a file of a unit below a folder of units.
+fn remove_below(root: &WorkspaceRoot, unit: UnitId, file: UnitFile) -> Result<(), AutopilotError> {
+    let folder = root.resolve_name(&unit.folder_name()).map_err(crate::PilotGitError::from)?;
+    let path = folder.join(file.name());
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes a file of a unit as a whole below a folder of units.
+fn write_below(root: &WorkspaceRoot, unit: UnitId, file: UnitFile, text: &str) -> Result<(), AutopilotError> {
+    let mut end = text.len().min(MAX_UNIT_FILE_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let folder = root.ensure_folder(&unit.folder_name()).map_err(crate::PilotGitError::from)?.path;
+    let path = folder.join(file.name());
+    // Renamed over the old one, so that a crash leaves one of both, and a link is replaced and not followed.
+    let fresh = folder.join(format!(".{}.new", file.name()));
+    let _ = fs::remove_file(&fresh);
+    let write = || -> io::Result<()> {
+        let mut opened = fs::OpenOptions::new().write(true).create_new(true).open(&fresh)?;
+        io::Write::write_all(&mut opened, text.get(..end).unwrap_or_default().as_bytes())?;
+        opened.sync_all()?;
+        fs::rename(&fresh, &path)
+    };
+    write().map_err(|error| failed(&path, &error))
 }
 
 /// Reads a file that is no link; empty if there is none.
@@ -240,6 +311,35 @@ mod tests {
             assert_eq!(files.read_newest(UnitId::Task(1, 1, 11), UnitFile::Plan).expect("reads"), "");
         }
         files.archive_folder(unit, now).expect("there is none");
+        files.restore_folder(unit).expect("moves back");
+        assert_eq!(files.read_file(unit, UnitFile::Plan).expect("reads"), "# Goal");
+        files.write_file(unit, UnitFile::Plan, "# Other").expect("writes");
+        files.restore_folder(unit).expect("is there");
+        assert_eq!(files.read_file(unit, UnitFile::Plan).expect("reads"), "# Other", "it stays as it is");
+        files.restore_folder(UnitId::Task(1, 1, 11)).expect("was never archived");
+    }
+
+    /// Rows: SF-162 (in part: the files; the marker and the agent's reading: the engine's tests)
+    #[test]
+    fn a_long_error_lies_whole_beside_the_short_one_and_in_the_workspace() {
+        let (top, work) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("another"));
+        let files = UnitFiles::open_files(top.path()).expect("opens");
+        let unit = UnitId::Task(1, 1, 1);
+        let (long, short) = (format!("{}é", "x".repeat(5_000)), "y".repeat(4_096));
+        let place = ".writ/active/task_m1_s1_t1/last-error-full.txt";
+        for (text, is_whole) in [(&long, true), (&short, false), (&long, true)] {
+            files.write_error(unit, text).expect("writes");
+            assert_eq!(&files.read_file(unit, UnitFile::LastError).expect("reads"), text);
+            assert_eq!(UnitFiles::share_error(unit, text, work.path()).expect("lays"), place);
+            for folder in [top.path(), work.path()] {
+                let found = fs::read_to_string(folder.join(place)).ok();
+                assert_eq!(found.as_ref(), is_whole.then_some(text), "{}", folder.display());
+            }
+        }
+        files.write_error(unit, "").expect("removes");
+        assert!(!top.path().join(place).exists());
+        let ignored = fs::read_to_string(work.path().join(ACTIVE).join(".gitignore")).expect("is there");
+        assert_eq!(ignored, "*\n", "no commit takes it along");
     }
 
     /// A file or folder that an agent has merged as a link leads nowhere.

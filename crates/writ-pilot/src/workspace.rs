@@ -1,5 +1,8 @@
 //! A work tree for each slice: made, committed, removed.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use writ_sandbox::git::commits::{missing_commits, write_commit};
@@ -96,7 +99,7 @@ impl PilotGit {
         }
         let made = self.root.ensure_folder(&workspace_name(&work.unit)?)?;
         // Files without a work tree are of unknown origin.
-        let is_empty = std::fs::read_dir(&made.path).is_ok_and(|mut entries| entries.next().is_none());
+        let is_empty = fs::read_dir(&made.path).is_ok_and(|mut entries| entries.next().is_none());
         if !is_empty {
             return Err(PilotGitError::Occupied { folder: made.path });
         }
@@ -129,6 +132,43 @@ impl PilotGit {
         // After the branch: an index that is behind shows changes where there are none, and no work is in danger.
         renew_index(&tree, stored)?;
         Ok(CommitResult::Committed { commit, paths })
+    }
+
+    /// Commits new texts of documents to a unit's branch, if that and its workspace are as they are at `tip`. Returns true if it did.
+    ///
+    /// # Errors
+    ///
+    /// If the workspace is not at its branch, a document is no plain file there, or it cannot be written.
+    pub(crate) async fn commit_documents(
+        &self,
+        work: &UnitWork,
+        tip: &CommitId,
+        texts: &BTreeMap<String, String>,
+    ) -> Result<bool, PilotGitError> {
+        let (tree, now) = self.open_workspace(work).await?;
+        if now != *tip || !store_tree(&self.project, &tree, tip).await?.changes.is_empty() {
+            return Ok(false);
+        }
+        let folder = self.root.resolve_name(&workspace_name(&work.unit)?)?;
+        // Nothing else is in the work tree, so nothing else is committed.
+        for (path, text) in texts {
+            let path = folder.join(path);
+            replace_plain(&path, text).map_err(|source| GitFault::Io { path, source })?;
+        }
+        let stored = store_tree(&self.project, &tree, tip).await?;
+        // A text that is as it was, or more than was named: the merge says what is there.
+        let is_named = |path: &Path| path.to_str().is_some_and(|path| texts.contains_key(path));
+        if stored.changes.is_empty() || !stored.changes.iter().all(|change| is_named(&change.path)) {
+            return Ok(false);
+        }
+        let unit = &work.unit;
+        let message = format!("docs: sync after {unit}\n\n{UNIT_TRAILER}: {unit}\n");
+        let commit = write_commit(&self.project, &stored.tree, &[tip], &message, &self.committer).await?;
+        // By compare-and-swap, as for any other commit of the branch.
+        let moved = RefChange::Move { name: work.branch.to_ref(), from: tip.clone(), to: commit };
+        change_refs(&self.project, &[moved], "writ: documents after a change").await?;
+        renew_index(&tree, stored)?;
+        Ok(true)
     }
 
     /// Removes the folder of a unit's workspace that was just made: its branch stays, and has all of it.
@@ -306,11 +346,19 @@ impl PilotGit {
 /// Returns true for a work tree of ours that git was killed over before it had written its branch: nothing was ever in it.
 fn is_only_begun(entry: &TreeEntry) -> bool {
     let is_unborn = entry.commit.is_none() && entry.head == TreeHead::Other(String::new());
-    let is_empty = || match std::fs::read_dir(&entry.path) {
+    let is_empty = || match fs::read_dir(&entry.path) {
         Ok(mut entries) => entries.all(|one| one.is_ok_and(|one| one.file_name() == ".git")),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     is_unborn && entry.locked.as_deref() == Some(WORK_REASON) && is_empty()
+}
+
+/// Replaces the text of a plain file; a link in its place is refused.
+fn replace_plain(path: &Path, text: &str) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    fs::write(path, text)
 }
 
 /// A message with its unit, by which its commit is found again when its id has changed.

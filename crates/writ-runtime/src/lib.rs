@@ -93,6 +93,8 @@ mod model;
 mod noticing;
 mod opening;
 mod oracle;
+
+mod chapters;
 mod perform;
 mod place;
 mod plan_results;

@@ -37,6 +37,7 @@ use crate::services::Services;
 mod activity;
 mod attempt;
 mod gate;
+mod memory;
 mod plan;
 mod question;
 

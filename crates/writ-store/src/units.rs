@@ -405,6 +405,11 @@ pub enum UnitOp {
         /// The reason, in words.
         reason: String,
     },
+    /// Adds to the metadata of a unit that is over that its commits were undone, as `reverted`.
+    NoteRevert {
+        /// The unit.
+        key: UnitKey,
+    },
     /// Notes the choice of a model before an attempt.
     NoteChoice(Box<ChoiceRow>),
     /// Adds the rating of an attempt.

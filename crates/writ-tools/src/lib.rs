@@ -28,6 +28,8 @@ pub mod question;
 
 pub mod handoff;
 
+pub mod chapter;
+
 pub mod render;
 
 pub mod review;

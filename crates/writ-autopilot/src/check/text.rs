@@ -57,9 +57,14 @@ pub fn cut_output(text: &str, most: usize) -> String {
     format!("{}{MARK}{}", head_of(text, room / 4), tail_of(text, room - room / 4))
 }
 
+/// Returns true for an error that [`cut_error`] cuts.
+pub const fn is_long_error(text: &str) -> bool {
+    text.len() > MAX_ERROR_BYTES
+}
+
 /// Cuts an error for a prompt: 2 KB of each end, and between them the path of the full text (SF 7.3). A short one stays as it is.
 pub fn cut_error(text: &str, path: &str) -> String {
-    if text.len() <= MAX_ERROR_BYTES {
+    if !is_long_error(text) {
         return text.to_owned();
     }
     let (head, tail) = (head_of(text, ERROR_END_BYTES), tail_of(text, ERROR_END_BYTES));

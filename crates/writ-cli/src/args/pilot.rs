@@ -72,10 +72,10 @@ pub(crate) enum PilotCommand {
     Look(PilotLook),
     #[command(flatten)]
     Step(PilotStep),
-    /// Accept the result of a unit that waits for it
+    /// Accept the result of a unit, or the change of documents that it proposes
     #[command(visible_alias = "uat-approve")]
     Accept(PilotUnitArgs),
-    /// Reject the result of a unit; say why, since the next plan reads it
+    /// Reject the result of a unit, saying why, since the next plan reads it; or its change of documents
     #[command(visible_alias = "uat-reject")]
     Reject(PilotReasonArgs),
     /// Let a unit go on after a pause, or after you have resolved its conflict; with a reason, its next attempt reads your answer. Without

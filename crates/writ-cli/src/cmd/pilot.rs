@@ -383,6 +383,10 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
     for blocker in &details.blockers {
         lines.push(format!("{}: {}", blocker.event, cut(&blocker.detail)));
     }
+    if !details.documents.is_empty() {
+        lines.push("proposed change of documents:".to_owned());
+        lines.extend(details.documents.lines().map(|line| format!("  {}", escape_line(line))));
+    }
     if !details.last_error.is_empty() {
         lines.push("last error:".to_owned());
         lines.extend(details.last_error.lines().map(|line| format!("  {}", escape_line(line))));

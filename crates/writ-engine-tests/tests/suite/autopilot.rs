@@ -620,7 +620,7 @@ fn needs_userns_needs_git_needs_node_it_goes_on_after_the_engine_has_ended_at_an
 /// What was merged is reported, traced and undone: report, log and revert say and do what the store, the ledger and git have.
 ///
 /// Rows: SF-543 (in part: the list with its merges) SF-553 (in part: runs, turns, tools, moves and gates of a unit in their order)
-/// Rows: SF-452 (in part: each tool call and model request of a unit is in its log)
+/// Rows: SF-452 (in part: each tool call and model request of a unit is in its log) SF-545
 #[test]
 fn needs_userns_needs_git_needs_node_merged_work_is_reported_traced_and_undone() {
     let dir = repository(GATES);
@@ -660,6 +660,23 @@ fn needs_userns_needs_git_needs_node_merged_work_is_reported_traced_and_undone()
         assert_eq!(one.lines.len(), 3);
         assert!(one.left_out > 0 && one.lines.iter().all(|line| line.attempt == coded), "{one:#?}");
 
+        assert!(scene.reload(false).await.written);
+        let mark = |unit: &str| {
+            let plan = std::fs::read_to_string(dir.path().join(".writ/plan.md")).expect("reads");
+            let line = plan.lines().find(|line| line.contains(unit)).expect("its line").trim().to_owned();
+            line.get(..5).expect("a mark").to_owned()
+        };
+        assert_eq!(mark("slice/m1/s2"), "- [x]");
+        // A conflict with later work brings nothing back.
+        std::fs::write(dir.path().join("mul.mjs"), "// mine\n").expect("written");
+        git(dir.path(), &["commit", "-qam", "mine"]);
+        let plan: PilotRevertPlan = scene.ask("pilot.revert_plan", json!({ "unit": "slice/m1/s2" })).await;
+        let stopped: PilotReverted =
+            scene.ask("pilot.revert", json!({ "unit": "slice/m1/s2", "at": plan.at })).await;
+        assert_eq!(stopped.end, RevertEnd::Conflict, "{stopped:?}");
+        assert_eq!(mark("slice/m1/s2"), "- [x]");
+        assert!(!dir.path().join(".writ/active/slice_m1_s2").exists());
+        git(dir.path(), &["reset", "-q", "--hard", "HEAD~1"]);
         let before = git(dir.path(), &["rev-parse", "main"]);
         let plan: PilotRevertPlan = scene.ask("pilot.revert_plan", json!({ "unit": "slice/m1/s2" })).await;
         assert_eq!((plan.at.as_str(), plan.merges.len()), (before.trim(), 1));
@@ -671,7 +688,11 @@ fn needs_userns_needs_git_needs_node_merged_work_is_reported_traced_and_undone()
         assert_eq!(git(dir.path(), &["rev-parse", "main"]), before);
         let done: PilotReverted =
             scene.ask("pilot.revert", json!({ "unit": "slice/m1/s2", "at": plan.at })).await;
-        assert_eq!(done.end, RevertEnd::Reverted, "{done:?}");
+        assert_eq!((done.end, done.reason.as_str()), (RevertEnd::Reverted, ""), "{done:?}");
+        let marks = ["slice/m1/s2", "task/m1/s2/t1", "slice/m1/s1"].map(mark);
+        assert_eq!(marks, ["- [ ]", "- [ ]", "- [x]"]);
+        let seen = scene.reload(false).await;
+        assert!(seen.edits.is_empty() && seen.conflicts.is_empty(), "the mark is no edit: {seen:#?}");
         // The first slice is what nothing passes without: its test stays, or goes with it.
         let none = json!({ "project": scene.project, "unit": "milestone/m1" });
         assert!(scene.engine.call("pilot.revert_plan", none).await.is_err(), "a milestone has no commits");
@@ -679,6 +700,19 @@ fn needs_userns_needs_git_needs_node_merged_work_is_reported_traced_and_undone()
     assert_eq!(git(dir.path(), &["ls-tree", "--name-only", "main", "mul.mjs"]), "");
     assert!(!dir.path().join("mul.mjs").exists(), "the checkout has moved with its branch");
     git(dir.path(), &["cat-file", "-e", "main:add.mjs"]);
+    let active = |unit: &str| dir.path().join(".writ/active").join(unit);
+    let archived = || {
+        let all = std::fs::read_dir(dir.path().join(".writ/archive")).expect("lists").flatten();
+        all.filter(|entry| entry.file_name().to_string_lossy().contains("_m1_s2")).count()
+    };
+    assert!(active("task_m1_s2_t1").join("plan.md").is_file() && active("slice_m1_s2").is_dir());
+    assert!(!active("slice_m1_s1").exists());
+    assert_eq!(archived(), 0);
+    // The next start leaves them there.
+    let scene = scene.restarted();
+    let status = scene.engine.runtime.block_on(scene.status());
+    assert!(status.warnings.is_empty(), "{status:#?}");
+    assert!(active("task_m1_s2_t1").join("plan.md").is_file() && archived() == 0);
     scene.end();
 }
 

@@ -133,6 +133,43 @@ fn needs_userns_needs_git_hooks_run_at_their_moments() {
     scene.end();
 }
 
+/// An attempt that the supervisor ends is recorded as cancelled by it, and its place is free only after the hook behind it has ended: with
+/// one place no other unit begins before.
+///
+/// Rows: SF-192
+#[test]
+fn needs_userns_needs_git_a_place_is_free_after_the_hook_of_an_attempt_that_was_ended() {
+    let settings = "[pilot.concurrency]\nmax_agents = 1\n[pilot.supervisor]\nsilent_turns = 2\n[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n";
+    let dir = project("max_idle_ends = 9", &format!("{settings}{THERE}"), SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 0\n");
+    let is_mended = Arc::new(AtomicBool::new(false));
+    let works = Arc::clone(&is_mended);
+    let script = coder(TWO_SLICES, move |_, asked| match (works.load(Ordering::SeqCst), asked.has_results) {
+        (true, true) => done(),
+        (true, false) => writes(&asked.name, "a + b"),
+        (false, _) => Reply::text("I think about it."),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        is_mended.store(true, Ordering::SeqCst);
+        scene.order(TASK, "resume", "").await;
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
+    let ended = &runs(&scene, TASK)[0];
+    let end = ended.end.as_ref().expect("ended");
+    assert_eq!((end.outcome.as_str(), end.error_code.as_str()), ("canceled", "canceled_by_supervisor"));
+    let hooks = hook_runs(&scene, TASK);
+    let after = hooks.iter().find(|row| row.hook == "after_run").expect("it ran");
+    assert!(ended.started_at <= after.began_at && after.ended_at <= end.at, "{after:?} {end:?}");
+    let others = [TASK, OTHER_TASK, SLICE].map(|id| runs(&scene, id)).concat();
+    let later: Vec<&RunRow> = others.iter().filter(|run| run.id != ended.id).collect();
+    assert!(later.len() >= 4 && later.iter().all(|run| run.started_at >= after.ended_at), "{later:#?}");
+    scene.end();
+}
+
 /// An attempt whose hook fails or hangs does not begin: no model is asked, and the hook after it runs all the same. The script that
 /// runs is the one of the target branch.
 ///

@@ -109,6 +109,68 @@ fn needs_userns_needs_git_an_attempt_without_a_last_word_goes_on_and_is_no_failu
     scene.end();
 }
 
+/// A gate that says much about one wrong sum and little about another.
+const NOISY: &str = "
+[[gate]]
+name = \"sum\"
+run = [\"sh\", \"-c\", \"if grep -q 'a - b' add.mjs; then seq 1 3000; fi; grep -q 'a + b' add.mjs\"]
+";
+
+/// A long error lies whole in a file of the unit, which the text that cuts it names and the agent of the next attempt reads in its own
+/// work tree; no commit takes it along, and a short error has none.
+///
+/// Rows: SF-162
+#[test]
+fn needs_userns_needs_git_a_long_error_is_read_whole_by_the_next_attempt() {
+    const PLACE: &str = ".writ/active/task_m1_s1_t1/last-error-full.txt";
+    let dir = project("", NOISY, SHORT);
+    let (top, work) = (dir.path().to_owned(), dir.path().join(".writ/workspaces/slice_m1_s1"));
+    let seen: Notes<(String, String, String)> = Notes::default();
+    let files: Notes<[bool; 2]> = Notes::default();
+    let (notes, there) = (Arc::clone(&seen), Arc::clone(&files));
+    let mut tries = 0;
+    let script = move |request: &ParsedRequest| {
+        let heard = hear(request);
+        tries += usize::from(heard.part == "Work" && heard.results == 0);
+        match (heard.part.as_str(), tries, heard.results) {
+            ("Goal", _, _) => Reply::text(ONE_TASK),
+            (_, 1, 0) => writes("add", "a - b"),
+            (_, 2, 0) => Reply::call("file_read", json!({ "path": PLACE })),
+            (_, 2, 1) => {
+                let read = request.results().next().expect("a result").text.clone();
+                let whole = std::fs::read_to_string(top.join(PLACE)).expect("is there");
+                let error = top.join(PLACE).with_file_name("last_error.md");
+                assert_eq!(std::fs::read_to_string(error).expect("is there"), whole, "the payload");
+                note(&notes, (heard.text, read, whole));
+                writes("add", "a * b")
+            }
+            (_, 3, 0) => {
+                note(&there, [top.join(PLACE).exists(), work.join(PLACE).exists()]);
+                writes("add", "a + b")
+            }
+            _ => done(),
+        }
+    };
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let task = scene.unit(TASK).await;
+        let first = task.gates.iter().find(|gate| gate.gate == "sum").expect("it ran");
+        let [(prompt, read, whole)] = &noted(&seen)[..] else { panic!("read once") };
+        let (_, output) = first.output.split_once('\n').expect("a summary, and what was printed");
+        assert!(whole.contains(output.trim()), "what the gate has printed: {whole}");
+        let mark = format!(" ... [truncated, full payload at {PLACE}] ... ");
+        assert!(prompt.contains(&mark), "{prompt}");
+        assert!(!prompt.contains("2000") && whole.contains("\n2000\n"), "{prompt}");
+        // One reading shows 400 lines, and says how to go on.
+        assert!(whole.lines().take(400).all(|line| read.contains(line)), "{read}");
+    });
+    assert_eq!(noted(&files), [[false, false]], "a short error needs no file");
+    assert_eq!(git(dir.path(), &["log", "--all", "--format=", "--", ".writ/active"]), "");
+    scene.end();
+}
+
 /// A worker that gives up ends its attempt: the next is a decision, at once, and no try is counted as failed. What an attempt has used
 /// is written with its end, and is what the ledger has of its calls.
 ///

@@ -9,7 +9,7 @@ use writ_autopilot::hook::HookKind;
 use writ_types::api::pilot::PilotSettingLine;
 
 use super::section::SettingsText;
-use super::{InputRequired, PilotConfig, PilotTier};
+use super::{DocSync, InputRequired, PilotConfig, PilotTier};
 
 /// The source of a value that no file names.
 const DEFAULT: &str = "default";
@@ -77,13 +77,15 @@ fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
     let scores = &config.scores;
     let parts = |weight: f64| format!("{:.0}", weight * 100.0);
-    let pairs: [(&str, String); 31] = [
+    let pairs: [(&str, String); 33] = [
         ("target_branch", word(&config.target_branch)),
         ("default_workflow", word(&config.default_workflow)),
         ("workspace_root", config.workspace_root.clone()),
         ("worktree_mode", config.worktree_mode.name().to_owned()),
         ("turn_input_required", input.to_owned()),
         ("merge_conflict", conflict.to_owned()),
+        ("doc_sync", (config.doc_sync != DocSync::Off).to_string()),
+        ("doc_sync_auto_approve", (config.doc_sync == DocSync::Unasked).to_string()),
         ("max_attempts", limits.max_attempts.to_string()),
         ("max_idle_ends", limits.max_idle_ends.to_string()),
         ("max_dispatches", limits.max_dispatches.to_string()),

@@ -14,7 +14,8 @@ use super::gates::read_gates;
 use super::hooks::read_hooks;
 use super::section::{Section, SettingsText};
 use super::{
-    InputRequired, MAX_TIER_MODELS, PilotConfig, PilotConfigError, PilotTier, PilotTimes, WorktreeMode,
+    DocSync, InputRequired, MAX_TIER_MODELS, PilotConfig, PilotConfigError, PilotTier, PilotTimes,
+    WorktreeMode,
 };
 
 /// The most workers that may be asked for.
@@ -119,15 +120,11 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
         }
         config.protected_paths = paths.into_iter().map(str::to_owned).collect();
     }
-    // Off is what it is; on would be believed.
-    if let Some(setting) = pilot.find_setting("doc_sync")
-        && setting.read_switch()?
-    {
-        return Err(setting.fault(
-            "cannot be on: no document is changed after a merge",
-            "have the plan name a task that brings the documents up to date, and leave this out",
-        ));
-    }
+    config.doc_sync = match (pilot.read_switch("doc_sync")?, pilot.read_switch("doc_sync_auto_approve")?) {
+        (Some(false), _) => DocSync::Off,
+        (_, Some(true)) => DocSync::Unasked,
+        (_, _) => DocSync::Asked,
+    };
     Ok(())
 }
 

@@ -119,7 +119,7 @@ fn limits_are_read_and_parts_are_parts() {
 }
 
 /// Rows: SF-229
-/// Rows: SF-304 (in part: there is no doc sync, so that it cannot be on)
+/// Rows: SF-304 (in part: the settings of doc sync) SF-219 (in part: off by default)
 /// Rows: SF-166 (in part: an invalid setting; the limits of each mode need the worker)
 #[test]
 fn switches_have_few_values() {
@@ -142,10 +142,15 @@ fn switches_have_few_values() {
         (config.worktree_mode, config.input_required),
         (WorktreeMode::BranchPerSlice, InputRequired::Soft)
     );
-    assert_eq!(read("[pilot]\ndoc_sync = false").unwrap(), config, "off is what it is");
-    let (line, key, text) = mistake("[pilot]\ndoc_sync = true");
-    assert_eq!((line, key.as_str()), (2, "pilot.doc_sync"));
-    assert!(text.contains("no document is changed after a merge"), "{text}");
+    for (text, sync) in [
+        ("", DocSync::Asked),
+        ("doc_sync = true", DocSync::Asked),
+        ("doc_sync = false", DocSync::Off),
+        ("doc_sync_auto_approve = true", DocSync::Unasked),
+        ("doc_sync = false\ndoc_sync_auto_approve = true", DocSync::Off),
+    ] {
+        assert_eq!(read(&format!("[pilot]\n{text}")).unwrap().doc_sync, sync, "{text}");
+    }
     assert!(read("[pilot]\nmerge_conflict = \"reassess\"").unwrap().limits.reassess_conflicts);
     let (line, key, text) = mistake("[pilot]\nturn_input_required = \"maybe\"");
     assert_eq!((line, key.as_str()), (2, "pilot.turn_input_required"));

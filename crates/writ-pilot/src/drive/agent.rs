@@ -4,6 +4,7 @@
 //! read without a mistake, and the gates are run by the harness.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -21,18 +22,19 @@ use super::question::judge_question;
 use super::trail::{FailureTrail, read_trail};
 use super::turns::{AgentTask, ResultCheck, WorkEnd, ended_badly, run_agent};
 use super::{PhaseResult, WorkClaim, fault, outcome_name};
+use crate::chapters::read_chapters;
 use crate::error::AutopilotError;
-use crate::project::OpenProject;
+use crate::project::{OpenProject, RESUMED};
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
 use crate::standing::UnitRecord;
-use crate::unit_files::UnitFile;
+use crate::unit_files::{UnitFile, UnitFiles};
 use crate::workspace::{CommitResult, UnitWorkspace};
 
 mod reply;
 
 use reply::{json_object, plan_text};
 
-/// The place of an error's whole text, as prompts name it.
+/// The place of an error's whole text where it cannot be laid into the workspace.
 const LAST_ERROR_PLACE: &str = "`writ pilot show`";
 /// The most characters of a reply that a commit's message has.
 const MAX_SUMMARY_CHARS: usize = 2_000;
@@ -50,7 +52,8 @@ pub(super) async fn work_in_phase(
     let (id, phase) = (work.unit.id, work.unit.stand.phase);
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
-    let prompt = prompt_of(project, work, &project.flow_of(&work.unit).await?, PromptKind::Work).await?;
+    let flow = project.flow_of(&work.unit).await?;
+    let prompt = prompt_of(project, work, (&flow, &workspace.folder), PromptKind::Work).await?;
     // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let is_plan = move |said: &str| phase == PilotPhase::Plan && read_unit_plan(plan_text(said), id).is_ok();
@@ -91,11 +94,12 @@ pub(super) enum PromptKind<'a> {
     Reassess(&'a FailureTrail),
 }
 
-/// Writes the prompt of an attempt.
+/// Writes the prompt of an attempt in a workspace, and lays into that what the prompt names. After a crash the chapters of the unit come
+/// first: of a conversation that was cut off nothing else is restored.
 pub(super) async fn prompt_of(
     project: &OpenProject,
     work: &WorkClaim,
-    flow: &PhaseFlow,
+    (flow, folder): (&PhaseFlow, &Path),
     kind: PromptKind<'_>,
 ) -> Result<String, AutopilotError> {
     let (unit, files) = (&work.unit, &project.files);
@@ -107,7 +111,11 @@ pub(super) async fn prompt_of(
     let failures = unit.stand.counters.failures.max(1);
     let model = choose_model(project, work).await?.model.ok().flatten();
     let has = |text: &str| !text.trim().is_empty();
-    let retry = has(&error).then_some(RetryNote { failures, error: &error, path: LAST_ERROR_PLACE });
+    let place = UnitFiles::share_error(unit.id, &error, folder).unwrap_or_else(|error| {
+        tracing::warn!(unit = %unit.id, %error, "the whole text of an error cannot be laid into the workspace");
+        LAST_ERROR_PLACE.to_owned()
+    });
+    let retry = has(&error).then_some(RetryNote { failures, error: &error, path: &place });
     let input = UnitPrompt {
         unit_id: unit.id,
         phase: unit.stand.phase,
@@ -138,7 +146,13 @@ pub(super) async fn prompt_of(
             project.prompts.render_reassess(&input, &reassess)
         }
     };
-    text.map_err(|error| error.report().into())
+    let text = text.map_err(|error| error.report())?;
+    let told = if error.starts_with(RESUMED) {
+        read_chapters(&project.files, unit.id)?.tell()
+    } else {
+        String::new()
+    };
+    Ok(if told.is_empty() { text } else { format!("{told}\n{text}") })
 }
 
 /// Returns how often a unit may still be planned anew.
@@ -271,7 +285,7 @@ pub(super) async fn reassess(
     let flow = project.flow_of(&work.unit).await?;
     let most = usize::try_from(flow.max_retries.max(1)).unwrap_or(usize::MAX);
     let trail = read_trail(project, work, &workspace, most).await?;
-    let prompt = prompt_of(project, work, &flow, PromptKind::Reassess(&trail)).await?;
+    let prompt = prompt_of(project, work, (&flow, &workspace.folder), PromptKind::Reassess(&trail)).await?;
     let task = AgentTask {
         folder: workspace.folder,
         prompt,

@@ -107,3 +107,15 @@ fn holder_name() -> String {
     let host = if host.is_empty() { "localhost".to_owned() } else { host };
     format!("{host}#{}", std::process::id())
 }
+
+/// Makes the claim hold longer. Returns false if it is another's.
+pub(super) async fn renew_or_lose(project: &OpenProject, work: &WorkClaim) -> bool {
+    match renew_claim(project, work).await {
+        Ok(()) => true,
+        Err(StoreError::Conflict(_)) => false,
+        Err(error) => {
+            tracing::warn!(unit = %work.unit.id, %error, "a claim cannot be renewed now");
+            true
+        }
+    }
+}

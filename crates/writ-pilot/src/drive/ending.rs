@@ -130,7 +130,8 @@ async fn has_begun(project: &OpenProject, id: UnitId) -> Result<bool, AutopilotE
 /// other slice has its workspace.
 pub(super) async fn end_if_over(project: &Arc<OpenProject>, id: UnitId) {
     match project.read_unit(id).await {
-        Ok(unit) if unit.row.is_over => {}
+        // The files of what was undone are back, and stay.
+        Ok(unit) if unit.row.is_over && !unit.facts.is_reverted => {}
         Ok(_) => return,
         Err(error) => return tracing::error!(unit = %id, %error, "a unit cannot be read at its end"),
     }
@@ -185,14 +186,17 @@ fn has_tree(project: &OpenProject, id: UnitId, units: &[(UnitId, &UnitLine)]) ->
     std::fs::symlink_metadata(folder).is_ok() && (owner == id || !is_anothers())
 }
 
-/// Moves the files of a unit and of its parts to the archive.
+/// Moves the files of a unit and of its parts to the archive; those of what was undone stay where they are.
 async fn archive(project: &OpenProject, id: UnitId) -> Result<(), AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let now = project.hands.now();
     for part in
         lines.iter().filter_map(|line| line.id.parse::<UnitId>().ok()).filter(|part| part.is_within(id))
     {
-        project.files.archive_folder(part, now)?;
+        // The files of what was undone stay where they are.
+        if project.files.has_folder(part)? && !project.read_unit(part).await?.facts.is_reverted {
+            project.files.archive_folder(part, now)?;
+        }
     }
     Ok(())
 }

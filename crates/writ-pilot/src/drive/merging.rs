@@ -14,10 +14,10 @@ use writ_autopilot::unit_id::UnitId;
 use writ_store::reads::WorkReads as _;
 use writ_types::api::work::WorkState;
 use writ_types::error::ToReport as _;
-use writ_types::unit::{MicroUsd, Tokens};
 
 use super::baseline::compare_with_base;
 use super::diff::{judge_diff, rules_of};
+use super::documents::{DocStep, sync_documents};
 use super::gate_input::GateSubject;
 use super::gates::{GateRight, gates_for, record, run_gate};
 use super::hidden::{conceal, lay_over};
@@ -175,6 +175,10 @@ pub(super) async fn merge_unit(
     stop: &CancellationToken,
 ) -> Result<PhaseResult, AutopilotError> {
     let id = work.unit.id;
+    let (note, used) = match Box::pin(sync_documents(project, work, stop)).await? {
+        DocStep::Merge { note, used } => (note, used),
+        DocStep::End(ended) => return Ok(*ended),
+    };
     let own = project.work_of(id).await?;
     let request = MergeRequest {
         unit: own.unit.clone(),
@@ -190,6 +194,7 @@ pub(super) async fn merge_unit(
     let result = results.remove(&own.unit);
     let output = gates.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (event, reason) = judge(project, id, result)?;
+    let reason = if note.is_empty() { reason } else { format!("{reason}; {note}") };
     let is_merged = matches!(event, UnitEvent::Merge(UnitMergeResult::Merged));
     let error = if output.is_empty() { reason.clone() } else { format!("{reason}\n\n{output}") };
     Ok(PhaseResult {
@@ -198,7 +203,7 @@ pub(super) async fn merge_unit(
         last_error: (!is_merged).then_some(error),
         event,
         reason,
-        used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
+        used,
     })
 }
 

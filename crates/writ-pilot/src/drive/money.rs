@@ -34,7 +34,8 @@ const fn is_paid(phase: PilotPhase) -> bool {
     matches!(phase, Research | Plan | Execute | Tdd | Review | Reassess)
 }
 
-/// Asks the ceilings about a worker for a unit in a phase.
+/// Asks the ceilings about a worker for a unit in a phase. With `asks_agent` a merge asks an agent first: without money it goes on
+/// without that.
 ///
 /// # Errors
 ///
@@ -42,13 +43,17 @@ const fn is_paid(phase: PilotPhase) -> bool {
 pub(super) async fn allow_work(
     project: &OpenProject,
     (id, phase): (UnitId, PilotPhase),
+    asks_agent: bool,
 ) -> Result<MoneyAnswer, AutopilotError> {
     let limits = project.config().ceilings.clone();
-    if !is_paid(phase) || limits.is_empty() {
+    if !(is_paid(phase) || asks_agent) || limits.is_empty() {
         return Ok(MoneyAnswer::Most(None));
     }
     let spent = read_spent(project, Some(id)).await?;
-    Ok(judge(&limits, &spent))
+    match judge(&limits, &spent) {
+        MoneyAnswer::Reached(_) if asks_agent => Ok(MoneyAnswer::Most(Some(MicroUsd::ZERO))),
+        answer @ (MoneyAnswer::Most(_) | MoneyAnswer::Wait | MoneyAnswer::Reached(_)) => Ok(answer),
+    }
 }
 
 /// Returns the most money of a question to the planner, which belongs to no unit yet.

@@ -52,7 +52,7 @@ impl ReviewRun<'_> {
         stop: &CancellationToken,
     ) -> Result<WorkEnd, AutopilotError> {
         let kind = PromptKind::Review(review, findings);
-        let prompt = prompt_of(self.project, self.work, &self.flow, kind).await?;
+        let prompt = prompt_of(self.project, self.work, (&self.flow, &self.folder), kind).await?;
         let folder = self.folder.clone();
         let task = AgentTask { folder, prompt, reads_only: true, is_result: None, together };
         run_agent(self.project, self.work, task, stop).await

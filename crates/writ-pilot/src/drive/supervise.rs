@@ -94,7 +94,7 @@ async fn judge_result(
 fn paused(why: &str) -> PhaseResult {
     PhaseResult {
         event: UnitEvent::Pause(PauseCause::Supervisor),
-        outcome: outcome_name(RunEnd::Interrupted),
+        outcome: outcome_name(RunEnd::Canceled),
         code: BY_SUPERVISOR.to_owned(),
         reason: why.to_owned(),
         last_error: None,

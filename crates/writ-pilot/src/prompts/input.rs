@@ -41,6 +41,7 @@ const REVIEW: [&str; 16] = add_names(UNIT, ["review"]);
 const REASSESS: [&str; 19] = add_names(UNIT, ["failures", "commits", "replans_left", "decision_tool"]);
 const GOAL: [&str; 7] =
     ["session_id", "goal", "repo_map", "project_plan", "gates", "max_units", "previous_error"];
+const DOCUMENTS: [&str; 6] = ["unit_id", "unit_type", "session_id", "title", "documents", "diff"];
 const CONTINUE: [&str; 6] = ["unit_id", "unit_type", "phase", "session_id", "turn", "max_turns"];
 
 /// Joins two lists of names.
@@ -65,6 +66,7 @@ pub(super) const fn variables_of(prompt: PromptName) -> &'static [&'static str] 
         PromptName::Reassess => &REASSESS,
         PromptName::Goal => &GOAL,
         PromptName::Continue => &CONTINUE,
+        PromptName::Documents => &DOCUMENTS,
     }
 }
 
@@ -285,6 +287,34 @@ impl ContinuePrompt<'_> {
             ("session_id", Value::from(self.session_id)),
             ("turn", Value::from(self.turn)),
             ("max_turns", Value::from(self.max_turns)),
+        ])
+    }
+}
+
+/// The values of the question about documents.
+#[derive(Clone, Copy, Debug)]
+pub struct DocumentsPrompt<'a> {
+    /// The unit.
+    pub unit_id: UnitId,
+    /// The session.
+    pub session_id: &'a str,
+    /// The title of the unit.
+    pub title: &'a str,
+    /// The names of the documents.
+    pub documents: &'a [String],
+    /// The whole change.
+    pub diff: &'a str,
+}
+
+impl DocumentsPrompt<'_> {
+    pub(super) fn variables(&self) -> Variables {
+        Variables::from([
+            ("unit_id", Value::from(self.unit_id.to_string())),
+            ("unit_type", Value::from(self.unit_id.unit_type().name())),
+            ("session_id", Value::from(self.session_id)),
+            ("title", Value::from(self.title)),
+            ("documents", Value::from_serialize(self.documents)),
+            ("diff", Value::from(cut_text(self.diff))),
         ])
     }
 }

@@ -5,8 +5,8 @@ use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::units::PilotUnit;
 
 use super::input::{
-    ContinuePrompt, GoalPrompt, PromptFinding, ReassessPrompt, RetryNote, ReviewPass, ReviewPrompt,
-    UnitPrompt, Variables, describe_issue,
+    ContinuePrompt, DocumentsPrompt, GoalPrompt, PromptFinding, ReassessPrompt, RetryNote, ReviewPass,
+    ReviewPrompt, UnitPrompt, Variables, describe_issue,
 };
 use super::{PromptName, input};
 
@@ -55,6 +55,16 @@ pub(super) fn samples_of(prompt: PromptName) -> Vec<Variables> {
                 max_turns: 50,
             };
             vec![turn.variables()]
+        }
+        PromptName::Documents => {
+            let input = DocumentsPrompt {
+                unit_id: UnitId::Slice(1, 1),
+                session_id: "sample",
+                title: "sample",
+                documents: &words,
+                diff: "sample",
+            };
+            vec![input.variables()]
         }
     }
 }

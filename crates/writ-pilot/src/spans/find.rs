@@ -9,6 +9,7 @@ use writ_types::api::pilot::{PilotTrace, PilotTraceQuery};
 
 use super::file::TraceFiles;
 use super::trace_id;
+use crate::chapters::read_chapters;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 
@@ -56,7 +57,9 @@ pub(crate) async fn find_spans(
         rows
     };
     let files = TraceFiles::of_project(project.git.project().top_dir());
-    let mut found = PilotTrace { id, spans: Vec::new(), unreadable, read_bytes: 0 };
+    let chapters = unit.map(|unit| read_chapters(&project.files, unit)).transpose()?.unwrap_or_default();
+    let chapters = chapters.chapters().to_vec();
+    let mut found = PilotTrace { id, spans: Vec::new(), chapters, unreadable, read_bytes: 0 };
     for row in rows {
         let read = files.read_at(&row.file, row.offset);
         found.read_bytes = found.read_bytes.saturating_add(read.bytes);
@@ -64,6 +67,11 @@ pub(crate) async fn find_spans(
             Ok(span) => found.spans.push(span),
             Err(why) => found.unreadable.push(format!("{}: {why}", row.span)),
         }
+    }
+    for span in &found.spans {
+        let chapter = span.attrs.get("chapter").and_then(serde_json::Value::as_str);
+        let chapter = found.chapters.iter_mut().find(|one| Some(one.id.as_str()) == chapter);
+        chapter.into_iter().for_each(|chapter| chapter.span_ids.push(span.span_id.clone()));
     }
     Ok(found)
 }

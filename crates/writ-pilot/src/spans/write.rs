@@ -17,6 +17,7 @@ use writ_types::unit::Timestamp;
 use super::file::{ARCHIVE, PlacedSpan, TRACE, TraceFiles};
 use super::make::SpanNames;
 use super::trace_id;
+use crate::chapters::read_chapters;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::trace::attempts_of;
@@ -55,6 +56,12 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
             spans.extend(names.spans_of_entries(run, &read_entries(project, session).await?));
         }
         spans.extend(names.span_of_run(run));
+    }
+    let chapters = read_chapters(&project.files, id)?;
+    for span in &mut spans {
+        if let Some(chapter) = chapters.find_chapter(&span.run_id, span.started_at) {
+            span.attrs.insert("chapter".to_owned(), chapter.into());
+        }
     }
     let ids: Vec<String> = spans.iter().map(|span| span.span_id.clone()).collect();
     let mut written = written_ids(project, &trace, &ids).await?;

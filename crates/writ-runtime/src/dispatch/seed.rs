@@ -37,7 +37,7 @@ use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{BUDGET_BASE, Interrupt, MAX_INTERRUPTS, SURFACE, Session, Surface};
-use crate::{budget, compaction, subscriptions};
+use crate::{budget, chapters, compaction, subscriptions};
 
 /// The largest number of memories about the owner that are pinned, and of confirmed preferences.
 const PROFILE_LIMIT: usize = 8;
@@ -271,7 +271,7 @@ pub(crate) async fn seed(
     };
     let mut seed = ContextSeed {
         system: system_texts((services, session, profile), &tools).await?,
-        tools: tools.toolset_of(&profile.roles, &allow).specs(),
+        tools: chapters::with_tool(session, tools.toolset_of(&profile.roles, &allow).specs()),
         curated,
         owner_profile: known
             .into_iter()

@@ -263,6 +263,13 @@ pub(super) fn note_cancel(conn: &Connection, key: &UnitKey, reason: &str) -> Res
     require(changed, "cancelled unit", || key.id.clone())
 }
 
+pub(super) fn note_revert(conn: &Connection, key: &UnitKey) -> Result<(), StoreError> {
+    let sql = "UPDATE unit SET metadata = json_set(metadata, '$.reverted', json('true'))
+               WHERE project = ?1 AND id = ?2 AND is_over = 1";
+    let changed = execute(conn, sql, params![key.project, key.id])?;
+    require(changed, "unit that is over", || key.id.clone())
+}
+
 pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {
     // Written once, at the end: what was used until then is in the ledger.
     let changed = execute(

@@ -480,6 +480,12 @@ fn a_unit_is_cancelled_in_any_phase() {
     assert_eq!((end.outcome.as_str(), end.error_code.as_str()), ("canceled", "canceled_by_operator"));
     let again = home.try_commit(units([UnitOp::Cancel { key: key("task/m1/s1/t1"), at: at(6) }]));
     assert!(is_missing(again), "it is over");
+    home.commit(units([UnitOp::NoteRevert { key: key("task/m1/s1/t1") }]));
+    let metadata: serde_json::Value =
+        serde_json::from_str(&read(&home, "task/m1/s1/t1").metadata).expect("JSON");
+    assert_eq!(metadata["reverted"], true);
+    let open = home.try_commit(units([UnitOp::NoteRevert { key: key("slice/m1/s1") }]));
+    assert!(is_missing(open), "it is not over");
     assert_eq!((unit.phase.as_str(), unit.phase_status.as_str(), unit.claim), ("tdd", "canceled", None));
     assert_eq!(home.store.blocking().unit_transitions(key("task/m1/s1/t1")).expect("reads").len(), 1);
     assert!(is_missing(home.try_commit(units([transition("task/m1/s1/t1", 1, ("tdd", "verify"), false)]))));

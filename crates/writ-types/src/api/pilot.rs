@@ -22,7 +22,10 @@ pub use state::{
     PilotSnapshots, PilotState, PilotTokens, PilotTotals, PilotUnitQuery, PilotUnitSnapshot,
     PilotUnitSnapshots, PilotUnitState,
 };
-pub use trace::{PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation};
+pub use trace::{
+    ChapterOutcome, PilotChapter, PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery,
+    SpanOperation,
+};
 
 mod history;
 
@@ -264,6 +267,9 @@ pub struct PilotUnitDetails {
     pub plan: String,
     /// The last error that its next attempt reads; of a cancelled unit, the reason.
     pub last_error: String,
+    /// The change of documents that waits for a person's answer; empty without one.
+    #[serde(default)]
+    pub documents: String,
     /// Its runs, oldest first.
     pub runs: Vec<PilotRunLine>,
     /// Its moves, oldest first.

@@ -4,8 +4,8 @@ use serde_json::Value;
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{PilotClean, PilotForensics, PilotHistoryOf};
 use writ_types::api::pilot::{
-    PilotCleaned, PilotCleaning, PilotHistory, PilotHistoryLine, PilotHistoryQuery, PilotSpan, PilotTrace,
-    PilotTraceQuery, SpanOperation,
+    ChapterOutcome, PilotCleaned, PilotCleaning, PilotHistory, PilotHistoryLine, PilotHistoryQuery,
+    PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation,
 };
 
 use super::{cut, project_of};
@@ -50,6 +50,11 @@ fn describe_trace(trace: &PilotTrace) -> Vec<String> {
     if lines.is_empty() {
         lines.push(format!("{} has no span yet", escape_line(&trace.id)));
     }
+    lines.extend(trace.chapters.iter().map(|chapter| {
+        let (name, intent) = (escape_line(&chapter.name), cut(&chapter.intent));
+        let outcome = chapter.outcome.map_or("open", ChapterOutcome::name);
+        format!("chapter {name} ({outcome}), {} spans: {intent}", chapter.span_ids.len())
+    }));
     lines.extend(trace.unreadable.iter().map(|why| format!("not readable: {}", cut(why))));
     lines
 }

@@ -75,6 +75,54 @@ impl SpanOperation {
     }
 }
 
+/// A part of the work on a unit that had one intent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotChapter {
+    /// Its id: the run, and its number in that.
+    pub id: String,
+    /// The unit.
+    pub unit_id: String,
+    /// Its name: the phase, or what an agent has called it.
+    pub name: String,
+    /// True if an agent has opened it.
+    pub is_declared: bool,
+    /// The intent, in one sentence; empty while it is open.
+    pub intent: String,
+    /// Its begin.
+    pub opened_at: Timestamp,
+    /// Its end; none while it is open.
+    pub closed_at: Option<Timestamp>,
+    /// What came of it; none while it is open.
+    pub outcome: Option<ChapterOutcome>,
+    /// The spans in it, where they are shown with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub span_ids: Vec<String>,
+}
+
+/// The outcome of a chapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChapterOutcome {
+    /// Its run has ended well in it.
+    Success,
+    /// Its run has ended otherwise in it.
+    Failure,
+    /// The agent has turned to another chapter.
+    Pivot,
+}
+
+impl ChapterOutcome {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Pivot => "pivot",
+        }
+    }
+}
+
 /// The spans that were found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PilotTrace {
@@ -82,6 +130,9 @@ pub struct PilotTrace {
     pub id: String,
     /// The spans, by their begins.
     pub spans: Vec<PilotSpan>,
+    /// The chapters of the unit, of which each of these spans that is in one bears the id as `chapter`.
+    #[serde(default)]
+    pub chapters: Vec<PilotChapter>,
     /// Spans without a readable record, and units with spans that could not be written, each with the reason.
     pub unreadable: Vec<String>,
     /// The bytes of the lines that were read in trace files.
