@@ -18,8 +18,9 @@ use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
 use writ_types::id::AskId;
 use writ_types::taint::{Label, Taint};
 
-use crate::door::{Passage, RequestContext};
+use crate::door::RequestContext;
 use crate::error::EngineError;
+use crate::passage::QuestionResult;
 use crate::place::CallPlace;
 use crate::reach::take_hosts;
 use crate::{asks, passage, secrets};
@@ -134,17 +135,14 @@ impl WorkGatekeeper {
             mode: session.mode(),
             ..RequestContext::of(&self.place.authority, self.place.spent)
         };
-        match passage::pass(services, prepared, standing).await.map_err(|error| broken(&error))? {
-            Passage::Ask(ask) => {
+        match passage::pass_to_person(services, prepared, standing).await.map_err(|error| broken(&error))? {
+            QuestionResult::Ask(ask) => {
                 let opened =
                     asks::open_ask(services, session, *ask, "").await.map_err(|error| broken(&error))?;
                 opened.map_err(NotAsked)
             }
-            Passage::Denied(denial) => Err(NotAsked(denial.outside_text())),
-            // A permit without a question would have to be performed here, and no person has decided on it.
-            Passage::Permit(_) | Passage::Simulated(_) => {
-                Err(NotAsked("list the host, or keep the rule that asks".to_owned()))
-            }
+            QuestionResult::Denied(denial) => Err(NotAsked(denial.outside_text())),
+            QuestionResult::Unasked => Err(NotAsked("list the host, or keep the rule that asks".to_owned())),
         }
     }
 

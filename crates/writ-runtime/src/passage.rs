@@ -1,8 +1,13 @@
 //! The way through the door for the actions of agents and their owner: gates judge first, then the door decides.
 
 use writ_inspect::prepared::Prepared;
-use writ_types::entry::GateVerdict;
+use writ_policy::door::{Ask, Denial};
+use writ_store::batch::Batch;
+use writ_types::chat::ToolOutcome;
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, GateVerdict};
 use writ_types::error::{Report, ToReport as _};
+use writ_types::taint::{Label, Taint};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -18,6 +23,50 @@ pub(crate) enum PassageResult {
     /// The door did not decide: a gate replaced the arguments of the call by these. The operations that were to be
     /// written first are returned.
     Rewritten(serde_json::Value, Pending),
+}
+
+/// The result of putting an action before the door that only a person may decide.
+#[derive(Debug)]
+pub(crate) enum QuestionResult {
+    /// A person is to be asked.
+    Ask(Box<Ask>),
+    /// The door refused it.
+    Denied(Box<Denial>),
+    /// A rule permits it without a question, or the session only simulates: no person would decide.
+    Unasked,
+}
+
+/// Puts an action before the door that only a person may decide. A permit without a question is not used, and the ledger says so.
+///
+/// # Errors
+///
+/// As [`pass`].
+pub(crate) async fn pass_to_person(
+    services: &Services,
+    prepared: Prepared,
+    standing: RequestContext<'_>,
+) -> Result<QuestionResult, EngineError> {
+    Ok(match pass(services, prepared, standing).await? {
+        Passage::Ask(ask) => QuestionResult::Ask(ask),
+        Passage::Denied(denial) => QuestionResult::Denied(denial),
+        Passage::Simulated(_) => QuestionResult::Unasked,
+        Passage::Permit(permit) => {
+            let prepared = permit.prepared();
+            // Without an outcome the next start would say that nobody knows whether it happened.
+            let summary = "not performed: no person was asked".to_owned();
+            let fact = Fact::Outcome {
+                attempt: permit.attempt(),
+                outcome: ToolOutcome::Cancelled,
+                result: Digest::of_bytes(summary.as_bytes()),
+                summary,
+                label: Label::new(Taint::Owner),
+            };
+            let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
+            let entry = services.journal.noted(prepared.session, at, fact);
+            services.journal.store.commit(Batch::relaxed(vec![entry])).await?;
+            QuestionResult::Unasked
+        }
+    })
 }
 
 /// Puts a prepared action before the door.

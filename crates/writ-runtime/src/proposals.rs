@@ -19,8 +19,9 @@ use writ_types::id::{AskId, ItemId, SessionId};
 use writ_types::taint::{Label, Taint};
 use writ_types::work::PlanDocument;
 
-use crate::door::{Passage, RequestContext};
+use crate::door::RequestContext;
 use crate::error::{EngineError, WorkError};
+use crate::passage::QuestionResult;
 use crate::services::Services;
 use crate::session::{AttemptTerms, BRANCH, Session, WorkTerms};
 use crate::work_calls::worked;
@@ -168,10 +169,10 @@ pub(crate) async fn ask_about(services: &Arc<Services>, item: &WorkItem) -> Resu
     let prepared = prepared(services, item, &asking, branch)?;
     let authority = services.keys.grant(&asking, None).await?;
     let standing = RequestContext::of(&authority, Spent::default());
-    let ask = match passage::pass(services, prepared, standing).await? {
-        Passage::Ask(ask) => *ask,
-        Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
-        Passage::Permit(_) | Passage::Simulated(_) => {
+    let ask = match passage::pass_to_person(services, prepared, standing).await? {
+        QuestionResult::Ask(ask) => *ask,
+        QuestionResult::Denied(denial) => return Err(EngineError::Denied(denial.text)),
+        QuestionResult::Unasked => {
             let text = "a plan is run only once a person has approved it; a rule of yours asks nobody";
             return Err(EngineError::Denied(text.to_owned()));
         }

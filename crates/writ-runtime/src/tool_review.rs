@@ -17,9 +17,10 @@ use writ_types::digest::Digest;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
-use crate::door::{Passage, RequestContext};
+use crate::door::RequestContext;
 use crate::error::EngineError;
 use crate::jobs::Progress;
+use crate::passage::QuestionResult;
 use crate::services::Services;
 use crate::session::{Session, Surface};
 use crate::{asks, opening, passage, place};
@@ -98,11 +99,11 @@ async fn propose_cleanup(
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
     let standing = RequestContext::of(&place.authority, Spent::default());
     let prepared = prepare_list(services, &session, &aside, &found);
-    let passage = passage::pass(services, prepared, standing).await?;
+    let passage = passage::pass_to_person(services, prepared, standing).await?;
     let asked = match passage {
-        Passage::Ask(ask) => asks::open_ask(services, &session, *ask, "").await?,
-        Passage::Denied(denial) => Err(denial.text),
-        Passage::Permit(_) | Passage::Simulated(_) => Err("a rule of yours asks nobody about it".to_owned()),
+        QuestionResult::Ask(ask) => asks::open_ask(services, &session, *ask, "").await?,
+        QuestionResult::Denied(denial) => Err(denial.text),
+        QuestionResult::Unasked => Err("a rule of yours asks nobody about it".to_owned()),
     };
     Ok(Some(match asked {
         Ok(ask) => format!(
