@@ -56,6 +56,8 @@ pub(crate) mod policies;
 
 pub(crate) mod servers;
 
+mod plain_text;
+
 pub(crate) mod plugins;
 
 pub(crate) mod egress;

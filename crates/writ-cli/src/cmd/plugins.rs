@@ -42,7 +42,7 @@ fn list(context: &Context) -> Result<(), Failure> {
         remark_warnings(context, plugin);
     }
     // A load that was cut off leaves its files, and nothing that uses them.
-    let loaded = plugins.iter().map(|plugin| Ok(is_loaded(context, &plugin.name)?));
+    let loaded = plugins.iter().map(|plugin| is_loaded(context, &plugin.name));
     let loaded = loaded.collect::<Result<Vec<bool>, Failure>>()?;
     let shown: Vec<Value> =
         plugins.iter().zip(&loaded).map(|(plugin, is_loaded)| show_plugin(plugin, *is_loaded)).collect();

@@ -1,15 +1,15 @@
 //! The owner's plugins: `plugins/NAME/`, each with the manifest that its author wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use writ_mcp::config::{MAX_SERVERS, ServerName};
 use writ_types::error::{Exit, Report, ToReport};
 
+use super::plain_text::{PlainTextError, open_plain, read_plain_text};
 use crate::home::{Home, HomeError, make_folder};
 
 /// The version of the interface that plugins are written for.
@@ -217,29 +217,10 @@ fn unknown_keys(table: &toml::Table) -> Vec<String> {
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, PluginError> {
-    let unusable = |source| PluginError::Unusable { path: path.to_owned(), source };
-    let wrong = |why: String| PluginError::Wrong { path: path.to_owned(), why };
-    let file = match open_file(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(unusable(source)),
-    };
-    if !file.metadata().map_err(unusable)?.is_file() {
-        return Err(wrong("it is not a file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    // One byte more than allowed shows that there is more.
-    file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_MANIFEST_BYTES {
-        return Err(wrong(format!("it has more than {MAX_MANIFEST_BYTES} bytes")));
-    }
-    String::from_utf8(bytes).map(Some).map_err(|_| wrong("it is not UTF-8 text".to_owned()))
-}
-
-/// Opens a file for reading, not through a link and without waiting for a pipe's other end.
-fn open_file(path: &Path) -> io::Result<File> {
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
+    read_plain_text(path, MAX_MANIFEST_BYTES).map_err(|error| match error {
+        PlainTextError::Io(source) => PluginError::Unusable { path: path.to_owned(), source },
+        PlainTextError::Wrong(why) => PluginError::Wrong { path: path.to_owned(), why },
+    })
 }
 
 /// Returns the plugins of a home, by name, with the reasons against those that cannot be used. A folder without a manifest is none.
@@ -320,7 +301,7 @@ fn copy_folder(from: &Path, to: &Path, (room, depth): (&mut (usize, u64), usize)
         if !kind.is_file() {
             return Err(refuse(&path, "it is no plain file".to_owned()));
         }
-        let source = open_file(&path).map_err(|error| unusable(&path, error))?;
+        let source = open_plain(&path).map_err(|error| unusable(&path, error))?;
         let mode = source.metadata().map_err(|error| unusable(&path, error))?;
         let mut made = File::create_new(&target).map_err(|error| unusable(&target, error))?;
         // One byte more than there is room for shows that there is more.

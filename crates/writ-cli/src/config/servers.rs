@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use writ_types::action::TOOL_LIST;
 use writ_types::credential::Reference;
 use writ_types::error::{Exit, Report, ToReport};
 
+use super::plain_text::{PlainTextError, read_plain_text};
 use crate::home::{Home, HomeError, make_folder};
 
 /// The suffix of a server's file.
@@ -160,27 +161,12 @@ pub(crate) fn read_server(home: &Home, name: &ServerName) -> Result<Option<Serve
     Ok(Some(Server { name: name.clone(), spec, pins }))
 }
 
-/// Reads a file, bounded and without waiting for a pipe's other end; `None`: there is none.
+/// Reads a file; `None`: there is none.
 fn text_of(path: &Path, name: &str, max: u64) -> Result<Option<String>, ServersError> {
-    let unusable = |source| ServersError::Unusable { name: name.to_owned(), source };
-    let wrong = |why: String| ServersError::Wrong { name: name.to_owned(), why };
-    // A link could lead to a file of another owner.
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(unusable(source)),
-    };
-    if !file.metadata().map_err(unusable)?.is_file() {
-        return Err(wrong("it is not a file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    // One byte more than allowed shows that there is more.
-    file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(unusable)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
-        return Err(wrong(format!("it has more than {max} bytes")));
-    }
-    String::from_utf8(bytes).map(Some).map_err(|_| wrong("it is not UTF-8 text".to_owned()))
+    read_plain_text(path, max).map_err(|error| match error {
+        PlainTextError::Io(source) => ServersError::Unusable { name: name.to_owned(), source },
+        PlainTextError::Wrong(why) => ServersError::Wrong { name: name.to_owned(), why },
+    })
 }
 
 /// Writes the pins of a server, whole or not at all.
