@@ -52,7 +52,7 @@ pub(crate) async fn pass_to_person(
         Passage::Simulated(_) => QuestionResult::Unasked,
         Passage::Permit(permit) => {
             let prepared = permit.prepared();
-            // Without an outcome the next start would say that nobody knows whether it happened.
+            // Without an outcome the next start would say that it may have happened.
             let summary = "not performed: no person was asked".to_owned();
             let fact = Fact::Outcome {
                 attempt: permit.attempt(),

@@ -47,7 +47,7 @@ pub(crate) async fn elicit(
     let ask = place.services.journal.ids.ask();
     let frame = frame(turn, &ask, server, &question);
     let (answer, receiver) = oneshot::channel();
-    // Before anybody can read of it.
+    // Before it can be read.
     let waiting = WaitingGate { frame: frame.clone(), answer };
     place.session.state().gates.waiting.insert(ask.clone(), waiting);
     let _gone = QuestionGuard { place, ask: &ask };
