@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::Action;
+use writ_types::id::ItemId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use writ_inspect::prepared::Prepared;
@@ -79,6 +80,17 @@ fn on_date(now: Timestamp, minute: u16) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
 }
 
+/// The limits of a plan that several sessions work under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// The work item of the plan.
+    pub item: ItemId,
+    /// Tokens since the plan was made: with what it had used when it was approved last.
+    pub tokens: Option<Tokens>,
+    /// Money since then, likewise.
+    pub cost: Option<MicroUsd>,
+}
+
 /// Amounts that have been spent or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -102,6 +114,8 @@ pub struct Spent {
     pub paused: bool,
     /// Tool calls of this turn.
     pub turn_tool_calls: u64,
+    /// The limits of the plan above the session, if there is one.
+    pub plan: Option<PlanLimits>,
 }
 
 /// Limits and what was spent of them.
@@ -139,6 +153,16 @@ pub enum Exhausted {
 }
 
 impl Exhausted {
+    /// The limits that depend on the price of the model that is called.
+    pub const OF_PRICE: [Self; 6] = [
+        Self::UnknownPrice,
+        Self::CallCost,
+        Self::TurnCost,
+        Self::SessionCost,
+        Self::DayCost,
+        Self::MonthCost,
+    ];
+
     /// The setting that holds this limit.
     pub const fn setting_name(self) -> &'static str {
         match self {
@@ -190,6 +214,8 @@ pub struct SharedAmounts {
     pub day: UsedAmounts,
     /// In the month.
     pub month: UsedAmounts,
+    /// By all sessions under the plan.
+    pub plan: UsedAmounts,
 }
 
 /// The limits that turns share. They are judged with everything else, and once more where the reservation is
@@ -208,6 +234,8 @@ pub struct Ceilings {
     month_cost: Option<MicroUsd>,
     /// When the day begins.
     day_starts_at_minute: u16,
+    /// The plan above the session.
+    plan: Option<PlanLimits>,
 }
 
 impl Ceilings {
@@ -229,7 +257,13 @@ impl Ceilings {
             day_cost: limits.max_cost_per_day,
             month_cost: limits.max_cost_per_month,
             day_starts_at_minute: limits.day_starts_at_minute,
+            plan: facts.spent.plan,
         }
+    }
+
+    /// Returns the limits of the plan above the session.
+    pub const fn plan(&self) -> Option<PlanLimits> {
+        self.plan
     }
 
     /// Returns true if there is no limit.
@@ -253,13 +287,19 @@ impl Ceilings {
         self.admit_cost(used, most)
     }
 
-    fn admit_tokens(&self, SharedAmounts { session, day, .. }: &SharedAmounts) -> Result<(), Exhausted> {
+    fn admit_tokens(
+        &self,
+        SharedAmounts { session, day, plan, .. }: &SharedAmounts,
+    ) -> Result<(), Exhausted> {
         // The number of tokens of a call is known afterwards only, so the call that passes the limit is the
         // last one.
         if self.day_tokens.is_some_and(|limit| day.tokens >= limit) {
             return Err(Exhausted::DayTokens);
         }
-        if self.session_tokens.is_some_and(|limit| session.tokens >= limit) {
+        let of_plan = self.plan.and_then(|plan| plan.tokens);
+        if self.session_tokens.is_some_and(|limit| session.tokens >= limit)
+            || of_plan.is_some_and(|limit| plan.tokens >= limit)
+        {
             return Err(Exhausted::SessionTokens);
         }
         Ok(())
@@ -267,7 +307,10 @@ impl Ceilings {
 
     fn admit_cost(&self, used: &SharedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
         // Money is reserved at its upper bound, so it never passes the limit.
-        if self.session_cost.is_some_and(|limit| used.session.cost.saturating_add(most) > limit) {
+        let of_plan = self.plan.and_then(|plan| plan.cost);
+        if self.session_cost.is_some_and(|limit| used.session.cost.saturating_add(most) > limit)
+            || of_plan.is_some_and(|limit| used.plan.cost.saturating_add(most) > limit)
+        {
             return Err(Exhausted::SessionCost);
         }
         if self.day_cost.is_some_and(|limit| used.day.cost.saturating_add(most) > limit) {
@@ -302,7 +345,8 @@ pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservat
     };
     let day = UsedAmounts { tokens: spent.day_tokens, cost: spent.day_cost };
     let month = UsedAmounts { tokens: Tokens::ZERO, cost: spent.month_cost };
-    let used = SharedAmounts { session, day, month };
+    // What the other sessions under a plan have taken is known where the reservation is written.
+    let used = SharedAmounts { session, day, month, plan: UsedAmounts::default() };
     if spent.paused {
         return Err(Exhausted::Paused);
     }
@@ -313,6 +357,7 @@ pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservat
         limits.max_cost_per_session,
         limits.max_cost_per_day,
         limits.max_cost_per_month,
+        spent.plan.and_then(|plan| plan.cost),
     ];
     // Without a price a limit on money could not hold, so the call is refused.
     if call.ceiling.is_none() && money.iter().any(Option::is_some) {

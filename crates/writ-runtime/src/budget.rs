@@ -1,6 +1,6 @@
 //! Tokens and money that were spent or are reserved, and warnings before a limit is reached.
 
-use writ_policy::budget::{BudgetConfig, Spent};
+use writ_policy::budget::{BudgetConfig, PlanLimits, Spent};
 use writ_store::batch::Op;
 use writ_store::reads::UsageReads as _;
 use writ_store::usage::{BudgetState, UsageKind, UsageTotals};
@@ -76,8 +76,26 @@ pub(crate) async fn read_spent(
         session_cost: used.session_cost.saturating_add(own.cost),
         day_cost: used.day_cost.saturating_add(day.cost),
         month_cost: used.month_cost.saturating_add(day.cost),
+        plan: plan_limits(services, session).await?,
         ..used
     })
+}
+
+/// Returns the limits of the plan above a session. They are judged where a call sets its share aside: what other sessions under the plan
+/// have taken until then is known there alone.
+async fn plan_limits(services: &Services, session: &Session) -> Result<Option<PlanLimits>, EngineError> {
+    let Some(under) = session.plan_above() else { return Ok(None) };
+    let plan = services.sessions.get(under.session).await?;
+    let Some(approved) = plan.terms.work else { return Ok(None) };
+    let (base, cost_base) = {
+        let state = plan.state();
+        (state.budget.base, state.budget.cost_base)
+    };
+    Ok(Some(PlanLimits {
+        item: under.item,
+        tokens: approved.max_tokens.map(|most| most.saturating_add(base)),
+        cost: approved.max_cost.map(|most| most.saturating_add(cost_base)),
+    }))
 }
 
 /// Returns, for the door, the same for a call of a turn. An attempt of the autopilot has no more room than its plan: what that has no
@@ -195,6 +213,7 @@ fn spent_of(session: &Session, standing: &BudgetState, turn_cost: MicroUsd) -> S
         month_cost: standing.month.cost,
         paused,
         turn_tool_calls: 0,
+        plan: None,
     }
 }
 

@@ -260,7 +260,7 @@ async fn ask_scorer(
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(*cost);
         // Read for each try: the second is decided with what the first has cost.
-        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
+        let spent = budget::read_spent_of_call(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         // Boxed, since the rules that judge it need room on the stack.
         let asked =

@@ -252,6 +252,13 @@ pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Resu
             }
             None => UsedAmounts::default(),
         };
+        let plan = match ceilings.plan() {
+            Some(plan) => {
+                let id = plan.item.to_string();
+                sum_taken(read_totals(conn, UsageKind::Item.as_str(), &id)?, read_plan_reserved(conn, &id)?)
+            }
+            None => UsedAmounts::default(),
+        };
         let date = date_of(ceilings.start_of_day(redemption.intent.at));
         // An attempt that runs counts today even if it began yesterday: it is booked on the day on which it
         // ends.
@@ -260,6 +267,7 @@ pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Resu
             session,
             day: sum_taken(read_totals(conn, "day", &date)?, reserved),
             month: sum_taken(read_totals(conn, "month", month_of(&date))?, reserved),
+            plan,
         };
         ceilings.admit_call(&used, reservation.cost).map_err(Conflict::Exhausted)?;
     }
@@ -291,7 +299,18 @@ fn sum_taken(used: UsageTotals, reserved: Reservations) -> UsedAmounts {
 
 fn read_reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reservations, StoreError> {
     let sql = format!("SELECT tokens, cost, tool_calls FROM reservation WHERE {condition} = ?1");
-    let rows = codec::query(conn, &sql, [value], decode_reserved)?;
+    sum_reserved(conn, &sql, value)
+}
+
+/// Returns what the sessions under a plan have set aside together.
+fn read_plan_reserved(conn: &Connection, plan: &str) -> Result<Reservations, StoreError> {
+    let sql = "SELECT tokens, cost, tool_calls FROM reservation
+               WHERE session IN (SELECT session FROM work_item WHERE goal = ?1)";
+    sum_reserved(conn, sql, plan)
+}
+
+fn sum_reserved(conn: &Connection, sql: &str, value: &str) -> Result<Reservations, StoreError> {
+    let rows = codec::query(conn, sql, [value], decode_reserved)?;
     Ok(rows.into_iter().fold(Reservations::default(), |mut sum, row| {
         sum.add(row);
         sum

@@ -132,7 +132,10 @@ fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches(
     assert!(!ceilings.is_empty(), "a model call is counted");
     let taken = |tokens, cost| UsedAmounts { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
     let admit_in = |session, day, month, most| {
-        ceilings.admit_call(&SharedAmounts { session, day, month }, MicroUsd::new(most))
+        ceilings.admit_call(
+            &SharedAmounts { session, day, month, plan: UsedAmounts::default() },
+            MicroUsd::new(most),
+        )
     };
     let admit = |session, day, most| admit_in(session, day, taken(0, 0), most);
     assert_eq!(admit_in(taken(0, 0), taken(0, 0), taken(0, 80), 10), Ok(()));

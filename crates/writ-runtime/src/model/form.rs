@@ -62,7 +62,7 @@ pub(crate) async fn ask_form<T: DeserializeOwned>(
     for number in 1..=MAX_REQUESTS {
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(cost);
-        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
+        let spent = budget::read_spent_of_call(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let HarnessAnswer { reply, ops, cost: more } =
             ask(&place, role, (Arc::clone(&wanted), label), cancel).await?;

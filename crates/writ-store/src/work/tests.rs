@@ -1,6 +1,14 @@
+use writ_policy::budget::{BudgetFacts, Ceilings, Exhausted, PlanLimits};
+use writ_policy::permit::{Durability, Journal as _, RedeemError, Redemption, Reservation};
+use writ_types::action::{Action, ModelCall};
+use writ_types::chat::Usage;
+use writ_types::digest::Digest;
+use writ_types::entry::Entry;
+use writ_types::unit::MicroUsd;
+
 use super::*;
-use crate::batch::Op;
-use crate::testing::{TestHome, at, session};
+use crate::batch::{Op, UsageDelta, UsageShare};
+use crate::testing::{TestHome, at, attempt, intent, session};
 use writ_types::work::MAX_DOMAINS;
 
 fn item(n: u128) -> WorkItem {
@@ -370,4 +378,59 @@ fn evidence_is_read_of_the_newest_attempts_alone() {
     let started = |name: &str| read.started_by(id, name, 10).expect("reads");
     assert_eq!(started(&child.name), [(child.id, child.session, child.created_at)]);
     assert!(started("another").is_empty());
+}
+
+/// The sessions under a plan share its limits: what one has used or set aside is not there for another, however they are decided.
+#[tokio::test]
+async fn sessions_under_a_plan_share_its_limits() {
+    let home = TestHome::new();
+    let plan = item(9);
+    home.commit(work([WorkOp::Propose(Box::new((plan.clone(), vec![])))]));
+    for n in [1, 2] {
+        home.commit(work([WorkOp::Propose(Box::new((WorkItem { goal: Some(plan.id), ..item(n) }, vec![])))]));
+    }
+    let call = ModelCall {
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        host: "h".to_owned(),
+        request: Digest::of_bytes(b"request"),
+        input_tokens: Tokens::new(60),
+        max_output_tokens: Tokens::new(40),
+        ceiling: Some(MicroUsd::new(10)),
+        clearance: Default::default(),
+        why: String::new(),
+    };
+    let redeem = async |n: u128, of: u128, (tokens, cost): (u64, u64)| {
+        let mut facts = BudgetFacts::default();
+        let (tokens, cost) = (Some(Tokens::new(tokens)), Some(MicroUsd::new(cost)));
+        facts.spent.plan = Some(PlanLimits { item: plan.id, tokens, cost });
+        let request = Redemption {
+            attempt: attempt(n),
+            intent: Entry { session: Some(session(of)), ..intent(n) },
+            approval: None,
+            reservation: Reservation { tokens: Tokens::new(100), cost: MicroUsd::new(10), tool_calls: 0 },
+            keys: Default::default(),
+            ceilings: Ceilings::ceilings_of(&Action::ModelCall(call.clone()), &facts),
+            operation: Default::default(),
+            durability: Durability::Relaxed,
+        };
+        home.store.redeem(request).await
+    };
+    assert_eq!(redeem(1, 1, (1_000, 25)).await, Ok(()));
+    assert_eq!(redeem(2, 2, (1_000, 19)).await, Err(RedeemError::Exhausted(Exhausted::SessionCost)));
+    assert_eq!(redeem(3, 2, (100, 25)).await, Err(RedeemError::Exhausted(Exhausted::SessionTokens)));
+    assert_eq!(redeem(4, 2, (1_000, 20)).await, Ok(()));
+    let delta = UsageDelta {
+        session: None,
+        at: at(0),
+        usage: Usage::default(),
+        cost: MicroUsd::new(5),
+        tool_calls: 0,
+        model_calls: 1,
+    };
+    let share =
+        UsageShare { role: "executor".into(), model: "m".into(), item: Some(plan.id.to_string()), delta };
+    home.commit(vec![Op::AddUsageShare(Box::new(share))]);
+    assert_eq!(redeem(5, 1, (1_000, 34)).await, Err(RedeemError::Exhausted(Exhausted::SessionCost)));
+    assert_eq!(redeem(6, 1, (1_000, 35)).await, Ok(()), "20 set aside, 5 used");
 }
