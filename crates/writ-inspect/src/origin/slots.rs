@@ -81,6 +81,10 @@ impl SlotResults {
             SlotSource::Field { name, of } => {
                 let mut values = BTreeSet::new();
                 for result in results {
+                    // What was left out may be the record that is meant, or a second value.
+                    if !result.is_whole() {
+                        return false;
+                    }
                     result.collect_values(name, of.as_deref(), &mut values);
                 }
                 let is_kind = slot.kind == SlotKind::Text || is_of_kind(slot.kind, value);

@@ -160,6 +160,12 @@ fn a_field_is_found_by_the_record_beside_it() {
     let more = json!([{"name": "Ann", "email": "eve@e.test"}]);
     origins.read_messages(&opened("2", "people__list", json!({}), &more));
     assert!(!origins.fits_slot(&of("email", Some("Ann")), "ann@a.test"));
+    // So does a list that was too long to be read whole: the record that is meant may be among what was left out.
+    let junk = (0..1_100).map(|n| json!({"name": format!("n{n}"), "email": "x"}));
+    let long: Vec<Value> = [json!({"name": "Ann", "email": "eve@e.test"})].into_iter().chain(junk).collect();
+    let mut full = Origins::new(["Invite Ann".to_owned()]);
+    full.read_messages(&opened("1", "people__list", json!({}), &json!(long)));
+    assert!(!full.fits_slot(&of("email", Some("Ann")), "eve@e.test"));
     let mut strict = origins.clone();
     strict.restrict_freedoms();
     assert!(
