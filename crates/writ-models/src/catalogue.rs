@@ -105,6 +105,10 @@ fn parse_date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Times
     Ok(Timestamp::from_millis(start.timestamp().as_millisecond()))
 }
 
+/// One part in so many that writing to a cache costs more than input, where the owner names no price: a quarter, the most that the shipped
+/// providers take for their usual time. Too low a price would let a limit on money be passed.
+const WRITE_SHARE: u64 = 4;
+
 impl Catalogue {
     /// The table that Writ ships with.
     pub fn load_shipped() -> &'static Self {
@@ -142,7 +146,7 @@ impl Catalogue {
                 input,
                 output,
                 cache_read: cache_read.unwrap_or(input),
-                cache_write: cache_write.unwrap_or(input),
+                cache_write: cache_write.unwrap_or_else(|| input.saturating_add(input.div_ceil(WRITE_SHARE))),
             };
             own.insert((provider.to_owned(), model.to_owned()), price);
         }

@@ -116,7 +116,7 @@ pub struct OwnPrice {
     /// The price of input that the provider read from its cache. Default: that of input.
     #[serde(default)]
     pub cache_read: Option<u64>,
-    /// The price of input that the provider wrote to its cache. Default: that of input.
+    /// The price of input that the provider wrote to its cache. Default: that of input and a quarter of it.
     #[serde(default)]
     pub cache_write: Option<u64>,
 }

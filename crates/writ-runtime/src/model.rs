@@ -1,6 +1,8 @@
 //! One answer of a model: planned, put before the door, called, and tried again, by another model too, where that is
 //! sensible.
 
+mod account;
+
 mod ask;
 
 mod clearance;
@@ -34,6 +36,7 @@ use writ_models::error::{Failure, ModelError};
 use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
+use writ_policy::door::Denial;
 use writ_store::batch::{Op, UsageDelta, UsageShare};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{Effort, ModelReply, ModelRequest, Usage};
@@ -48,6 +51,7 @@ use crate::budget;
 use crate::pending::Pending;
 use crate::place::CallPlace;
 
+use self::account::Account;
 #[cfg(test)]
 pub(crate) use self::ask::MAX_SEALED_REPLY;
 pub(crate) use self::ask::{HarnessAnswer, ask, seal_reply};
@@ -55,7 +59,7 @@ pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 pub(crate) use self::embedding::{embed_texts, end_session, engine_place};
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
-use self::refusal::refused;
+use self::refusal::{is_of_price, refused};
 use self::shown::{HeardAnswer, show, show_reasoning, shown_text};
 pub(crate) use self::trial::{Trial, try_model};
 pub(crate) use self::usage::failed_usage;
@@ -137,6 +141,7 @@ async fn make_call(
         Err(report) => return Ok(account.failed(&report)),
     };
     let (request, mut last, mut room) = (Arc::new(request), None::<Report>, None::<Tokens>);
+    let mut refusal = None;
     while let Some(step) = models.next(&course, services.journal.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), services.journal.clock.now())
         {
@@ -164,6 +169,10 @@ async fn make_call(
                 }
                 return Ok(account.ended(event));
             }
+            Tried::Unaffordable(denial) => {
+                course.skip_unfit(&step.route, &denial.outside_text());
+                refusal = Some(denial);
+            }
             Tried::Failed(error) => {
                 let now = services.journal.clock.now();
                 models.failed(&mut course, &step.route, &error, now);
@@ -173,6 +182,9 @@ async fn make_call(
                 last = Some(services.journal.redactor.mask_report(course.final_report(&error)));
             }
         }
+    }
+    if let Some(denial) = refusal {
+        return Ok(account.ended(refused(&denial)));
     }
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
@@ -221,7 +233,7 @@ async fn prepare_request(
 /// Reads the spent amounts anew, and renews the key of a turn before it asks its model again.
 async fn renew(place: &mut CallPlace, turn_cost: MicroUsd) -> Result<(), EngineError> {
     let turn_tool_calls = place.spent.turn_tool_calls;
-    let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
+    let spent = budget::read_spent_of_call(&place.services, &place.session, turn_cost, &[]).await?;
     place.spent = Spent { turn_tool_calls, ..spent };
     place.authority = place.services.keys.renewed(&place.session, place.at(), &place.authority).await?;
     place.session.state().set_acting(place.turn, &place.authority);
@@ -244,49 +256,14 @@ fn unanswered(report: &Report, room: Option<Tokens>, noted: Option<String>) -> E
     }
 }
 
-/// The operations, cost and usage of a call so far, over all its attempts.
-#[derive(Debug, Default)]
-struct Account {
-    /// The operations that are still to be written.
-    ops: Pending,
-    cost: MicroUsd,
-    /// The usage of the last attempt.
-    usage: Usage,
-    /// In how many pieces the text of the last attempt came.
-    pieces: usize,
-    /// Set if the call is made for a program that works in the turn.
-    is_program: bool,
-}
-
-impl Account {
-    fn ended(self, event: Event) -> ModelCallResult {
-        ModelCallResult { event, ops: self.ops, cost: self.cost }
-    }
-
-    fn answered(self, reply: Result<ModelReply, String>) -> HarnessAnswer {
-        HarnessAnswer { reply, ops: self.ops, cost: self.cost }
-    }
-
-    fn unanswered(self, why: String) -> HarnessAnswer {
-        self.answered(Err(why))
-    }
-
-    fn failed(self, report: &Report) -> ModelCallResult {
-        self.ended(failure(report))
-    }
-
-    fn cancelled(self) -> ModelCallResult {
-        let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled");
-        self.failed(&report)
-    }
-}
-
 /// The result of an attempt.
 enum Tried {
     /// The call is over: it was answered, or the door refused it.
     Over(Event),
     /// This attempt failed.
     Failed(Box<ModelError>),
+    /// A limit on money refused this model; another one may be cheaper, or have a price.
+    Unaffordable(Box<Denial>),
 }
 
 /// One attempt, for one permit.
@@ -308,6 +285,7 @@ async fn attempt(
         .await?
     {
         Passage::Permit(permit) => permit,
+        Passage::Denied(denial) if is_of_price(&denial) => return Ok(Tried::Unaffordable(denial)),
         Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
         Passage::Ask(_) | Passage::Simulated(_) => {
             let text = "the rules want to be asked before each model call";
@@ -327,6 +305,7 @@ async fn attempt(
     let (answer, heard) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     let HeardAnswer { pieces, read, released } = heard;
     account.pieces = pieces;
+    let has_shown = is_shown || !released.is_empty();
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
     let took = place.services.journal.clock.now().time_since(began);
@@ -344,7 +323,7 @@ async fn attempt(
             record(place, models, (planned, role), (number, &used), Ok(&reply), account);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
-        Err(error) => {
+        Err(mut error) => {
             let report = place.services.journal.redactor.mask_report(error.report());
             let usage = usage::counted_usage(planned, &error, (read, account.is_program));
             trace::model_ended(&span, &planned.requested_model(), took, Err((&usage, &report)));
@@ -352,6 +331,8 @@ async fn attempt(
             let text = recorded_error(&place.services, &error);
             let failed = Err((&usage, text.as_str(), error.failure.is_lasting()));
             record(place, models, (planned, role), (number, &used), failed, account);
+            // What nobody has seen may be said again by another model.
+            error.begun &= has_shown;
             Ok(Tried::Failed(Box::new(error)))
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use writ_agent::config::Summaries;
 use writ_agent::event::{SystemSource, SystemText};
+use writ_models::catalogue::Catalogue;
 use writ_runtime::engine::Join;
 use writ_runtime::services::EngineParts;
 use writ_store::ledger::row::LedgerQuery;
@@ -19,7 +20,7 @@ use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
-use crate::harness::{OWNER, TestEngine};
+use crate::harness::{OWNER, PRICED, TestEngine};
 
 /// The rule that must stand in every request.
 const RULE: &str = "Never call the neighbours before nine.";
@@ -178,6 +179,8 @@ fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
         for (n, row) in rows.iter().step_by(2).enumerate() {
             let text = serde_json::to_string(&row.message.parts).expect("JSON");
             assert!(text.contains(&format!("number {n}\"")), "{n}: {text}");
+            let answer = serde_json::to_string(&rows[2 * n + 1].message.parts).expect("JSON");
+            assert!(answer.contains(&format!("Heard: number {n}. ")), "{n}: {answer}");
         }
         let compacted = all_facts(&handed, "compacted");
         assert_eq!(u64::try_from(compacted.len()).expect("fits"), seen.summaries);
@@ -193,6 +196,13 @@ fn two_thousand_turns_on_a_small_window_lose_nothing_and_add_up() {
             (sum.0 + cost.get(), sum.1 + input, sum.2 + output)
         });
         assert_eq!((sum.1, sum.2), seen.usage, "as the server has counted them");
+        let (at, provider, model) = PRICED;
+        let price = Catalogue::load_shipped().price_at(provider, model, at).expect("a price");
+        for (cost, input, output) in &called {
+            // Prices are for a million tokens; a call that began costs a whole micro-USD.
+            let exact = input * price.input + output * price.output;
+            assert_eq!(cost.get(), exact.div_ceil(1_000_000), "{input} and {output} tokens");
+        }
         for kind in [UsageKind::Day, UsageKind::Month, UsageKind::Session, UsageKind::Role, UsageKind::Model]
         {
             let totals = totals(&handed, kind);

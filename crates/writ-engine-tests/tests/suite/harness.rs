@@ -79,7 +79,7 @@ impl Clock for Moved {
 const UNPRICED: (Timestamp, &str, &str) = (BEGIN, "test", "scripted");
 
 /// A time at which the price of this model is known: 1 December 2026.
-const PRICED: (Timestamp, &str, &str) =
+pub(crate) const PRICED: (Timestamp, &str, &str) =
     (Timestamp::from_millis(1_796_083_200_000), "anthropic", "claude-opus-5");
 
 /// Projects without rules of their own.
@@ -313,6 +313,18 @@ impl TestEngine {
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
         Self::build((&[], ""), UNPRICED, |_| {}, change, script)
+    }
+
+    /// The same, with another configuration of its models, and of parts that are changed first.
+    pub(crate) fn shaped<S>(
+        shape: impl FnOnce(&mut ModelsConfig),
+        change: impl FnOnce(&mut EngineParts),
+        script: impl FnOnce(Arc<Hand>) -> S,
+    ) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        Self::build((&[], ""), UNPRICED, shape, change, script)
     }
 
     /// The same, of parts that are changed first, at a time and with a model of which the price is known.

@@ -6,15 +6,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use writ_models::Models;
-use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
+use writ_models::config::{ModelsConfig, OwnPrice, ProviderKind, ProviderTable};
 use writ_runtime::config::DRAIN_DEADLINE;
 use writ_runtime::engine::{Engine, Join};
+use writ_runtime::services::EngineParts;
 use writ_testbed::clock::Hand;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
 use writ_types::action::Action;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::taint::Taint;
+use writ_types::unit::MicroUsd;
 
 use super::harness::{BEGIN, Moved, NoSecrets, OWNER, TestEngine, parts, sandbox, store};
 
@@ -82,6 +84,35 @@ fn a_breaker_holds_over_a_restart() {
         let (bad, good) = ("\"bad\"", "\"good\"");
         assert_eq!(asked(&server), [bad, good, bad, good, bad, good, good, good, good]);
     });
+}
+
+/// Where money is limited, a model without a price is passed over for one that has one; without such a model the turn says what is missing.
+#[test]
+fn a_model_that_cannot_be_paid_is_passed_over() {
+    for (price, said, exit) in
+        [(Some(10), "good", Exit::Done), (None, "the price of this model", Exit::Budget)]
+    {
+        let shape = |models: &mut ModelsConfig| {
+            models.models.default = Some("test/dear".to_owned());
+            models.models.fallback = vec!["test/cheap".to_owned()];
+            let own = price.map(|input| OwnPrice { input, output: 20, cache_read: None, cache_write: None });
+            models.models.prices = own.map(|own| ("test/cheap".to_owned(), own)).into_iter().collect();
+        };
+        let limited = |parts: &mut EngineParts| {
+            parts.config.budget.max_cost_per_day = Some(MicroUsd::new(1_000_000));
+        };
+        let engine = TestEngine::shaped(shape, limited, |_| |_: &ParsedRequest| Reply::text("good"));
+        let (ended, text) = engine.runtime.block_on(engine.say(None, "hi"));
+        assert!(ended == exit && text.contains(said), "{ended:?}: {text}");
+        let asked: Vec<String> = engine
+            .server
+            .recorded_requests()
+            .into_iter()
+            .map(|sent| sent.body["model"].to_string())
+            .collect();
+        assert_eq!(asked, price.map(|_| "\"cheap\"".to_owned()).into_iter().collect::<Vec<_>>());
+        engine.end();
+    }
 }
 
 /// Rows: SIL-401

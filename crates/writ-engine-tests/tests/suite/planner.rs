@@ -257,6 +257,39 @@ fn a_planner_that_writes_prose_twice_gives_the_fallback() {
     engine.end();
 }
 
+/// What a planner says is shown to nobody, so an answer that breaks off is asked of the next model instead.
+#[test]
+fn a_planner_whose_answer_breaks_off_is_replaced_by_the_next_model() {
+    let (seen, shape) = (Seen::default(), |models: &mut ModelsConfig| {
+        models.models.fallback = vec!["test/other".to_owned()];
+    });
+    let asked = Arc::clone(&seen);
+    let engine = TestEngine::shaped(
+        shape,
+        |_| {},
+        |_| {
+            move |request: &ParsedRequest| match is_planner(request) {
+                true if note(&asked, request) == 1 => {
+                    Reply::text("I think about the port.").with_fault(ReplyFault::CutAfter(2))
+                }
+                true => Reply::text(PLAN),
+                false => agent(request),
+            }
+        },
+    );
+    let ended = engine.runtime.block_on(say(&engine));
+    let text = ended.last().map(|(_, text)| text.clone()).unwrap_or_default();
+    assert!(text.contains("Remember the port of the service."), "{text}");
+    let models: Vec<String> = seen
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .map(|request| request.model.clone())
+        .collect();
+    assert_eq!(models, ["scripted", "other"]);
+    engine.end();
+}
+
 /// A conversation that needs no plan costs one call of a model: no other agent runs.
 ///
 /// Rows: SIL-050 SIL-215 (in part: a direct answer asks no planner)

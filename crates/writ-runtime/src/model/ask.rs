@@ -84,6 +84,10 @@ pub(crate) async fn ask(
                 account.ops.extend(experience::store_changes(services, models));
                 return Ok(account.answered(Ok(reply)));
             }
+            Tried::Unaffordable(denial) => {
+                course.skip_unfit(&step.route, &denial.outside_text());
+                why = "the call was refused".to_owned();
+            }
             Tried::Over(_) => return Ok(account.unanswered("the call was refused".to_owned())),
             Tried::Failed(error) => {
                 models.failed(&mut course, &step.route, &error, services.journal.clock.now());

@@ -54,3 +54,9 @@ pub(super) fn refused(denial: &Denial) -> Event {
     };
     Event::ModelFailed { failure }
 }
+
+/// Returns true if a limit refused a call that a cheaper model might have passed.
+pub(super) fn is_of_price(denial: &Denial) -> bool {
+    denial.reason == DenyReason::Budget
+        && Exhausted::OF_PRICE.iter().any(|limit| limit.setting_name() == denial.rule)
+}

@@ -21,6 +21,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::clearance::Cleared;
+use super::refusal::refused;
 use super::{Account, Tried, attempt};
 use crate::budget;
 use crate::error::EngineError;
@@ -183,6 +184,11 @@ impl Trying<'_> {
                 let (verdict, text, hint, exit) = noted;
                 self.note(ModelCheck { check, verdict, text, hint: hint.to_owned(), exit });
                 Ok(Some(reply))
+            }
+            Tried::Unaffordable(denial) => {
+                let (exit, text, hint) = refusal(refused(&denial));
+                self.note(ModelCheck { check, verdict: TrialVerdict::Fails, text, hint, exit });
+                Ok(None)
             }
             Tried::Over(event) => {
                 let (exit, text, hint) = refusal(event);
