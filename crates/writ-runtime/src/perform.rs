@@ -57,7 +57,7 @@ pub(crate) mod send;
 pub(crate) mod subscribe;
 
 mod tool;
-mod tool_list;
+pub(crate) mod tool_list;
 
 mod web;
 

@@ -21,6 +21,7 @@ use crate::door::RequestContext;
 use crate::error::EngineError;
 use crate::jobs::Progress;
 use crate::passage::QuestionResult;
+use crate::perform::tool_list::base_line;
 use crate::services::Services;
 use crate::session::{Session, Surface};
 use crate::{asks, opening, passage, place};
@@ -93,12 +94,13 @@ async fn propose_cleanup(
     if found.is_empty() {
         return Ok(None);
     }
-    let mut aside = services.servers.set_aside();
+    let before = services.servers.set_aside();
+    let mut aside = before.clone();
     aside.extend(found.iter().map(|name| (*name).clone()));
     let session = opening::open_session(services, None, false, false, Surface::Local).await?;
     let place = place::outside_turn(services, Arc::clone(&session)).await?;
     let standing = RequestContext::of(&place.authority, Spent::default());
-    let prepared = prepare_list(services, &session, &aside, &found);
+    let prepared = prepare_list(services, &session, (&before, &aside), &found);
     let passage = passage::pass_to_person(services, prepared, standing).await?;
     let asked = match passage {
         QuestionResult::Ask(ask) => asks::open_ask(services, &session, *ask, "").await?,
@@ -118,10 +120,10 @@ async fn propose_cleanup(
 fn prepare_list(
     services: &Services,
     session: &Session,
-    aside: &BTreeSet<String>,
+    (before, aside): (&BTreeSet<String>, &BTreeSet<String>),
     found: &BTreeSet<&String>,
 ) -> Prepared {
-    let content = list_text(aside);
+    let content = list_text(before, aside);
     let names: Vec<&str> = found.iter().take(MAX_NAMED).map(|name| name.as_str()).collect();
     let more = if found.len() > MAX_NAMED { ", …" } else { "" };
     Prepared {
@@ -146,8 +148,9 @@ fn prepare_list(
 }
 
 /// Writes the list as a file. Names of tools, as models know them, have no character that would have to be escaped.
-fn list_text(aside: &BTreeSet<String>) -> String {
-    let mut text = String::from(
+fn list_text(before: &BTreeSet<String>, aside: &BTreeSet<String>) -> String {
+    let mut text = base_line(before);
+    text.push_str(
         "# Tools of servers that are not offered. A review of tools has proposed them, and you have approved it.\n\
          # Without its line a tool is offered again, from the next `writ mcp list` on.\nset_aside = [\n",
     );
