@@ -54,6 +54,9 @@ mod parts;
 #[path = "suite/autopilot.rs"]
 mod autopilot;
 
+#[path = "suite/autopilot_attempts.rs"]
+mod autopilot_attempts;
+
 #[path = "suite/autopilot_chapters.rs"]
 mod autopilot_chapters;
 
@@ -65,6 +68,9 @@ mod autopilot_faults;
 
 #[path = "suite/autopilot_hooks.rs"]
 mod autopilot_hooks;
+
+#[path = "suite/autopilot_learning.rs"]
+mod autopilot_learning;
 
 #[path = "suite/autopilot_limits.rs"]
 mod autopilot_limits;

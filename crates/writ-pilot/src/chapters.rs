@@ -5,7 +5,8 @@
 use writ_autopilot::chapter::{ChapterList, ChapterUnit};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::unit_id::UnitId;
-use writ_runtime::pilot::PilotHands;
+use writ_runtime::pilot::{PilotHands, PilotNote};
+use writ_types::action::MemoryKind;
 use writ_types::api::pilot::{ChapterOutcome, PilotChapter};
 use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
@@ -82,16 +83,21 @@ impl ChapterDesk<'_> {
         let unit = ChapterUnit { id: &id, title: of.title };
         let Some(began) = list.of_run(of.run).next().map(|first| first.opened_at) else { return Ok(()) };
         // The sessions of this run alone: those before it have ended with theirs.
+        let mut marks = Vec::new();
         for (session, _) in attempts.iter().filter(|(_, at)| *at >= began) {
-            for (name, at) in self.hands.read_chapters(*session).await? {
-                list.declare(&unit, (of.run, &name), at);
-            }
+            marks.extend(self.hands.read_chapters(*session).await?);
+        }
+        // Attempts of a review run beside each other.
+        marks.sort_by_key(|(_, at)| *at);
+        for (name, at) in marks {
+            list.declare(&unit, (of.run, &name), at);
         }
         let outcome = if is_success { ChapterOutcome::Success } else { ChapterOutcome::Failure };
         list.close_run(&unit, (of.run, outcome), self.hands.now());
         // Written first: a memory that fails loses no chapter.
         self.write_chapters(of.id, &list)?;
-        let notes: Vec<String> = list.of_run(of.run).filter(|one| is_of_agent(one)).map(describe).collect();
+        let notes: Vec<PilotNote> =
+            list.of_run(of.run).filter(|one| is_of_agent(one)).map(describe).collect();
         if !notes.is_empty() {
             self.hands.remember(notes).await?;
         }
@@ -111,7 +117,8 @@ fn is_of_agent(chapter: &PilotChapter) -> bool {
 }
 
 /// Describes a chapter for the memory.
-fn describe(chapter: &PilotChapter) -> String {
+fn describe(chapter: &PilotChapter) -> PilotNote {
     let outcome = chapter.outcome.map_or("", ChapterOutcome::name);
-    format!("Chapter of the autopilot ({outcome}): {}", chapter.intent)
+    let text = format!("Chapter of the autopilot ({outcome}): {}", chapter.intent);
+    PilotNote { text, kind: MemoryKind::Episode, subject: None }
 }

@@ -29,6 +29,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 use crate::chapters::{ChapterDesk, RunOfUnit};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
+use crate::learned::remember_learnings;
 use crate::project::OpenProject;
 use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
 use crate::trace::attempts_of;
@@ -377,6 +378,7 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
     if let Err(error) = settle(project, work, result).await {
         tracing::error!(unit = %work.unit.id, %error, "the result of an attempt cannot be written");
     }
+    remember_learnings(project, work.course.learnings()).await;
     hooks::run_after_run(project, work, &reason, hold).await;
 }
 

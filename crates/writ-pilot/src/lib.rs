@@ -57,6 +57,8 @@ mod span_queue;
 
 mod chapters;
 
+mod learned;
+
 mod spans;
 
 mod account;

@@ -142,6 +142,25 @@ mod tests {
         }
     }
 
+    /// The supervisor of the autopilot gets a snapshot and gives signals back: its crate reaches no store, no engine, no agent and no task
+    /// of a runtime, and a dependency on one of them is found.
+    ///
+    /// Rows: SF-177
+    #[test]
+    fn the_supervisor_reaches_neither_a_store_nor_an_agent() {
+        let crates = crate::workspace::crates(&crate::workspace::root().unwrap()).unwrap();
+        let own = crates.iter().position(|one| one.name == "writ-autopilot").unwrap();
+        let shipped = crates[own].dependencies.iter().filter(|other| other.kind == Kind::Shipped);
+        let names: BTreeSet<&str> = shipped.map(|other| other.name.as_str()).collect();
+        assert_eq!(names, BTreeSet::from(["serde", "serde_json", "thiserror", "toml", "writ-types"]));
+        for handle in ["writ-store", "writ-agent", "writ-runtime"] {
+            let mut changed = crates.clone();
+            changed[own].dependencies.push(Dependency { name: handle.to_owned(), kind: Kind::Shipped });
+            let items: Vec<String> = check(&changed).into_iter().map(|finding| finding.item).collect();
+            assert_eq!(items, [format!("writ-autopilot -> {handle}")]);
+        }
+    }
+
     #[test]
     fn tests_the_binary_and_the_tasks_are_exempt() {
         let crates = [

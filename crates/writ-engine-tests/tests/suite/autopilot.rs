@@ -396,7 +396,7 @@ fn needs_userns_needs_git_needs_node_a_goal_becomes_merged_commits() {
 
 /// A wrong try is caught by the gate and sent back with its output; a finding of the review is mended before the merge.
 ///
-/// Rows: SF-078 (in part: back to execute) SF-079 (in part: changes are requested) SF-076 (in part: a run for each attempt)
+/// Rows: SF-078 (in part: back to execute) SF-079 (in part: changes are requested)
 #[test]
 fn needs_userns_needs_git_needs_node_wrong_tries_and_findings_are_mended() {
     let dir = repository(GATES);
@@ -497,7 +497,7 @@ fn needs_userns_needs_git_needs_node_a_rejected_result_is_planned_anew() {
 
 /// A task that a coder gives up is abandoned; its slice is planned anew without it, and what does not depend on it goes on.
 ///
-/// Rows: SF-102 (in part: two of three decisions) SF-127 (in part: what waited for it runs) SF-143 (in part: reassess is next)
+/// Rows: SF-102 (in part: two of three decisions) SF-143 (in part: reassess is next)
 #[test]
 fn needs_userns_needs_git_needs_node_dependants_of_an_abandoned_task_are_planned_anew() {
     let dir = repository(GATES);

@@ -68,8 +68,7 @@ fn right(outline: &'static str) -> (impl FnMut(&ParsedRequest) -> Reply + Send +
 /// before the workspace is removed. Those of a workspace see its files, the others those of the project. The log of a unit has them
 /// with their times as parts of its attempts.
 ///
-/// Rows: SF-224 (in part: two attempts)
-/// Rows: SF-225 (in part: the order) SF-226 (in part: the files of the workspace) SF-153 (in part: the order of a clean run)
+/// Rows: SF-226 (in part: the files of the workspace)
 /// Rows: SF-204 (in part: lines of the unit's log) SF-193 (in part: before a dispatch, after a run, at a change of phase)
 #[test]
 fn needs_userns_needs_git_hooks_run_at_their_moments() {
@@ -334,7 +333,7 @@ fn needs_userns_needs_git_a_hook_vetoes_the_dispatch_and_no_change_of_phase() {
 
 /// The hooks after a run read its result, run one after another, and hold every dispatch until all of them have ended.
 ///
-/// Rows: SF-195 (in part: no learnings are known) SF-196 (in part: the object is read) SF-197
+/// Rows: SF-195 SF-196 SF-197
 /// Rows: SF-212 (in part: listed scripts run in their order)
 #[test]
 fn needs_userns_needs_git_nothing_is_handed_out_while_hooks_after_a_run_run() {
@@ -436,7 +435,7 @@ fn needs_userns_needs_git_a_hook_after_a_run_may_hang_but_not_fail() {
 /// An attempt whose model does not answer at all has not begun: its run says so, has used nothing, and its hook runs all the same. One that
 /// fails after an answer is a turn that has failed.
 ///
-/// Rows: SF-148 (in part: a model that is dead) SF-154 (in part: its failure changes no outcome) SF-482 (in part: agent_session_startup and turn_failed)
+/// Rows: SF-148 (in part: a model that is dead) SF-482 (in part: agent_session_startup and turn_failed)
 #[test]
 fn needs_userns_needs_git_a_model_that_is_dead_ends_the_attempt_and_runs_its_hook() {
     let dir = project("", &format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{GATE}"), SHORT);
@@ -500,9 +499,8 @@ fn needs_userns_needs_git_a_question_is_answered_by_the_settings() {
 /// A model that is refused three times in a row is passed over, also after a restart; with all of them no call is made. After a day it
 /// is tried once more, and a person's order has it asked at once.
 ///
-/// Rows: SF-350 SF-554
-/// Rows: SF-187 (in part: all of a tier are open after a restart)
-/// Rows: SF-188 (in part: the day and the order) SF-483 (in part: circuit_open)
+/// Rows: SF-188 SF-350 SF-554
+/// Rows: SF-187 (in part: all of a tier are open after a restart) SF-483 (in part: circuit_open)
 #[test]
 fn needs_userns_needs_git_a_model_that_fails_in_a_row_is_passed_over() {
     let tiers = format!("[tiers.standard]\nmodels = [\"test/plain\", \"test/spare\"]\n{GATE}");
@@ -558,7 +556,9 @@ fn needs_userns_needs_git_a_model_that_fails_in_a_row_is_passed_over() {
         let status = scene.end_of_loop().await;
         assert_eq!((status.state.as_str(), count()), ("paused", before), "no call is made");
         // Half open: one more failure of each opens it again.
-        scene.engine.clock.go_on(Duration::from_secs(24 * 3_600));
+        scene.engine.clock.go_on(Duration::from_secs(24 * 3_600 - 600));
+        assert!(scene.status().await.circuits.iter().all(|one| one.state == "open"));
+        scene.engine.clock.go_on(Duration::from_secs(600));
         assert!(scene.status().await.circuits.iter().all(|one| one.state == "half-open"));
         scene.order(TASK, "resume", "").await;
         let status = scene.end_of_loop().await;

@@ -10,6 +10,7 @@ use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::pilot::{PilotStatus, PilotUnitLine};
 
 use crate::autopilot::{DONE, Scene, git, moves, plan_of};
+use crate::autopilot_hooks::{commit_script, hook_runs};
 use crate::autopilot_limits::{
     GATE, SHORT, TASK, TWO_SLICES, coder, done, first_run, project, scene, writes,
 };
@@ -385,13 +386,13 @@ fn needs_userns_needs_git_a_turn_without_an_end_is_cut_and_the_next_goes_on() {
 }
 
 /// A task that is cancelled in the middle of its attempt is over with the reason and the code of its end: no further request is made
-/// for it, its place is free, nothing tries it again, and an order about it is refused afterwards.
+/// for it, its hook runs, its place is free, nothing tries it again, and an order about it is refused afterwards.
 ///
-/// Rows: SF-532
-/// Rows: SF-533 (in part: without a hook that follows)
+/// Rows: SF-532 SF-533
 #[test]
 fn needs_userns_needs_git_a_cancelled_task_makes_no_further_request() {
-    let dir = project("", THERE, SHORT);
+    let dir = project("", &format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{THERE}"), SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 0\n");
     let (held, asked_of) = (ReplyGate::new(), Arc::new(Mutex::new(Vec::new())));
     let (gate, noted) = (held.clone(), Arc::clone(&asked_of));
     let script = coder(TWO_SLICES_APART.as_str(), move |_, asked| {
@@ -434,6 +435,8 @@ fn needs_userns_needs_git_a_cancelled_task_makes_no_further_request() {
         }
     });
     assert_eq!(asks("add"), 2, "no third request");
+    let after: Vec<String> = hook_runs(&scene, TASK).into_iter().map(|row| row.outcome).collect();
+    assert_eq!(after, ["passed"]);
     assert!(!Path::new(&scene.project).join(".writ/active/task_m1_s1_t1").exists());
     let _ = git(dir.path(), &["cat-file", "-e", "main:mul.mjs"]);
     scene.end();

@@ -15,6 +15,7 @@ use writ_types::id::AskId;
 use writ_types::unit::Tokens;
 
 use crate::autopilot::{Scene, git};
+use crate::autopilot_hooks::{commit_script, hook_runs};
 use crate::autopilot_limits::{GATE, SHORT, TASK, coder, done, first_run, project, scene, writes};
 use crate::autopilot_phases::{Notes, escalates, key, note, noted};
 use crate::harness::TestEngine;
@@ -90,7 +91,7 @@ fn has_piece(text: &str, of: &str) -> bool {
 /// either. The number of the turn alone says which it is, whatever the agent writes. A reply without a marker leads to the next turn, a
 /// marker that is not written as it should be is none, and turns are no attempts.
 ///
-/// Rows: SF-075 SF-076 (in part: two attempts that end well) SF-144 SF-158 (in part: one size of a task) SF-160
+/// Rows: SF-075 SF-144 SF-158 (in part: one size of a task) SF-160
 #[test]
 fn needs_userns_needs_git_the_first_turn_has_the_task_and_later_ones_go_on_with_it() {
     let dir = project("max_turns_per_attempt = 3", GATE, SHORT);
@@ -163,12 +164,14 @@ fn needs_userns_needs_git_an_attempt_has_fifty_turns_at_most() {
 }
 
 /// A turn that fails is the end of its attempt, with the turn's own error: no other turn follows in it, and the next attempt begins anew
-/// after a pause.
+/// after a pause. The hook after an attempt runs behind it all the same.
 ///
-/// Rows: SF-150 (in part: without hooks of attempts)
+/// Rows: SF-150
 #[test]
 fn needs_userns_needs_git_a_turn_that_fails_ends_its_attempt() {
-    let dir = project("turn_timeout = \"6s\"", GATE, SHORT);
+    let rest = format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{GATE}");
+    let dir = project("turn_timeout = \"6s\"", &rest, SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 0\n");
     let prompts = Notes::default();
     let script = turns(&prompts, |turn| match (turn.n, turn.has_results) {
         (1, _) => Reply::text("Begun."),
@@ -183,6 +186,9 @@ fn needs_userns_needs_git_a_turn_that_fails_ends_its_attempt() {
         let task = scene.unit(TASK).await;
         assert_eq!(runs(&task), [("turn_timeout", "turn_timeout"), ("success", "")], "{task:#?}");
     });
+    let after: Vec<(u32, String)> =
+        hook_runs(&scene, TASK).into_iter().map(|row| (row.attempt, row.outcome)).collect();
+    assert_eq!(after.first(), Some(&(1, "passed".to_owned())), "{after:?}");
     let prompts = noted(&prompts);
     assert_eq!(prompts.len(), 3, "{prompts:#?}");
     assert!(prompts[2].contains("# Work on task task/m1/s1/t1"), "no third turn: {}", prompts[2]);

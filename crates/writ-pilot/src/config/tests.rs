@@ -119,7 +119,8 @@ fn limits_are_read_and_parts_are_parts() {
 }
 
 /// Rows: SF-229
-/// Rows: SF-304 (in part: the settings of doc sync) SF-219 (in part: off by default)
+/// Rows: SF-304
+/// Rows: SF-219 (in part: off by default)
 /// Rows: SF-166 (in part: an invalid setting; the limits of each mode need the worker)
 #[test]
 fn switches_have_few_values() {

@@ -24,6 +24,7 @@ use super::turns::{AgentTask, ResultCheck, WorkEnd, ended_badly, run_agent};
 use super::{PhaseResult, WorkClaim, fault, outcome_name};
 use crate::chapters::read_chapters;
 use crate::error::AutopilotError;
+use crate::learned::describe_learnings;
 use crate::project::{OpenProject, RESUMED};
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
 use crate::standing::UnitRecord;
@@ -131,6 +132,7 @@ pub(super) async fn prompt_of(
         now: &now,
         model: model.as_deref().unwrap_or("executor"),
     };
+    let is_work = matches!(kind, PromptKind::Work);
     let text = match kind {
         PromptKind::Work => project.prompts.render_work(&input),
         PromptKind::Review(review, findings) => {
@@ -152,7 +154,9 @@ pub(super) async fn prompt_of(
     } else {
         String::new()
     };
-    Ok(if told.is_empty() { text } else { format!("{told}\n{text}") })
+    let learned = if is_work { describe_learnings(project).await? } else { String::new() };
+    let parts = [told, learned].into_iter().filter(|part| !part.is_empty());
+    Ok(parts.map(|part| format!("{part}\n")).chain([text]).collect())
 }
 
 /// Returns how often a unit may still be planned anew.

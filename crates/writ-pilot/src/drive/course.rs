@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
+use writ_autopilot::learning::{Learning, MAX_LEARNINGS};
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::pilot::AttemptCalls;
 use writ_sandbox::git::CommitId;
@@ -20,6 +21,8 @@ pub(crate) struct WorkCourse {
     left: Mutex<Option<MicroUsd>>,
     /// The calls of its attempts.
     calls: Mutex<Vec<AttemptCalls>>,
+    /// The words of its attempts for later work.
+    learnings: Mutex<Vec<Learning>>,
     /// The finding of the supervisor that has ended its attempt between two turns.
     finding: Mutex<Option<String>>,
     /// The unit that was abandoned meanwhile, on which its own rests.
@@ -35,6 +38,7 @@ impl WorkCourse {
             passed,
             left: Mutex::new(left),
             calls: Mutex::default(),
+            learnings: Mutex::default(),
             finding: Mutex::default(),
             lost: Mutex::default(),
             is_void: CancellationToken::new(),
@@ -59,6 +63,20 @@ impl WorkCourse {
 
     pub(crate) fn calls(&self) -> Vec<AttemptCalls> {
         lock(&self.calls).clone()
+    }
+
+    /// Adds what an attempt has learned, as far as there is room.
+    pub(crate) fn learn(&self, learnings: Vec<Learning>) {
+        let mut all = lock(&self.learnings);
+        for one in learnings {
+            if all.len() < MAX_LEARNINGS && !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+
+    pub(crate) fn learnings(&self) -> Vec<Learning> {
+        lock(&self.learnings).clone()
     }
 
     /// Notes the finding for which its attempt has no further turn.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker, asks_person};
 use writ_autopilot::blocker::PauseCause;
+use writ_autopilot::learning::find_learnings;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::turns::{NO_OPERATOR, TurnEnd, TurnStep, end_between_turns, step_after};
 use writ_runtime::pilot::{
@@ -117,6 +118,7 @@ pub(super) async fn run_agent(
     };
     // The passes of a review share what the review may spend.
     work.course.spend(ended.used.2);
+    work.course.learn(find_learnings(&ended.said));
     if ended.end != RunEnd::Interrupted || !project.hands.draining().is_cancelled() {
         let calls = turns.read_calls().await?;
         work.course.add_calls(calls);

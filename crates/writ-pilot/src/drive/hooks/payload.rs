@@ -60,6 +60,7 @@ pub(super) async fn about_run(
     let cached = calls.iter().fold(Tokens::ZERO, |sum, one| sum.saturating_add(one.cache_read));
     let mut about = about_unit(project, &work.unit, HookKind::PostUnit);
     add_result(&mut about, (&run, &end), (message, model.unwrap_or_default(), cached));
+    about["learnings"] = json!(work.course.learnings());
     Ok(Some((run.attempt, about)))
 }
 
@@ -83,7 +84,6 @@ fn add_result(
     about["model"] = model.into();
     about["worker_host"] = run.host.clone().into();
     about["error"] = if end.error_code.is_empty() { Value::Null } else { error };
-    about["learnings"] = json!([]);
 }
 
 /// Returns an amount in whole dollars and their parts, as text: a number would lose some of it.
