@@ -66,6 +66,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
             .chain(project.session_failure())
             .collect(),
         circuits: show_circuits(project).await?,
+        rate_limits: project.hands.show_rate_limits(),
         next: find_next(project).await?.map(|id| id.to_string()),
         model: newest.map(|(_, choice)| choice.model).unwrap_or_default(),
         settings: settings.lines,

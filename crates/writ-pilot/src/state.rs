@@ -79,6 +79,7 @@ pub(crate) async fn show_session(
         },
         running,
         retrying: retrying.into_iter().map(show_retry).collect(),
+        rate_limits: hands.show_rate_limits(),
     })
 }
 

@@ -424,6 +424,7 @@ mod tests {
             blockers: event.into_iter().map(blocker).collect(),
             cost: MicroUsd::ZERO,
             circuits: Vec::new(),
+            rate_limits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
             next: None,

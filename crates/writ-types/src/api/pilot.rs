@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::model::ProviderLimits;
 use crate::api::work::WorkState;
 use crate::id::{AskId, ItemId, PilotId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
@@ -141,6 +142,9 @@ pub struct PilotStatus {
     /// The circuits of models that have failed in a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<PilotCircuitLine>,
+    /// The limits of their rate that the engine's providers have stated last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate_limits: Vec<ProviderLimits>,
     /// The settings in force, each with its source.
     #[serde(default)]
     pub settings: Vec<PilotSettingLine>,
