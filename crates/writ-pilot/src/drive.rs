@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::claim::CLAIM_TIME;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::hook::HookKind;
 use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_event};
 use writ_autopilot::phase::PilotPhase;
@@ -92,7 +93,7 @@ pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use documents::{answer_documents, proposed_documents};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
-use faults::{fault, fault_result};
+use faults::{failure_of, fault, fault_result};
 pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
@@ -114,8 +115,8 @@ pub(crate) struct PhaseResult {
     pub(crate) event: UnitEvent,
     /// The outcome of the run, as rows name it.
     pub(crate) outcome: &'static str,
-    /// The code of an error; empty without one.
-    pub(crate) code: String,
+    /// The code of an error; `None` without one.
+    pub(crate) code: Option<FailureCode>,
     /// The reason, in words: it stands with the transition and with blockers.
     pub(crate) reason: String,
     /// The text that the next attempt reads as its last error; `None`: nothing is wrong any more.
@@ -277,7 +278,11 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
         Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
             tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
         }
-        Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
+        Err(error) => {
+            let code = failure_of(&error);
+            let (code, class) = (code.name(), code.class().name());
+            tracing::error!(unit = %id, %error, code, class, "a unit cannot be handed out");
+        }
     }
 }
 
@@ -370,6 +375,11 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
         Ok(result) => result,
         Err(error) => fault_result(&error),
     };
+    if let Some(code) = result.code {
+        let (unit, phase) = (work.unit.id, work.unit.stand.phase.name());
+        let (code, class) = (code.name(), code.class().name());
+        tracing::warn!(%unit, phase, outcome = result.outcome, code, class, "a run has not succeeded");
+    }
     let attempts = attempts_of(project, work.unit.id).await;
     desk.end_run(of, result.outcome == outcome_name(RunEnd::Success), attempts).await;
     let hold = hooks::hold_for_hooks(project).await;
@@ -398,7 +408,7 @@ async fn run_phase(
         }
         // None of these is handed out.
         PilotPhase::Uat | PilotPhase::Complete => {
-            Ok(fault("pilot.phase", "the phase has no worker".to_owned()))
+            Ok(fault(FailureCode::NoWorker, "the phase has no worker".to_owned()))
         }
     }
 }
@@ -416,7 +426,7 @@ async fn settle(
         // A decision that is not possible any more is a failed attempt at one.
         Err(MachineError::NoReplanLeft(count)) => {
             let failed = fault(
-                "pilot.no_replan_left",
+                FailureCode::NoReplanLeft,
                 format!("the unit was planned anew {count} times already: abandon it, or ask"),
             );
             project.files.write_error(unit.id, &failed.reason)?;
@@ -436,7 +446,7 @@ async fn settle(
     let end = UnitRunEnd {
         run: work.run,
         outcome: result.outcome.to_owned(),
-        error_code: result.code.clone(),
+        error_code: result.code.map(|code| code.name().to_owned()).unwrap_or_default(),
         input: result.used.0,
         output: result.used.1,
         cost: result.used.2,

@@ -7,6 +7,8 @@ use writ_sandbox::git::{BranchName, GitFault, RefName};
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::prompts::PromptError;
+
 /// The reason why something was not done. Nothing of the user's was changed, and no commit was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PilotGitError {
@@ -136,6 +138,9 @@ pub enum AutopilotError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A prompt.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
     /// The engine refused.
     #[error("{}", .0.inside)]
     Refused(Box<Report>),
@@ -262,6 +267,7 @@ impl ToReport for AutopilotError {
         match self {
             Self::Git(error) => error.report(),
             Self::Store(error) => error.report(),
+            Self::Prompt(error) => error.report(),
             Self::Refused(report) => report.as_ref().clone(),
             Self::Machine(error) => error.report(),
             Self::File { .. } => Report::new(Exit::Config, "pilot.file", text).with_hint(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::units::sum_costs;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -124,12 +125,14 @@ fn show_run(run: RunRow) -> PilotRunLine {
         .end
         .as_ref()
         .map_or_else(Default::default, |end| (end.input.saturating_add(end.output), end.cost));
+    let error = run.end.as_ref().map(|end| end.error_code.clone()).unwrap_or_default();
     PilotRunLine {
         attempt: run.attempt,
         phase: run.phase,
         started_at: run.started_at,
         outcome: run.end.as_ref().map(|end| end.outcome.clone()),
-        error: run.end.map(|end| end.error_code).unwrap_or_default(),
+        class: FailureCode::of_row(&error).map(FailureCode::class),
+        error,
         tokens,
         cost,
     }

@@ -18,7 +18,6 @@ use writ_autopilot::phase::PilotPhase;
 use writ_sandbox::git::CommitId;
 use writ_sandbox::git::commits::diff_text;
 use writ_sandbox::git::files::{find_file, read_files};
-use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::diff::rules_of;
@@ -244,7 +243,7 @@ async fn ask(
         documents: &documents.collect::<Vec<String>>(),
         diff: &diff,
     };
-    let prompt = project.prompts.render_documents(&input).map_err(|error| error.report())?;
+    let prompt = project.prompts.render_documents(&input)?;
     let task = AgentTask {
         folder: workspace.folder,
         prompt,
@@ -300,7 +299,7 @@ fn wait_for_person(diff: &DocDiff, used: UsedUp) -> DocStep {
     DocStep::End(Box::new(PhaseResult {
         event: UnitEvent::Pause(PauseCause::Documents),
         outcome: outcome_name(RunEnd::Success),
-        code: String::new(),
+        code: None,
         reason,
         last_error: None,
         used,

@@ -8,6 +8,7 @@ use crate::api::work::WorkState;
 use crate::id::{AskId, ItemId, PilotId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
+pub use failure::FailureClass;
 pub use history::{PilotHistory, PilotHistoryLine, PilotHistoryQuery};
 pub use orders::{
     FindingVerdict, PilotCheckup, PilotDispatchOrder, PilotDispatched, PilotFinding, PilotFindings,
@@ -27,6 +28,8 @@ pub use trace::{
     ChapterOutcome, PilotChapter, PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery,
     SpanOperation,
 };
+
+mod failure;
 
 mod history;
 
@@ -222,6 +225,9 @@ pub struct PilotRunLine {
     pub outcome: Option<String>,
     /// The code of its error; empty without one.
     pub error: String,
+    /// The class of its error, which fixes what follows; none without an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
     /// Tokens that models have read and written.
     pub tokens: Tokens,
     /// Its cost, in micro-USD.
