@@ -37,6 +37,8 @@ pub mod standing;
 
 pub mod unit_files;
 
+mod start;
+
 mod project;
 
 mod loop_control;

@@ -30,6 +30,7 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::span_queue::SpanQueue;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
+use crate::start::StartStep;
 use crate::trace::attempts_of;
 use crate::unit_files::{UnitFile, UnitFiles};
 
@@ -118,6 +119,7 @@ impl OpenProject {
         let git_config =
             PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
         let (git, _) = PilotGit::open_service(folder, git_config, Arc::new(NoEvents)).await?;
+        StartStep::Lock.log_step(&name);
         let files = UnitFiles::open_files(git.project().top_dir())?;
         let target = match &config.target_branch {
             Some(name) => BranchName::parse_name(name).map_err(PilotGitError::from)?,
@@ -149,6 +151,7 @@ impl OpenProject {
         };
         project.check_worktree_mode().await?;
         project.end_earlier().await?;
+        StartStep::MarkInterrupted.log_step(&project.name);
         Ok(project)
     }
 

@@ -13,11 +13,9 @@ use writ_store::reads::UnitReads as _;
 use writ_store::units::{MAX_UNITS, UnitLine};
 use writ_types::api::pilot::PilotDispatched;
 
+use super::candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 use super::hooks::{DispatchWord, judge_dispatch};
-use super::{
-    claiming, dispatch, ending, ends, hold_other_slices, holds_loop, id_of, is_workable, make_candidate,
-    states_of_plans,
-};
+use super::{claiming, dispatch, ending, ends, id_of, states_of_plans};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
