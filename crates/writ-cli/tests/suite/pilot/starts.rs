@@ -84,7 +84,8 @@ fn heading_of(request: &ParsedRequest) -> String {
 /// The lines that the last run of the engine has logged.
 fn last_run(scene: &KillScene) -> Vec<Value> {
     let log = std::fs::read_to_string(scene.bench.home.root().join("logs/writ.jsonl")).expect("reads");
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    // A kill may have cut the last line of an earlier run.
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let run = lines.last().expect("a line")["run_id"].clone();
     lines.into_iter().filter(|line| line["run_id"] == run).collect()
 }
