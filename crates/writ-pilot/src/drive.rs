@@ -399,7 +399,7 @@ pub(crate) async fn commit_move(
 ) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let not_before = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
-    let context = ChangeContext { session: project.session, now, not_before, reason };
+    let context = ChangeContext { session: project.session(), now, not_before, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
     news::tell_of_move(project, unit, made, reason).await;
     // Boxed: it is a part of many calls, which would become too deep.

@@ -230,6 +230,12 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// The session of a project has open work.
+    #[error("the session cannot end: {what} is open in it")]
+    SessionOpen {
+        /// The open work.
+        what: String,
+    },
     /// There is no such session of an autopilot.
     #[error("there is no session '{session}' of an autopilot")]
     NoSession {
@@ -299,6 +305,8 @@ impl ToReport for AutopilotError {
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
                 .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
+            Self::SessionOpen { .. } => Report::new(Exit::Blocked, "pilot.session_open", text)
+                .with_hint("`writ pilot status` lists it: let it come to its end, or cancel it"),
             Self::NoSession { .. } => Report::new(Exit::Usage, "pilot.no_session", text)
                 .with_hint("`writ pilot status --json` names the session of a project"),
             Self::NoFilter { .. } => Report::new(Exit::Usage, "pilot.no_filter", text)

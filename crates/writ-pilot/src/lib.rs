@@ -39,6 +39,8 @@ pub mod unit_files;
 
 mod start;
 
+mod session;
+
 mod project;
 
 mod loop_control;

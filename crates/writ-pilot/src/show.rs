@@ -44,8 +44,8 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     }
     // The newest last, whatever it is a plan of.
     plans.sort_by_key(|plan| plan.item);
-    let blockers = store.open_blockers(project.session).await?;
-    let newest = store.newest_choice(&project.name, project.session, "").await?;
+    let blockers = store.open_blockers(project.session()).await?;
+    let newest = store.newest_choice(&project.name, project.session(), "").await?;
     let settings = project.settings.view();
     let mut ordered: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
@@ -54,7 +54,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     let roots = costs.iter().filter(|(id, _)| id.parent().is_none());
     Ok(PilotStatus {
         project: project.name.clone(),
-        session: project.session,
+        session: project.session(),
         since: session.as_ref().map(|session| session.created_at),
         state: session.map(|session| session.status).unwrap_or_default(),
         plans,
@@ -154,7 +154,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
     let costs = costs_of(project).await?;
     let gates = store.unit_gates(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     Ok(PilotUnitDetails {
         unit: show_line(line, costs.get(&id)),
         description: row.description,

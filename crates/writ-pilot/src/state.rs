@@ -113,7 +113,7 @@ pub(crate) async fn show_unit(
     };
     Ok(PilotUnitSnapshot {
         generated_at: project.hands.now(),
-        session: project.session,
+        session: project.session(),
         project: project.name.clone(),
         unit: details.unit,
         recent_events: recent.lines,

@@ -106,7 +106,7 @@ pub(super) async fn prompt_of(
     let read = |file| files.read_file(unit.id, file);
     let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
     let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
-    let (session, now) = (project.session.to_string(), project.hands.now().to_string());
+    let (session, now) = (project.session().to_string(), project.hands.now().to_string());
     // A gate or a review that sends work back is no failed attempt, and the next attempt needs its words.
     let failures = unit.stand.counters.failures.max(1);
     let model = choose_model(project, work).await?.model.ok().flatten();

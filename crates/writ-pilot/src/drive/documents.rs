@@ -235,7 +235,7 @@ async fn ask(
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let diff = diff_text(project.git.project(), base.as_str(), tip.as_str());
     let diff = diff.await.map_err(PilotGitError::from)?;
-    let (session, documents) = (project.session.to_string(), names.iter().map(|name| (*name).to_owned()));
+    let (session, documents) = (project.session().to_string(), names.iter().map(|name| (*name).to_owned()));
     let input = DocumentsPrompt {
         unit_id: work.unit.id,
         session_id: &session,

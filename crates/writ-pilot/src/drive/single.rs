@@ -45,7 +45,7 @@ pub(crate) async fn dispatch_next(project: &Arc<OpenProject>) -> Result<PilotDis
     bring_up_to_date(project).await?;
     let store = project.hands.store();
     let ready = store.ready_units(&project.name, now).await?;
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     if let Some(blocker) = blockers.iter().find(|blocker| holds_loop(blocker)) {
         let why = format!("{} {}: {}", blocker.event, blocker.unit, blocker_words(blocker));
         return Ok(report_nothing(why));
@@ -96,7 +96,7 @@ pub(crate) async fn dispatch_unit(
     if let Some(part) = open_part(&lines, id) {
         return Err(refuse(format!("its part {part} is not over")));
     }
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     let own = blockers.iter().find(|blocker| blocker.unit == line.id && holds_loop(blocker));
     if let Some(blocker) = own {
         return Err(refuse(format!("{}: {}", blocker.event, blocker_words(blocker))));

@@ -70,7 +70,7 @@ pub(super) async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Resul
     claiming::sweep_claims(project, now).await?;
     let ready = store.ready_units(&project.name, now).await?;
     log_step(TickStep::Fetch);
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     let plans = states_of_plans(project).await?;
     let failure = project.session_failure();
     let is_paused = is_stopping || failure.is_some() || blockers.iter().any(holds_loop);

@@ -310,7 +310,7 @@ impl<'a> AgentTurns<'a> {
             project.hands.finish_attempt(self.item, &format!("{ended}; {why}")).await?;
             return Ok(None);
         }
-        let (unit_id, phase, session) = (work.unit.id, work.unit.stand.phase, project.session.to_string());
+        let (unit_id, phase, session) = (work.unit.id, work.unit.stand.phase, project.session().to_string());
         let input = ContinuePrompt { unit_id, phase, session_id: &session, turn: next, max_turns };
         let text = match project.prompts.render_continuation(&input) {
             Ok(text) => text,

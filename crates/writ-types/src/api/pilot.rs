@@ -184,6 +184,15 @@ pub struct PilotCircuitLine {
     pub reason: String,
 }
 
+/// A session of a project that a person has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotSessionEnded {
+    /// The session that is over.
+    pub ended: PilotId,
+    /// The session of the next work.
+    pub session: PilotId,
+}
+
 /// Circuits that were removed by a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PilotCircuitsReset {
