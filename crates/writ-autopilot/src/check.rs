@@ -31,6 +31,8 @@ mod tap;
 
 mod unittest;
 
+use crate::failure::FailureCode;
+
 use counts::{ReportFormat, TestCounts, count_tests};
 use text::cut_output;
 
@@ -93,7 +95,7 @@ pub struct GateJudgement {
     pub verdict: ScriptVerdict,
     /// The error code of the attempt, where the end has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
+    pub code: Option<FailureCode>,
     /// The reason in one line: the script's own summary, or that of the harness.
     pub summary: String,
     /// Issues that the script names.
@@ -138,11 +140,11 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
     let summary = if is_own && !summary.is_empty() { cut_line(&summary) } else { reason };
     let issues = issues.iter().take(MAX_ISSUES).map(|issue| cut_line(&issue_text(issue))).collect();
     let output = cut_output(&output, MAX_OUTPUT_BYTES);
-    GateJudgement { verdict: judged, code: code.map(str::to_owned), summary, issues, output, counts }
+    GateJudgement { verdict: judged, code, summary, issues, output, counts }
 }
 
 /// Judges the end of a script alone, without its reports (SF 13.2.1).
-fn judge_end(end: ScriptExit) -> (ScriptVerdict, Option<&'static str>, String) {
+fn judge_end(end: ScriptExit) -> (ScriptVerdict, Option<FailureCode>, String) {
     match end {
         ScriptExit::Exited(0) => (ScriptVerdict::Pass, None, "passed".to_owned()),
         ScriptExit::Exited(2) => (ScriptVerdict::Block, None, "blocked".to_owned()),
@@ -151,7 +153,8 @@ fn judge_end(end: ScriptExit) -> (ScriptVerdict, Option<&'static str>, String) {
         ScriptExit::Exited(status) => (ScriptVerdict::Fail, None, format!("exit status {status}")),
         ScriptExit::Signalled(signal) => (ScriptVerdict::Fail, None, format!("signal {signal} ended it")),
         ScriptExit::TimedOut => {
-            (ScriptVerdict::Fail, Some("gate_timeout"), "it took longer than its time limit".to_owned())
+            let why = "it took longer than its time limit".to_owned();
+            (ScriptVerdict::Fail, Some(FailureCode::GateTimeout), why)
         }
         ScriptExit::NotStarted => (ScriptVerdict::NotRun, None, "it could not be started".to_owned()),
     }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::failure::FailureCode;
+
 /// The longest reason that is taken from a hook, in characters.
 const MAX_REASON_CHARS: usize = 500;
 
@@ -132,10 +134,10 @@ impl HookJudgement {
     }
 
     /// Returns the code of the error that it is for an attempt (SF 20.1).
-    pub const fn code(&self) -> &'static str {
+    pub const fn code(&self) -> FailureCode {
         match self {
-            Self::TimedOut(_) => "hook_timeout",
-            Self::Passed | Self::Blocked(_) | Self::Failed(_) | Self::NotRun(_) => "hook_failed",
+            Self::TimedOut(_) => FailureCode::HookTimeout,
+            Self::Passed | Self::Blocked(_) | Self::Failed(_) | Self::NotRun(_) => FailureCode::HookFailed,
         }
     }
 }
@@ -213,12 +215,12 @@ mod tests {
         }
         let failed = judge(HookKind::PreDispatch, HookExit::Exited(3), block);
         assert_eq!(
-            (failed.name(), failed.code(), failed.reason()),
+            (failed.name(), failed.code().name(), failed.reason()),
             ("failed", "hook_failed", "it has ended with 3")
         );
         let late = judge(HookKind::PreDispatch, HookExit::TimedOut, block);
         assert_eq!(
-            (late.name(), late.code(), late.reason()),
+            (late.name(), late.code().name(), late.reason()),
             ("timed_out", "hook_timeout", "it was ended after 15 s")
         );
         let bare = judge(HookKind::PreDispatch, HookExit::Exited(0), "{\"decision\":\"block\"}");

@@ -6,6 +6,8 @@
 
 pub mod phase;
 
+pub mod failure;
+
 pub mod attempt;
 
 pub mod blocker;

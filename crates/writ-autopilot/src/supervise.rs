@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use writ_types::unit::Timestamp;
 
+use crate::failure::FailureCode;
 use crate::phase::PilotPhase;
 use crate::progress::ProgressWindow;
 use crate::unit_id::UnitId;
@@ -102,7 +103,7 @@ pub struct CheckSignal {
     /// Its answer.
     pub signal: Signal,
     /// The error code of the run, for [`Signal::Abort`].
-    pub code: Option<&'static str>,
+    pub code: Option<FailureCode>,
 }
 
 /// A check: a name, and a function from a snapshot to a signal.
@@ -138,13 +139,13 @@ pub fn supervise_work(
 }
 
 /// Returns the error code of a run that a check ends.
-fn abort_code(check: &str, signal: Signal) -> Option<&'static str> {
+fn abort_code(check: &str, signal: Signal) -> Option<FailureCode> {
     let code = match check {
-        "timeout" => "unit_timeout",
-        "stall" => "stalled",
-        "model_unavailable" => "model_unavailable",
-        "circuit_breaker" => "circuit_open",
-        _ => "canceled_by_supervisor",
+        "timeout" => FailureCode::UnitTimeout,
+        "stall" => FailureCode::Stalled,
+        "model_unavailable" => FailureCode::ModelUnavailable,
+        "circuit_breaker" => FailureCode::CircuitOpen,
+        _ => FailureCode::CanceledBySupervisor,
     };
     (signal == Signal::Abort).then_some(code)
 }

@@ -1,4 +1,4 @@
-//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well, and gives
+//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well, or with `log.stderr = false` alone, and gives
 //! the spans of turns to a collector if its owner has named one.
 //!
 //! Nothing of a prompt, a reply or a key is logged above `debug`: every caller of the log must ensure this.
@@ -117,7 +117,7 @@ pub(crate) struct LogTarget<'a> {
     pub(crate) run: String,
 }
 
-/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
+/// Logs, as JSON lines in UTC, to the engine's file and, unless the settings say otherwise, to standard error; `spans` takes the spans of turns.
 /// Before the process ends, standard error must [end](Bystander::end_writer).
 ///
 /// # Errors
@@ -138,7 +138,7 @@ pub(crate) fn to_file(
     let is_terminal = stream.is_terminal();
     let bystander = Bystander::start_writer(Masked { stream, redactor: redactor.clone() });
     let plain = fmt::layer().with_writer(bystander.clone()).without_time();
-    let plain = plain.with_ansi(is_terminal).with_filter(own_targets(level));
+    let plain = config.stderr.then(|| plain.with_ansi(is_terminal).with_filter(own_targets(level)));
     let spans = spans.map(SpanCollector::layer);
     host.log.begin_log(Dispatch::new(tracing_subscriber::registry().with(json).with(plain).with(spans)));
     Ok(bystander)

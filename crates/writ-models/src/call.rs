@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::Egress;
 use writ_policy::permit::Permit;
+use writ_types::api::model::{ProviderLimits, StatedLimits};
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::credential::CredentialRef;
 use writ_types::digest::Digest;
@@ -23,6 +24,7 @@ use crate::error::{ContextSizes, Failure, ModelError};
 use crate::failover::{Course, NextAttempt, RouteExperience, RouteHealth, StoredHealth};
 use crate::plan::{PlanError, PlannedCall};
 use crate::provider::{ModelsConfigError, Provider, Route, Routes};
+use crate::rate::RateBoard;
 use crate::retry::Backoff;
 use crate::support::RefusedParts;
 use crate::window::LearnedWindows;
@@ -54,6 +56,7 @@ pub struct Models {
     health: Mutex<RouteExperience>,
     windows: Mutex<LearnedWindows>,
     refused: Mutex<RefusedParts>,
+    rates: RateBoard,
     found: Option<String>,
 }
 
@@ -103,6 +106,7 @@ impl Models {
             health: Mutex::default(),
             windows: Mutex::default(),
             refused: Mutex::default(),
+            rates: RateBoard::default(),
             found: None,
         })
     }
@@ -172,6 +176,17 @@ impl Models {
     /// Returns the experience with a route: failures, waits, limits.
     pub fn health_of(&self, route: &Route) -> RouteHealth {
         self.route_health().health_of(route)
+    }
+
+    /// Shows the limits of its rate that each provider has stated last, since the engine began. They are for people: no decision about a
+    /// call reads them.
+    pub fn show_rate_limits(&self) -> Vec<ProviderLimits> {
+        self.rates.show_all()
+    }
+
+    /// Shows those of the provider of a route.
+    pub fn show_rate_limits_of(&self, route: &Route) -> Option<StatedLimits> {
+        self.rates.show_provider(&route.provider.name)
     }
 
     /// Returns true if a route comes last now because it failed too often.
@@ -311,7 +326,8 @@ impl Models {
         }
         let key = self.resolve_key(planned).await?;
         let identity = connection_identity(planned, key.as_ref());
-        let attempt = Attempt { planned, key: key.clone(), limits: self.limits, deltas, cancel };
+        let rates = &self.rates;
+        let attempt = Attempt { planned, key: key.clone(), limits: self.limits, deltas, cancel, rates };
         let answer = match self.egress.perform_as(identity, permit, now, |lent| attempt.run(lent)).await {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
@@ -348,6 +364,10 @@ impl Models {
         self.limits.request
     }
 
+    pub(crate) const fn rates(&self) -> &RateBoard {
+        &self.rates
+    }
+
     pub(crate) fn egress(&self) -> &Egress {
         &self.egress
     }
@@ -376,7 +396,6 @@ pub(crate) fn failed(planned: &PlannedCall, failure: Failure) -> ModelError {
         failure,
         usage: Usage::default(),
         begun: false,
-        limits: None,
     }
 }
 

@@ -25,8 +25,9 @@ use crate::config::{ModelRole, ProviderKind};
 use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::plan::PlanError;
 use crate::provider::{Provider, Route};
+use crate::rate::{RateBoard, RateHeaders};
 use crate::refusal::{error_in, provider_error};
-use crate::retry::stated_wait;
+use crate::retry::{stated_wait, time_of};
 
 /// The largest answer: 64 vectors of 4,096 numbers of 22 characters have a third of it.
 const MAX_ANSWER: ByteCount = ByteCount::new(16 * 1024 * 1024);
@@ -142,7 +143,6 @@ impl Models {
             failure,
             usage: Usage::default(),
             begun: false,
-            limits: None,
         };
         // A permit for one request must not carry another one.
         if *permit.action() != planned.action() {
@@ -157,7 +157,9 @@ impl Models {
             }
         };
         let limit = self.request_limit();
-        let asking = self.egress().perform_permit(permit, now, |lent| ask(lent, planned, key.as_ref()));
+        let asking = self
+            .egress()
+            .perform_permit(permit, now, |lent| ask(lent, planned, (key.as_ref(), self.rates())));
         // Biased: a cancelled request must not use its answer.
         let asked = tokio::select! {
             biased;
@@ -179,7 +181,7 @@ impl Models {
 async fn ask(
     lent: LentClient,
     planned: &PlannedEmbedding,
-    key: Option<&SecretString>,
+    (key, rates): (Option<&SecretString>, &RateBoard),
 ) -> Result<EmbeddingReply, Failure> {
     let (provider, model) = (&planned.provider, &planned.call.model);
     let (path, body) = match provider.kind {
@@ -200,7 +202,11 @@ async fn ask(
     }
     let mut answer = request.send().await.map_err(|_| Failure::Dropped)?;
     let status = answer.status().as_u16();
-    let wait = stated_wait(answer.headers(), SystemTime::now());
+    let arrived = SystemTime::now();
+    let wait = stated_wait(answer.headers(), arrived);
+    if let Some(stated) = RateHeaders::read_headers(answer.headers(), time_of(arrived)) {
+        rates.note_answer(&provider.name, stated);
+    }
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|_| Failure::Cut)? {
         // Bounded while it is read: a server could send without end.

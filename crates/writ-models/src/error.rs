@@ -14,7 +14,6 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::{ByteCount, Tokens};
 
 use crate::credential::CredentialError;
-use crate::rate::RateLimits;
 
 use feature::hint_for;
 
@@ -198,8 +197,6 @@ pub struct ModelError {
     pub usage: Usage,
     /// True if a part of the answer had been shown already. Then the call is not repeated automatically.
     pub begun: bool,
-    /// The limits that the provider stated with a refusal.
-    pub limits: Option<Box<RateLimits>>,
 }
 
 /// Statuses that say that this request is not accepted; others, such as 404 for a model that is not there, are true of all.

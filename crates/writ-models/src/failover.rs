@@ -18,7 +18,6 @@ use writ_types::unit::Timestamp;
 
 use crate::error::{Failure, Feature, ModelError};
 use crate::provider::{Chain, Route};
-use crate::rate::RateLimits;
 use crate::retry::{Backoff, MAX_WAIT};
 
 /// Failures in a row, other than passing ones, after which a route comes last (design 3.10).
@@ -39,8 +38,9 @@ pub struct RouteExperience {
 }
 
 /// The experience with one route.
+///
+/// An earlier version stored the limits of providers as well: fields that are not known are passed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RouteHealth {
     /// Failures in a row.
     #[serde(default)]
@@ -51,9 +51,6 @@ pub struct RouteHealth {
     /// Before when its provider does not want to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until: Option<Timestamp>,
-    /// The limits that its provider stated last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<RateLimits>,
 }
 
 /// The stored form of the experience with one route.
@@ -75,18 +72,9 @@ fn route_key(route: &Route) -> (String, String) {
 impl RouteExperience {
     /// A route has answered.
     pub fn record_answer(&mut self, route: &Route) {
-        let key = route_key(route);
-        let Some(known) = self.routes.get_mut(&key) else { return };
-        // The limits stay as they were stated: an answer says nothing about them.
-        let now = RouteHealth { limits: known.limits, ..RouteHealth::default() };
-        if *known == now {
-            return;
+        if self.routes.remove(&route_key(route)).is_some() {
+            self.changes = self.changes.saturating_add(1);
         }
-        *known = now;
-        if now == RouteHealth::default() {
-            self.routes.remove(&key);
-        }
-        self.changes = self.changes.saturating_add(1);
     }
 
     /// Returns a number that is another one after each change.
@@ -136,9 +124,6 @@ impl RouteExperience {
         }
         let before = self.routes.get(&key).copied().unwrap_or_default();
         let mut known = before;
-        if let Some(limits) = &error.limits {
-            known.limits = Some(**limits);
-        }
         // A wait that the provider asks for applies to all of its models.
         if let Some(wait) = error.failure.retry_after() {
             known.held_until = Some(now.plus_duration(wait));

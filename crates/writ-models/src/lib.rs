@@ -12,9 +12,9 @@
 //! because every part of an answer needs a bound.
 //!
 //! Read in this order: [`config`] and [`provider`] resolve the model, [`catalogue`] has its limits and prices, [`plan`]
-//! and [`call`] are the two steps, [`error`], [`retry`], [`rate`], [`failover`], [`window`] and [`support`] handle failures. [`structured`] asks for
+//! and [`call`] are the two steps, [`error`], [`retry`], [`failover`], [`window`] and [`support`] handle failures. [`structured`] asks for
 //! an answer of a given form, [`embedding`] for vectors, [`schema`] writes the schemas of tools for each provider, [`detect`] finds a model
-//! where none is configured.
+//! where none is configured. `rate` keeps what providers state of their limits, for people alone.
 
 pub mod config;
 
@@ -40,7 +40,7 @@ pub mod embedding;
 
 pub mod retry;
 
-pub mod rate;
+mod rate;
 
 pub mod failover;
 

@@ -1,104 +1,217 @@
-//! Rate limits, as providers state them in the headers of their responses.
+//! Rate limits, as providers state them in the headers of their answers. They are shown to people; no decision reads them, so that what is
+//! done never depends on a number that a provider may get wrong. When to ask again is stated by `Retry-After` alone ([`crate::retry`]).
 //!
 //! OpenAI and those that follow it write `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests` (a duration
 //! such as `1m2.5s`), and the same for tokens (<https://platform.openai.com/docs/guides/rate-limits>). Anthropic writes
 //! `anthropic-ratelimit-requests-limit`, `-remaining` and `-reset` (a time of RFC 3339), and the same for tokens, input tokens
 //! and output tokens (<https://docs.anthropic.com/en/api/rate-limits>). OpenRouter writes `x-ratelimit-limit`, `-remaining`
 //! and `-reset` (milliseconds since 1970). Mistral writes `x-ratelimit-limit-tokens-minute`, `-remaining-tokens-minute`, and the
-//! same for `req-minute`, without a reset. Azure may write -1 for what it does not count, with a reset of 0: that states nothing.
+//! same for `req-minute`, without a reset. Azure may write -1 for what it does not count, with a reset of 0: that states nothing. Gateways
+//! write the fields of the drafts `draft-ietf-httpapi-ratelimit-headers`: `ratelimit-limit`, `-remaining` and `-reset` (seconds), later
+//! `ratelimit` and `ratelimit-policy` (lists with parameters).
 //!
-//! The client library hands headers out with errors alone, so the state is that of the last refused request.
+//! The client library of conversations hands headers out with errors alone, so what is known is from refusals, and from every answer of a
+//! model for vectors.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use writ_egress::http::HeaderMap;
+use writ_types::api::model::{ProviderLimits, StatedLimit, StatedLimits};
 use writ_types::unit::Timestamp;
+
+/// The most characters of a value: a date of HTTP has 29, and a list of policies is rarely longer.
+const MAX_VALUE_CHARS: usize = 64;
+
+/// The largest number of providers with limits; the configuration names a handful.
+const MAX_PROVIDERS: usize = 256;
 
 /// The farthest reset that is believed: providers count by minute, hour and day.
 const MAX_RESET: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
-/// One limit: of requests or of tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RateLimit {
-    /// The most in a period, if stated.
-    pub limit: Option<u64>,
-    /// What is left of it, if stated.
-    pub remaining: Option<u64>,
-    /// The time at which it is whole again, if stated.
-    pub reset: Option<Timestamp>,
+/// The form of a header's value. A value of another form is passed over: what a server writes there is shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueForm {
+    /// A number.
+    Count,
+    /// A time or a duration.
+    Reset,
+    /// Seconds, with a fraction or not, or a date of HTTP.
+    Wait,
+    /// Items with parameters.
+    List,
 }
 
-/// The limits that a provider stated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RateLimits {
-    /// Of requests.
-    pub requests: RateLimit,
-    /// Of tokens; where a provider counts input and output apart, the one of which less is left.
-    pub tokens: RateLimit,
-    /// The time of the response that stated them.
-    pub at: Timestamp,
+/// The headers that are read, and no others.
+const HEADERS: [(&str, ValueForm); 35] = [
+    ("anthropic-ratelimit-input-tokens-limit", ValueForm::Count),
+    ("anthropic-ratelimit-input-tokens-remaining", ValueForm::Count),
+    ("anthropic-ratelimit-input-tokens-reset", ValueForm::Reset),
+    ("anthropic-ratelimit-output-tokens-limit", ValueForm::Count),
+    ("anthropic-ratelimit-output-tokens-remaining", ValueForm::Count),
+    ("anthropic-ratelimit-output-tokens-reset", ValueForm::Reset),
+    ("anthropic-ratelimit-requests-limit", ValueForm::Count),
+    ("anthropic-ratelimit-requests-remaining", ValueForm::Count),
+    ("anthropic-ratelimit-requests-reset", ValueForm::Reset),
+    ("anthropic-ratelimit-tokens-limit", ValueForm::Count),
+    ("anthropic-ratelimit-tokens-remaining", ValueForm::Count),
+    ("anthropic-ratelimit-tokens-reset", ValueForm::Reset),
+    ("anthropic-ratelimit-unified-reset", ValueForm::Reset),
+    ("ratelimit", ValueForm::List),
+    ("ratelimit-limit", ValueForm::List),
+    ("ratelimit-policy", ValueForm::List),
+    ("ratelimit-remaining", ValueForm::Count),
+    ("ratelimit-reset", ValueForm::Reset),
+    ("retry-after", ValueForm::Wait),
+    ("retry-after-ms", ValueForm::Wait),
+    ("x-ratelimit-limit", ValueForm::Count),
+    ("x-ratelimit-limit-req-minute", ValueForm::Count),
+    ("x-ratelimit-limit-requests", ValueForm::Count),
+    ("x-ratelimit-limit-tokens", ValueForm::Count),
+    ("x-ratelimit-limit-tokens-minute", ValueForm::Count),
+    ("x-ratelimit-remaining", ValueForm::Count),
+    ("x-ratelimit-remaining-req-minute", ValueForm::Count),
+    ("x-ratelimit-remaining-requests", ValueForm::Count),
+    ("x-ratelimit-remaining-tokens", ValueForm::Count),
+    ("x-ratelimit-remaining-tokens-minute", ValueForm::Count),
+    ("x-ratelimit-reset", ValueForm::Reset),
+    ("x-ratelimit-reset-requests", ValueForm::Reset),
+    ("x-ratelimit-reset-tokens", ValueForm::Reset),
+    ("x-rate-limit-reset-requests", ValueForm::Reset),
+    ("x-rate-limit-reset-tokens", ValueForm::Reset),
+];
+
+/// The rate-limit headers of one answer. They come out as [`StatedLimits`] alone, which hands no number out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RateHeaders {
+    at: Timestamp,
+    stated: BTreeMap<&'static str, String>,
 }
 
-impl RateLimits {
-    /// Reads the headers of a response that came at `now`; `None`: they state no limit.
-    pub fn read_headers(headers: &HeaderMap, now: Timestamp) -> Option<Self> {
-        let read = |limit: &str, remaining: &str, reset: &str| RateLimit {
-            limit: read_count(headers, limit),
-            remaining: read_count(headers, remaining),
-            reset: read_reset(headers, reset, now),
+/// The newest rate-limit headers of each provider, in memory alone.
+#[derive(Debug, Default)]
+pub(crate) struct RateBoard {
+    newest: Mutex<BTreeMap<String, RateHeaders>>,
+}
+
+impl RateBoard {
+    /// Keeps the limits that an answer of a provider states, in place of older ones. An answer that states none changes nothing.
+    pub(crate) fn note_answer(&self, provider: &str, headers: RateHeaders) {
+        let mut newest = self.lock();
+        // The map is bounded, since the names of providers come from the configuration of each home.
+        if newest.len() < MAX_PROVIDERS || newest.contains_key(provider) {
+            newest.insert(provider.to_owned(), headers);
+        }
+    }
+
+    /// Shows what a provider has stated last.
+    pub(crate) fn show_provider(&self, provider: &str) -> Option<StatedLimits> {
+        self.lock().get(provider).map(RateHeaders::show_limits)
+    }
+
+    /// Shows what each provider has stated last, by the names of the providers.
+    pub(crate) fn show_all(&self) -> Vec<ProviderLimits> {
+        let shown = |(provider, headers): (&String, &RateHeaders)| ProviderLimits {
+            provider: provider.clone(),
+            stated: headers.show_limits(),
         };
+        self.lock().iter().map(shown).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, RateHeaders>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RateHeaders {
+    /// Reads the headers of an answer that came at `now`; `None`: they state no limit.
+    pub(crate) fn read_headers(headers: &HeaderMap, now: Timestamp) -> Option<Self> {
+        let read = |(name, form): (&'static str, ValueForm)| {
+            let value = headers.get(name)?.to_str().ok()?.trim();
+            is_of_form(value, form, now).then(|| (name, value.to_owned()))
+        };
+        let stated: BTreeMap<&'static str, String> = HEADERS.into_iter().filter_map(read).collect();
+        // A reset alone says nothing of what is left.
+        let has_statement = stated.keys().any(|name| !name.contains("reset"));
+        has_statement.then_some(Self { at: now, stated })
+    }
+
+    /// Shows them.
+    fn show_limits(&self) -> StatedLimits {
         let openai = |of: &str| {
             let name = |part: &str| format!("x-ratelimit-{part}{of}");
-            read(&name("limit"), &name("remaining"), &name("reset"))
+            self.read_limit(&name("limit"), &name("remaining"), &name("reset"))
         };
         let anthropic = |of: &str| {
             let name = |part: &str| format!("anthropic-ratelimit-{of}-{part}");
-            read(&name("limit"), &name("remaining"), &name("reset"))
+            self.read_limit(&name("limit"), &name("remaining"), &name("reset"))
         };
-        let stated = |limits: &[RateLimit]| {
-            // A reset alone says nothing of what is left.
-            let stated = limits.iter().copied().filter(RateLimit::has_count);
-            stated.min_by_key(|limit| limit.remaining.unwrap_or(u64::MAX)).unwrap_or_default()
-        };
-        let requests =
-            stated(&[openai("-requests"), openai("-req-minute"), anthropic("requests"), openai("")]);
-        let tokens = stated(&[
+        let draft = self.read_limit("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset");
+        let requests = [openai("-requests"), openai("-req-minute"), anthropic("requests"), openai(""), draft];
+        let tokens = [
             openai("-tokens"),
             openai("-tokens-minute"),
             anthropic("tokens"),
             anthropic("input-tokens"),
             anthropic("output-tokens"),
-        ]);
-        let limits = Self { requests, tokens, at: now };
-        (limits != Self { at: now, ..Self::default() }).then_some(limits)
+        ];
+        let headers = self.stated.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        StatedLimits::new(self.at, scarcest_of(&requests), scarcest_of(&tokens), headers.collect())
     }
 
-    /// Returns the time at which a limit of which nothing is left is whole again, the latest of them; `None`: none is used up, or
-    /// it is not stated.
-    pub fn exhausted_until(&self) -> Option<Timestamp> {
-        let used_up = [self.requests, self.tokens].into_iter().filter(|limit| limit.remaining == Some(0));
-        used_up.filter_map(|limit| limit.reset).max()
-    }
-}
-
-impl RateLimit {
-    const fn has_count(&self) -> bool {
-        self.limit.is_some() || self.remaining.is_some()
+    fn read_limit(&self, limit: &str, remaining: &str, reset: &str) -> ReadLimit {
+        let read = |name: &str| self.stated.get(name).map(String::as_str);
+        ReadLimit {
+            limit: read(limit).and_then(read_count),
+            remaining: read(remaining).and_then(read_count),
+            reset: read(reset).and_then(|text| read_reset(text, self.at)),
+        }
     }
 }
 
-fn read_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().map(str::trim)
+/// One limit, as read.
+#[derive(Clone, Copy)]
+struct ReadLimit {
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset: Option<Timestamp>,
 }
 
-fn read_count(headers: &HeaderMap, name: &str) -> Option<u64> {
-    read_header(headers, name)?.parse().ok()
+/// Returns the limit of which least is left, of those that state a count.
+fn scarcest_of(limits: &[ReadLimit]) -> StatedLimit {
+    let stated = limits.iter().filter(|limit| limit.limit.is_some() || limit.remaining.is_some());
+    stated
+        .min_by_key(|limit| limit.remaining.unwrap_or(u64::MAX))
+        .map(|limit| StatedLimit::new(limit.limit, limit.remaining, limit.reset))
+        .unwrap_or_default()
+}
+
+/// Returns true if a value is short and of the form of its header.
+fn is_of_form(value: &str, form: ValueForm, now: Timestamp) -> bool {
+    if value.is_empty() || value.len() > MAX_VALUE_CHARS {
+        return false;
+    }
+    match form {
+        ValueForm::Count => read_count(value).is_some(),
+        ValueForm::Reset => read_reset(value, now).is_some(),
+        ValueForm::Wait => {
+            let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '.');
+            is_number || httpdate::parse_http_date(value).is_ok()
+        }
+        ValueForm::List => {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || " ,;=\"-_.".contains(c);
+            value.chars().all(is_plain) && value.chars().any(|c| c.is_ascii_digit())
+        }
+    }
+}
+
+fn read_count(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 /// Reads a time of RFC 3339, a duration such as `1m2.5s`, seconds, or milliseconds since 1970.
-fn read_reset(headers: &HeaderMap, name: &str, now: Timestamp) -> Option<Timestamp> {
-    let text = read_header(headers, name)?;
+fn read_reset(text: &str, now: Timestamp) -> Option<Timestamp> {
     let latest = now.plus_duration(MAX_RESET);
     let reset = if let Ok(time) = text.parse::<jiff::Timestamp>() {
         Timestamp::from_millis(time.as_millisecond())
@@ -142,102 +255,4 @@ fn read_duration(text: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Timestamp = Timestamp::from_millis(1_793_000_000_000);
-
-    fn read(headers: &[(&'static str, &str)]) -> Option<RateLimits> {
-        let headers = headers.iter().map(|(name, value)| {
-            (writ_egress::http::HeaderName::from_static(name), value.parse().expect("a header"))
-        });
-        RateLimits::read_headers(&headers.collect(), NOW)
-    }
-
-    #[test]
-    fn openais_headers_are_read() {
-        let limits = read(&[
-            ("x-ratelimit-limit-requests", "60"),
-            ("x-ratelimit-remaining-requests", "59"),
-            ("x-ratelimit-reset-requests", "1s"),
-            ("x-ratelimit-limit-tokens", "150000"),
-            ("x-ratelimit-remaining-tokens", "149984"),
-            ("x-ratelimit-reset-tokens", "6m0.5s"),
-        ]);
-        let at = |millis| Some(NOW.plus_duration(Duration::from_millis(millis)));
-        let requests = RateLimit { limit: Some(60), remaining: Some(59), reset: at(1_000) };
-        let tokens = RateLimit { limit: Some(150_000), remaining: Some(149_984), reset: at(360_500) };
-        assert_eq!(limits, Some(RateLimits { requests, tokens, at: NOW }));
-    }
-
-    #[test]
-    fn anthropics_headers_are_read_and_the_scarcer_kind_of_token_counts() {
-        let limits = read(&[
-            ("anthropic-ratelimit-requests-limit", "50"),
-            ("anthropic-ratelimit-requests-remaining", "0"),
-            ("anthropic-ratelimit-requests-reset", "2026-10-26T00:00:00Z"),
-            ("anthropic-ratelimit-input-tokens-remaining", "12000"),
-            ("anthropic-ratelimit-output-tokens-remaining", "400"),
-        ])
-        .expect("limits");
-        assert_eq!((limits.requests.limit, limits.requests.remaining), (Some(50), Some(0)));
-        assert_eq!(limits.requests.reset, Some(Timestamp::from_millis(1_792_972_800_000)));
-        assert_eq!(limits.tokens.remaining, Some(400));
-    }
-
-    #[test]
-    fn openrouters_headers_are_read() {
-        let limits = read(&[
-            ("x-ratelimit-limit", "20"),
-            ("x-ratelimit-remaining", "0"),
-            ("x-ratelimit-reset", "1793000060000"),
-        ])
-        .expect("limits");
-        let reset = Some(NOW.plus_duration(Duration::from_secs(60)));
-        assert_eq!(limits.requests, RateLimit { limit: Some(20), remaining: Some(0), reset });
-    }
-
-    /// [mistralai/client-ts#169](https://github.com/mistralai/client-ts/issues/169),
-    /// [openai/openai-dotnet#838](https://github.com/openai/openai-dotnet/issues/838)
-    #[test]
-    fn mistrals_headers_are_read_and_azures_minus_one_states_nothing() {
-        let limits = read(&[
-            ("x-ratelimit-limit-tokens-minute", "5000000"),
-            ("x-ratelimit-remaining-tokens-minute", "4999911"),
-            ("x-ratelimit-tokens-query-cost", "52"),
-            ("x-ratelimit-limit-req-minute", "720"),
-            ("x-ratelimit-remaining-req-minute", "717"),
-        ]);
-        let limit =
-            |limit, remaining| RateLimit { limit: Some(limit), remaining: Some(remaining), reset: None };
-        let (requests, tokens) = (limit(720, 717), limit(5_000_000, 4_999_911));
-        assert_eq!(limits, Some(RateLimits { requests, tokens, at: NOW }));
-        let azure = [
-            ("x-ratelimit-limit-tokens", "-1"),
-            ("x-ratelimit-remaining-tokens", "-1"),
-            ("x-ratelimit-reset-tokens", "0"),
-        ];
-        assert_eq!(read(&azure), None);
-        let epoch =
-            read(&[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1793000060")]);
-        assert_eq!(
-            epoch.and_then(|limits| limits.exhausted_until()),
-            Some(NOW.plus_duration(Duration::from_secs(60)))
-        );
-    }
-
-    #[test]
-    fn nonsense_states_nothing() {
-        for (name, value) in [
-            ("x-ratelimit-limit-requests", "many"),
-            ("x-ratelimit-reset-requests", "soon"),
-            ("x-ratelimit-reset-requests", "1s-"),
-            ("x-ratelimit-reset-requests", ""),
-            ("x-ratelimit-reset-tokens", "99999999999999999999h"),
-            ("anthropic-ratelimit-tokens-reset", "2999-01-01T00:00:00Z"),
-        ] {
-            assert_eq!(read(&[(name, value)]), None, "{value}");
-        }
-        assert_eq!(read(&[]), None);
-    }
-}
+mod tests;

@@ -7,7 +7,6 @@ use writ_types::unit::Timestamp;
 
 use crate::config::ModelsTable;
 use crate::error::ModelError;
-use crate::rate::RateLimits;
 
 /// The longest wait between two tries, even if a provider asks for a longer one (SCL-022).
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -55,9 +54,9 @@ pub fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(wait.min(MAX_WAIT))
 }
 
-/// Returns the wait that the headers of a refusal ask for: `retry-after-ms` (OpenAI, Azure), `retry-after`, Azure's
+/// Returns the wait that the headers of a refusal ask for: `retry-after-ms` (OpenAI, Azure), `retry-after`, or Azure's
 /// `x-rate-limit-reset-tokens` and `-requests` (seconds, in their place:
-/// [openai-python#937](https://github.com/openai/openai-python/issues/937)), or the end of a limit of which nothing is left.
+/// [openai-python#937](https://github.com/openai/openai-python/issues/937)). What a provider states of its limits beside it is not read here.
 pub(crate) fn stated_wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let millis = header("retry-after-ms").and_then(|value| value.trim().parse::<u64>().ok());
@@ -65,11 +64,7 @@ pub(crate) fn stated_wait(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     let stated = millis.map(Duration::from_millis);
     let stated =
         stated.or_else(|| seconds.into_iter().filter_map(header).find_map(|value| retry_after(value, now)));
-    let until_reset = || {
-        let now = time_of(now);
-        Some(RateLimits::read_headers(headers, now)?.exhausted_until()?.time_since(now))
-    };
-    stated.or_else(until_reset).map(|wait| wait.min(MAX_WAIT))
+    stated.map(|wait| wait.min(MAX_WAIT))
 }
 
 /// A time of the system's clock.
@@ -86,14 +81,7 @@ mod tests {
     use crate::error::Failure;
 
     fn error(failure: Failure) -> ModelError {
-        ModelError {
-            provider: "p".into(),
-            model: "m".into(),
-            failure,
-            usage: Usage::default(),
-            begun: false,
-            limits: None,
-        }
+        ModelError { provider: "p".into(), model: "m".into(), failure, usage: Usage::default(), begun: false }
     }
 
     /// Rows: SCL-021
@@ -137,15 +125,7 @@ mod tests {
         );
         assert_eq!(wait(&[("retry-after", "2"), ("retry-after-ms", "soon")]), seconds(2));
         assert_eq!(wait(&[("x-rate-limit-reset-tokens", "55")]), seconds(55));
-        let spent = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "7.66s")];
-        assert_eq!(wait(&spent), Some(Duration::from_millis(7_660)));
-        let left = [("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", "7.66s")];
-        assert_eq!(wait(&left), None, "another limit has refused it");
-        let far = [
-            ("anthropic-ratelimit-requests-remaining", "0"),
-            ("anthropic-ratelimit-requests-reset", "2026-10-26T23:00:00Z"),
-        ];
-        assert_eq!(wait(&far), Some(MAX_WAIT), "a person waits as well");
+        assert_eq!(wait(&[("retry-after", "3600")]), Some(MAX_WAIT), "a person waits as well");
         assert_eq!(wait(&[]), None);
     }
 

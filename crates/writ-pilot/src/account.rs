@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_sandbox::git::commits::{CommitLine, diff_text, list_commits};
 use writ_sandbox::git::refs::read_ref;
@@ -119,6 +120,7 @@ async fn add_unit(project: &OpenProject, report: &mut PilotReport, id: UnitId) -
 
 fn run_of(run: RunRow, now: Timestamp) -> ReportRun {
     let end = run.end;
+    let error = end.as_ref().map(|end| end.error_code.clone()).unwrap_or_default();
     let until = end.as_ref().map_or(now, |end| end.at);
     ReportRun {
         millis: millis_between(run.started_at, until),
@@ -128,7 +130,8 @@ fn run_of(run: RunRow, now: Timestamp) -> ReportRun {
         started_at: run.started_at,
         tokens: end.as_ref().map_or(Tokens::ZERO, |end| end.input.saturating_add(end.output)),
         cost: end.as_ref().map_or(MicroUsd::ZERO, |end| end.cost),
-        error: end.as_ref().map(|end| end.error_code.clone()).unwrap_or_default(),
+        class: FailureCode::of_row(&error).map(FailureCode::class),
+        error,
         end: end.map(|end| end.outcome).unwrap_or_default(),
     }
 }

@@ -3,6 +3,7 @@
 //! They are notes about the work and decide nothing, so what fails here is in the log and holds nothing up.
 
 use writ_autopilot::chapter::{ChapterList, ChapterUnit};
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::pilot::{PilotHands, PilotNote};
@@ -42,6 +43,12 @@ pub(crate) fn read_chapters(files: &UnitFiles, id: UnitId) -> Result<ChapterList
     Ok(ChapterList::of_chapters(chapters))
 }
 
+fn log_failure(unit: UnitId, error: &AutopilotError) {
+    let code = FailureCode::ChapterFailed;
+    let (code, class) = (code.name(), code.class().name());
+    tracing::warn!(%unit, %error, code, class, "the chapters of a run cannot be written");
+}
+
 impl ChapterDesk<'_> {
     /// Begins the first chapter of a run.
     pub(crate) fn begin_run(self, of: RunOfUnit<'_>, phase: &str) {
@@ -51,7 +58,7 @@ impl ChapterDesk<'_> {
             self.write_chapters(of.id, &list)
         });
         if let Err(error) = begun {
-            tracing::warn!(unit = %of.id, %error, "a chapter cannot be written");
+            log_failure(of.id, &error);
         }
     }
 
@@ -68,7 +75,7 @@ impl ChapterDesk<'_> {
             Err(error) => Err(error),
         };
         if let Err(error) = ended {
-            tracing::warn!(unit = %of.id, %error, "the chapters of a run cannot be written");
+            log_failure(of.id, &error);
         }
     }
 

@@ -11,27 +11,28 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::claim::CLAIM_TIME;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::hook::HookKind;
 use writ_autopilot::machine::{MachineError, NextTry, UnitEvent, UnitMove, apply_event};
 use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::schedule::{Candidate, choose_units, next_try_at};
+use writ_autopilot::schedule::next_try_at;
 use writ_autopilot::stand::PhaseStatus;
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_store::batch::Op;
 use writ_store::error::StoreError;
-use writ_store::reads::{UnitReads as _, WorkReads as _};
-use writ_store::units::{UnitLine, UnitOp, UnitRow, UnitRunEnd};
+use writ_store::reads::WorkReads as _;
+use writ_store::units::{UnitLine, UnitOp, UnitRunEnd};
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 use writ_types::id::{ItemId, UnitRunId};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::chapters::{ChapterDesk, RunOfUnit};
-use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::learned::remember_learnings;
 use crate::project::OpenProject;
 use crate::standing::{ChangeContext, HeldClaim, UnitRecord, move_ops, outcome_name};
+use crate::start::StartStep;
 use crate::trace::attempts_of;
 
 mod agent;
@@ -72,6 +73,8 @@ mod money;
 
 mod news;
 
+mod pace;
+
 mod question;
 
 mod report_file;
@@ -82,27 +85,28 @@ mod single;
 
 mod supervise;
 
+mod tick;
+
 mod trail;
 
 mod turns;
 
 pub(crate) use baseline::Baselines;
 pub(crate) use candidates::{ended_units, find_next};
-use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use documents::{answer_documents, proposed_documents};
 pub(crate) use ending::make_up_ends;
-pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
-use faults::{fault, fault_result};
+pub(crate) use ends::{OpenEnds, finish_ends, withdraw_ends};
+use faults::{failure_of, fault, fault_result};
 pub(crate) use gates::{argv_of, judge_end, judge_gate, mark_of};
 pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
+use pace::{LookSignals, wait_for_look};
 pub(crate) use single::{dispatch_next, dispatch_unit};
+use tick::{Tick, tick};
 
-/// The longest wait between two ticks.
-const TICK: Duration = Duration::from_secs(10);
 /// The wait after a tick that has failed.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 /// The time from one renewal of a claim to the next: three within its time.
@@ -115,8 +119,8 @@ pub(crate) struct PhaseResult {
     pub(crate) event: UnitEvent,
     /// The outcome of the run, as rows name it.
     pub(crate) outcome: &'static str,
-    /// The code of an error; empty without one.
-    pub(crate) code: String,
+    /// The code of an error; `None` without one.
+    pub(crate) code: Option<FailureCode>,
     /// The reason, in words: it stands with the transition and with blockers.
     pub(crate) reason: String,
     /// The text that the next attempt reads as its last error; `None`: nothing is wrong any more.
@@ -139,6 +143,7 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
     let draining = project.hands.draining();
     // Ends that were given up may go well by now.
     project.ends().begin_anew();
+    StartStep::Poll.log_step(&project.name);
     loop {
         // The engine's end is no pause: the next start goes on, also where nothing was at work.
         if draining.is_cancelled() {
@@ -165,90 +170,11 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
                 AFTER_ERROR
             }
         };
-        let is_stopped = stop.is_cancelled();
-        tokio::select! {
-            () = draining.cancelled() => return,
-            () = stop.cancelled(), if !is_stopped => {}
-            () = project.looping.wake.notified() => {}
-            () = woken => {}
-            () = tokio::time::sleep(wait) => {}
+        let signals = LookSignals { draining: &draining, stop: &stop, wake: &project.looping.wake };
+        if !wait_for_look(&signals, woken, wait).await {
+            return;
         }
     }
-}
-
-/// The end of one tick.
-enum Tick {
-    /// Look again after this time at the latest.
-    Wait(Duration),
-    /// The loop has ended, with this status of the session.
-    Ended(&'static str),
-}
-
-/// Looks once at everything that is ready, and hands out what can be.
-async fn tick(project: &Arc<OpenProject>, is_stopping: bool) -> Result<Tick, AutopilotError> {
-    let now = project.hands.now();
-    let store = project.hands.store();
-    project.looping.count_tick();
-    project.settings.refresh();
-    ends::try_ends(project).await;
-    // First, so that what another process has left is among what is ready.
-    claiming::sweep_claims(project, now).await?;
-    let ready = store.ready_units(&project.name, now).await?;
-    let blockers = store.open_blockers(project.session).await?;
-    let plans = states_of_plans(project).await?;
-    let failure = project.session_failure();
-    let is_paused = is_stopping || failure.is_some() || blockers.iter().any(holds_loop);
-    let mut candidates: Vec<Candidate> =
-        ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();
-    if project.config().worktree_mode == WorktreeMode::MilestonePerWorktree {
-        hold_other_slices(project, &mut candidates).await?;
-    }
-    if !is_paused {
-        for id in ready.iter().filter(|line| line.phase == PilotPhase::Complete.name()).filter_map(id_of) {
-            ending::try_complete(project, id).await;
-        }
-    }
-    let running = project.running();
-    let config = project.config();
-    let choice = choose_units(&candidates, &running, &config.agents, is_paused, now);
-    for id in &choice.dispatch {
-        hand_out(project, *id).await;
-    }
-    // An attempt that runs is waited for also while the loop is stopped: its result is paid for. A folder that is being removed is a part
-    // of the work, too. And the pause after a failure may end meanwhile, which wakes no one.
-    if !project.running().is_empty() || project.ends().is_busy() {
-        return Ok(Tick::Wait(config.times.poll_interval));
-    }
-    if failure.is_some() {
-        return Ok(Tick::Ended("failed"));
-    }
-    if is_paused {
-        return Ok(Tick::Ended("paused"));
-    }
-    // A milestone is over after all its parts: a project of many units is not read whole each second.
-    let tops = store.top_units(&project.name).await?;
-    if tops.iter().any(|row| !row.is_over && is_workable(&row.key.id, &plans)) {
-        return Ok(Tick::Wait(config.times.poll_interval));
-    }
-    // Its plan stood still when its last unit was over, and runs again.
-    let is_left = |row: &&UnitRow| row.is_over && is_workable(&row.key.id, &plans);
-    let left: Vec<UnitId> = tops.iter().filter(is_left).filter_map(|row| row.key.id.parse().ok()).collect();
-    project.ends().announce(&left);
-    ends::try_ends(project).await;
-    match project.ends().next_try() {
-        EndTry::None => {}
-        EndTry::After(wait) => return Ok(Tick::Wait(wait.max(config.times.poll_interval))),
-        // What is in its way is a person's to remove, as the status says.
-        EndTry::NoneLeft => return Ok(Tick::Ended("paused")),
-    }
-    // A plan that is not answered yet, or that a person has stopped, may become work at any moment.
-    let is_awaited =
-        |state: &WorkState| matches!(state, WorkState::Proposed | WorkState::Paused | WorkState::Consulting);
-    if plans.values().any(is_awaited) {
-        return Ok(Tick::Wait(TICK));
-    }
-    // What such a plan has begun is not done, and only a person's approval can let it go on.
-    Ok(Tick::Ended(if has_lapsed_plan(project, &tops).await? { "paused" } else { "complete" }))
 }
 
 fn id_of(line: &UnitLine) -> Option<UnitId> {
@@ -278,7 +204,11 @@ async fn hand_out(project: &Arc<OpenProject>, id: UnitId) {
         Err(AutopilotError::Store(StoreError::Conflict(conflict))) => {
             tracing::debug!(unit = %id, ?conflict, "a unit was not handed out");
         }
-        Err(error) => tracing::error!(unit = %id, %error, "a unit cannot be handed out"),
+        Err(error) => {
+            let code = failure_of(&error);
+            let (code, class) = (code.name(), code.class().name());
+            tracing::error!(unit = %id, %error, code, class, "a unit cannot be handed out");
+        }
     }
 }
 
@@ -371,6 +301,11 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
         Ok(result) => result,
         Err(error) => fault_result(&error),
     };
+    if let Some(code) = result.code {
+        let (unit, phase) = (work.unit.id, work.unit.stand.phase.name());
+        let (code, class) = (code.name(), code.class().name());
+        tracing::warn!(%unit, phase, outcome = result.outcome, code, class, "a run has not succeeded");
+    }
     let attempts = attempts_of(project, work.unit.id).await;
     desk.end_run(of, result.outcome == outcome_name(RunEnd::Success), attempts).await;
     let hold = hooks::hold_for_hooks(project).await;
@@ -400,7 +335,7 @@ async fn run_phase(
         }
         // None of these is handed out.
         PilotPhase::Uat | PilotPhase::Complete => {
-            Ok(fault("pilot.phase", "the phase has no worker".to_owned()))
+            Ok(fault(FailureCode::NoWorker, "the phase has no worker".to_owned()))
         }
     }
 }
@@ -418,7 +353,7 @@ async fn settle(
         // A decision that is not possible any more is a failed attempt at one.
         Err(MachineError::NoReplanLeft(count)) => {
             let failed = fault(
-                "pilot.no_replan_left",
+                FailureCode::NoReplanLeft,
                 format!("the unit was planned anew {count} times already: abandon it, or ask"),
             );
             project.files.write_error(unit.id, &failed.reason)?;
@@ -438,7 +373,7 @@ async fn settle(
     let end = UnitRunEnd {
         run: work.run,
         outcome: result.outcome.to_owned(),
-        error_code: result.code.clone(),
+        error_code: result.code.map(|code| code.name().to_owned()).unwrap_or_default(),
         input: result.used.0,
         output: result.used.1,
         cost: result.used.2,
@@ -466,7 +401,7 @@ pub(crate) async fn commit_move(
 ) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let not_before = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
-    let context = ChangeContext { session: project.session, now, not_before, reason };
+    let context = ChangeContext { session: project.session(), now, not_before, reason };
     project.hands.commit(move_ops(unit, made, claim, &context)).await?;
     news::tell_of_move(project, unit, made, reason).await;
     // Boxed: it is a part of many calls, which would become too deep.

@@ -7,6 +7,8 @@ use writ_sandbox::git::{BranchName, GitFault, RefName};
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::prompts::PromptError;
+
 /// The reason why something was not done. Nothing of the user's was changed, and no commit was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PilotGitError {
@@ -136,6 +138,9 @@ pub enum AutopilotError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A prompt.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
     /// The engine refused.
     #[error("{}", .0.inside)]
     Refused(Box<Report>),
@@ -225,6 +230,12 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// The session of a project has open work.
+    #[error("the session cannot end: {what} is open in it")]
+    SessionOpen {
+        /// The open work.
+        what: String,
+    },
     /// There is no such session of an autopilot.
     #[error("there is no session '{session}' of an autopilot")]
     NoSession {
@@ -262,6 +273,7 @@ impl ToReport for AutopilotError {
         match self {
             Self::Git(error) => error.report(),
             Self::Store(error) => error.report(),
+            Self::Prompt(error) => error.report(),
             Self::Refused(report) => report.as_ref().clone(),
             Self::Machine(error) => error.report(),
             Self::File { .. } => Report::new(Exit::Config, "pilot.file", text).with_hint(
@@ -293,6 +305,8 @@ impl ToReport for AutopilotError {
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
                 .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
+            Self::SessionOpen { .. } => Report::new(Exit::Blocked, "pilot.session_open", text)
+                .with_hint("`writ pilot status` lists it: let it come to its end, or cancel it"),
             Self::NoSession { .. } => Report::new(Exit::Usage, "pilot.no_session", text)
                 .with_hint("`writ pilot status --json` names the session of a project"),
             Self::NoFilter { .. } => Report::new(Exit::Usage, "pilot.no_filter", text)

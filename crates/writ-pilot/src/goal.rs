@@ -126,7 +126,7 @@ fn has_parts(plan: &GoalPlan, id: UnitId) -> bool {
 async fn ask_planner(project: &Arc<OpenProject>, goal: &str) -> Result<GoalPlan, AutopilotError> {
     let map = draw_map(&read_files(project).await?);
     let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
-    let session = project.session.to_string();
+    let session = project.session().to_string();
     let max_cost = drive::allow_question(project).await?;
     // A planner that writes prose is asked again with its mistake; it is never guessed what it meant.
     let (mut retries, mut previous) = (0, None);
@@ -243,7 +243,7 @@ async fn add_units(
         }
         units.push(new_unit(plan, (item, issue), unit, flow)?);
     }
-    ops.push(Op::Units(UnitOp::Add { session: project.session, units, at: now }));
+    ops.push(Op::Units(UnitOp::Add { session: project.session(), units, at: now }));
     project.hands.commit(ops).await?;
     Ok(())
 }

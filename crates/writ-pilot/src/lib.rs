@@ -37,6 +37,10 @@ pub mod standing;
 
 pub mod unit_files;
 
+mod start;
+
+mod session;
+
 mod project;
 
 mod loop_control;

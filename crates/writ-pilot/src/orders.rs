@@ -185,7 +185,7 @@ async fn write_cancels(
         };
         let mut ops: Vec<UnitOp> = open.iter().flat_map(of_unit).collect();
         let held: BTreeSet<(String, String)> = store
-            .open_blockers(project.session)
+            .open_blockers(project.session())
             .await?
             .into_iter()
             .filter(|blocker| blocker.unit.parse().is_ok_and(|id| open.contains(&id)))
@@ -193,7 +193,7 @@ async fn write_cancels(
             .collect();
         // Nothing waits for an answer about what is over: it would hold up the others.
         ops.extend(held.into_iter().map(|(event, unit)| UnitOp::Resolve {
-            session: project.session,
+            session: project.session(),
             event,
             unit,
             by: PilotOrder::Cancel.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -17,7 +17,7 @@ use writ_store::reads::{UnitReads as _, WorkReads as _};
 use writ_store::units::{MAX_UNITS, PilotSession, UnitKey, UnitOp, UnitRow, UnitRunEnd, UnitTexts};
 use writ_types::error::ToReport as _;
 use writ_types::id::{ItemId, PilotId};
-use writ_types::unit::{MicroUsd, Tokens};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::chapters::{ChapterDesk, RunOfUnit};
 use crate::config::{CONFIG_FILE, PilotConfig, WorktreeMode};
@@ -30,6 +30,7 @@ use crate::service::{PilotGit, PilotGitConfig, UnitWork};
 use crate::settings::LiveSettings;
 use crate::span_queue::SpanQueue;
 use crate::standing::{UnitFacts, UnitRecord, key_of, read_facts, read_unit, write_facts};
+use crate::start::StartStep;
 use crate::trace::attempts_of;
 use crate::unit_files::{UnitFile, UnitFiles};
 
@@ -65,7 +66,7 @@ pub(crate) struct OpenProject {
     pub(crate) settings: LiveSettings,
     pub(crate) prompts: PromptSet,
     pub(crate) files: UnitFiles,
-    pub(crate) session: PilotId,
+    session: Mutex<PilotId>,
     /// The numbers of tests before the units changed anything.
     pub(crate) baselines: Baselines,
     /// The owner's folder of hidden tests, if there is one.
@@ -118,6 +119,7 @@ impl OpenProject {
         let git_config =
             PilotGitConfig { workspace_root: config.workspace_root.clone(), ..PilotGitConfig::default() };
         let (git, _) = PilotGit::open_service(folder, git_config, Arc::new(NoEvents)).await?;
+        StartStep::Lock.log_step(&name);
         let files = UnitFiles::open_files(git.project().top_dir())?;
         let target = match &config.target_branch {
             Some(name) => BranchName::parse_name(name).map_err(PilotGitError::from)?,
@@ -137,7 +139,7 @@ impl OpenProject {
             settings,
             prompts,
             files,
-            session,
+            session: Mutex::new(session),
             baselines: Baselines::default(),
             hidden_tests: owner.hidden_tests.clone(),
             target,
@@ -149,6 +151,7 @@ impl OpenProject {
         };
         project.check_worktree_mode().await?;
         project.end_earlier().await?;
+        StartStep::MarkInterrupted.log_step(&project.name);
         Ok(project)
     }
 
@@ -323,7 +326,7 @@ impl OpenProject {
         let row =
             store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
         let counters = store.unit_counters(key).await?;
-        let blockers = store.open_blockers(self.session).await?;
+        let blockers = store.open_blockers(self.session()).await?;
         read_unit(row, &counters, &blockers)
     }
 
@@ -392,13 +395,23 @@ impl OpenProject {
         Ok(Some(UnitOp::Revise(Box::new(texts))))
     }
 
+    /// Returns the session.
+    pub(crate) fn session(&self) -> PilotId {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on in another session, which is stored already.
+    pub(crate) fn change_session(&self, session: PilotId) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
     /// Changes the status of the session.
     ///
     /// # Errors
     ///
     /// If the store cannot be written.
     pub(crate) async fn set_status(&self, status: &str) -> Result<(), AutopilotError> {
-        let (session, status, at) = (self.session, status.to_owned(), self.hands.now());
+        let (session, status, at) = (self.session(), status.to_owned(), self.hands.now());
         self.hands.commit(vec![Op::Units(UnitOp::MoveSession { session, status, at })]).await?;
         Ok(())
     }
@@ -411,19 +424,28 @@ fn branch_of(id: UnitId, row: &UnitRow) -> Result<BranchName, AutopilotError> {
     Ok(BranchName::parse_name(&name).map_err(PilotGitError::from)?)
 }
 
+/// Returns the session of a project; where it has none one is opened.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
 async fn open_session(hands: &PilotHands, project: &str) -> Result<PilotId, AutopilotError> {
     if let Some(session) = hands.store().pilot_session(project).await? {
         return Ok(session.id);
     }
-    let now = hands.now();
-    let session = PilotSession {
-        id: Ids.pilot(now),
-        project: project.to_owned(),
-        status: "idle".to_owned(),
-        created_at: now,
-        updated_at: now,
-    };
+    let session = new_session(project, hands.now());
     let id = session.id;
     hands.commit(vec![Op::Units(UnitOp::OpenSession(Box::new(session)))]).await?;
     Ok(id)
+}
+
+/// A session of a project that begins now.
+pub(crate) fn new_session(project: &str, at: Timestamp) -> PilotSession {
+    PilotSession {
+        id: Ids.pilot(at),
+        project: project.to_owned(),
+        status: "idle".to_owned(),
+        created_at: at,
+        updated_at: at,
+    }
 }

@@ -27,7 +27,7 @@ pub(crate) async fn rate_run(
         }
     }
     let name = unit.map(|id| id.to_string()).unwrap_or_default();
-    let found = store.newest_choice(&project.name, project.session, &name).await?;
+    let found = store.newest_choice(&project.name, project.session(), &name).await?;
     let found = found.and_then(|(run, choice)| Some((run.end.clone()?, run, choice)));
     let (end, run, choice) = found.ok_or(AutopilotError::NoRun { unit: name })?;
     let row = ResultRow {

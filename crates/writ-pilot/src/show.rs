@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::units::sum_costs;
 use writ_store::reads::{UnitReads as _, WorkReads as _};
@@ -43,8 +44,8 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     }
     // The newest last, whatever it is a plan of.
     plans.sort_by_key(|plan| plan.item);
-    let blockers = store.open_blockers(project.session).await?;
-    let newest = store.newest_choice(&project.name, project.session, "").await?;
+    let blockers = store.open_blockers(project.session()).await?;
+    let newest = store.newest_choice(&project.name, project.session(), "").await?;
     let settings = project.settings.view();
     let mut ordered: Vec<(UnitId, &UnitLine)> =
         lines.iter().filter_map(|line| line.id.parse().ok().map(|id| (id, line))).collect();
@@ -53,7 +54,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
     let roots = costs.iter().filter(|(id, _)| id.parent().is_none());
     Ok(PilotStatus {
         project: project.name.clone(),
-        session: project.session,
+        session: project.session(),
         since: session.as_ref().map(|session| session.created_at),
         state: session.map(|session| session.status).unwrap_or_default(),
         plans,
@@ -66,6 +67,7 @@ pub(crate) async fn show_status(project: &OpenProject) -> Result<PilotStatus, Au
             .chain(project.session_failure())
             .collect(),
         circuits: show_circuits(project).await?,
+        rate_limits: project.hands.show_rate_limits(),
         next: find_next(project).await?.map(|id| id.to_string()),
         model: newest.map(|(_, choice)| choice.model).unwrap_or_default(),
         settings: settings.lines,
@@ -123,12 +125,14 @@ fn show_run(run: RunRow) -> PilotRunLine {
         .end
         .as_ref()
         .map_or_else(Default::default, |end| (end.input.saturating_add(end.output), end.cost));
+    let error = run.end.as_ref().map(|end| end.error_code.clone()).unwrap_or_default();
     PilotRunLine {
         attempt: run.attempt,
         phase: run.phase,
         started_at: run.started_at,
         outcome: run.end.as_ref().map(|end| end.outcome.clone()),
-        error: run.end.map(|end| end.error_code).unwrap_or_default(),
+        class: FailureCode::of_row(&error).map(FailureCode::class),
+        error,
         tokens,
         cost,
     }
@@ -150,7 +154,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
     let costs = costs_of(project).await?;
     let gates = store.unit_gates(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     Ok(PilotUnitDetails {
         unit: show_line(line, costs.get(&id)),
         description: row.description,

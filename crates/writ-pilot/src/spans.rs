@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
+use writ_autopilot::failure::FailureCode;
 use writ_store::reads::UnitReads as _;
 use writ_types::digest::Digest;
 
@@ -63,7 +64,9 @@ fn start_writer(project: &Weak<OpenProject>) {
         while let Some(unit) = own.trace.take() {
             // A full disk or a broken index never holds up the work that is traced.
             if let Err(error) = write::write_unit(&own, unit).await {
-                tracing::warn!(%unit, %error, "spans cannot be written now; they are written later");
+                let code = FailureCode::TraceFailed;
+                let (code, class) = (code.name(), code.class().name());
+                tracing::warn!(%unit, %error, code, class, "spans cannot be written now; they are written later");
                 return own.trace.put_back(unit, error.to_string());
             }
         }

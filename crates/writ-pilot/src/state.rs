@@ -79,6 +79,7 @@ pub(crate) async fn show_session(
         },
         running,
         retrying: retrying.into_iter().map(show_retry).collect(),
+        rate_limits: hands.show_rate_limits(),
     })
 }
 
@@ -112,7 +113,7 @@ pub(crate) async fn show_unit(
     };
     Ok(PilotUnitSnapshot {
         generated_at: project.hands.now(),
-        session: project.session,
+        session: project.session(),
         project: project.name.clone(),
         unit: details.unit,
         recent_events: recent.lines,

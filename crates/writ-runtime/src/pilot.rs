@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-use writ_models::ModelRole;
 use writ_models::provider::Route;
+use writ_models::{ModelRole, Models};
 use writ_plan::machine::WorkEvent;
 use writ_store::batch::{Batch, Op};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
+use writ_types::api::model::ProviderLimits;
 use writ_types::api::work::WorkState;
 use writ_types::digest::Digest;
 use writ_types::entry::HookEvent;
@@ -326,6 +327,11 @@ impl PilotHands {
     /// Returns true if a model, named `provider/name`, is configured for any role or tier.
     pub fn offers_model(&self, name: &str) -> bool {
         self.services.outside.models.get().is_some_and(|models| models.routes().find_offered(name).is_ok())
+    }
+
+    /// Shows the limits of its rate that each provider has stated last. They are for people: nothing is handed out, held back or chosen by them.
+    pub fn show_rate_limits(&self) -> Vec<ProviderLimits> {
+        self.services.outside.models.get().map(Models::show_rate_limits).unwrap_or_default()
     }
 
     /// Returns the models of the executor, as `provider/name`, in the order in which the engine asks them.

@@ -17,7 +17,7 @@ pub use keys::WatchKey;
 
 /// The fewest rows and columns that are drawn; a smaller terminal shows a part of them.
 const MIN_SIZE: (usize, usize) = (8, 20);
-/// The most plans, warnings and blockers that are shown, each.
+/// The most plans, warnings, limits of providers and blockers that are shown, each.
 const MAX_NOTES: usize = 5;
 /// The rows for the last lines of the selected unit.
 const LOG_ROWS: usize = 8;
@@ -190,6 +190,8 @@ fn describe_notes(status: &PilotStatus) -> Vec<String> {
     let older = status.plans.len().saturating_sub(MAX_NOTES);
     let mut notes: Vec<String> = status.plans.iter().skip(older).map(plan).collect();
     notes.extend(status.warnings.iter().take(MAX_NOTES).map(|warning| escape_line(warning).into_owned()));
+    let limits = status.rate_limits.iter().take(MAX_NOTES);
+    notes.extend(limits.map(|one| format!("limits: {}", escape_line(&one.describe_line()))));
     notes
 }
 

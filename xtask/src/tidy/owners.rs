@@ -96,6 +96,26 @@ const OWNED: &[Owned] = &[
             "crates/writ-runtime/src/calls/replay.rs",
         ],
     },
+    Owned {
+        what: "limits of their rate that providers state, which are shown and decide nothing,",
+        paths: &[
+            "writ_models::rate",
+            "crate::rate::RateBoard",
+            "crate::rate::RateHeaders",
+            "writ_types::api::model::StatedLimit",
+            "writ_types::api::model::StatedLimits",
+            "writ_types::api::model::ProviderLimits",
+        ],
+        owners: &[
+            "crates/writ-types/",
+            // The two that take the headers from an answer, the board that keeps them, and the two that hand them on to be shown.
+            "crates/writ-models/src/call/attempt.rs",
+            "crates/writ-models/src/embedding.rs",
+            "crates/writ-models/src/rate",
+            "crates/writ-models/src/call.rs",
+            "crates/writ-runtime/src/pilot.rs",
+        ],
+    },
     Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },
 ];
 
@@ -284,6 +304,36 @@ mod tests {
         assert_eq!(texts("crates/writ-runtime/src/act.rs", code), [""; 0]);
         let shipped = include_str!("../../../crates/writ-tools/src/render.rs");
         assert!(shipped.contains("pub text: Clean,"), "what results are made from");
+    }
+
+    /// No file that retries, routes or dispatches can name what providers state of their limits, and what it is shown as has no number.
+    ///
+    /// Rows: SF-476 (in part: the check of imports)
+    #[test]
+    fn a_decision_that_reads_stated_limits_is_found() {
+        for path in [
+            "crates/writ-autopilot/src/schedule.rs",
+            "crates/writ-pilot/src/drive.rs",
+            "crates/writ-runtime/src/model.rs",
+            "crates/writ-models/src/failover.rs",
+            "crates/writ-models/src/retry.rs",
+        ] {
+            for code in [
+                "use crate::rate::RateHeaders;",
+                "use crate::rate::{RateBoard, RateHeaders};",
+                "use writ_types::api::model::ProviderLimits;",
+                "fn a(limits: &writ_types::api::model::StatedLimits) {}",
+            ] {
+                assert_ne!(texts(path, code), [""; 0], "{path}: {code}");
+            }
+        }
+        assert_eq!(texts("crates/writ-gateway/src/http.rs", "use crate::rate::Limiter;"), [""; 0]);
+        let shown = include_str!("../../../crates/writ-types/src/api/model/stated.rs");
+        for public in
+            ["pub at:", "pub requests:", "pub tokens:", "pub limit:", "pub remaining:", "pub reset:"]
+        {
+            assert!(!shown.contains(public), "{public} can be read");
+        }
     }
 
     /// Only `writ-sandbox` has `unsafe`, and tests are no excuse.

@@ -20,7 +20,7 @@ fn the_exit_status_gives_the_verdict() {
     ] {
         assert_eq!(judge(end, "").verdict, verdict, "{end:?}");
     }
-    assert_eq!(judge(ScriptExit::TimedOut, "").code.as_deref(), Some("gate_timeout"));
+    assert_eq!(judge(ScriptExit::TimedOut, "").code, Some(FailureCode::GateTimeout));
 }
 
 /// Rows: SF-250 (the cut; tests of the shell show the order) SF-251 (the reading; tests of the shell show the status)

@@ -39,7 +39,10 @@ fn window(turns: &[(u32, u32)]) -> ProgressWindow {
 
 fn found(work: &WorkSnapshot<'_>, now: i64) -> Vec<(&'static str, Signal, Option<&'static str>)> {
     let findings = supervise_work(work, &SupervisorLimits::default(), at(now));
-    findings.into_iter().map(|finding| (finding.check, finding.signal, finding.code)).collect()
+    findings
+        .into_iter()
+        .map(|finding| (finding.check, finding.signal, finding.code.map(FailureCode::name)))
+        .collect()
 }
 
 #[test]

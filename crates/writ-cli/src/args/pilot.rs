@@ -126,6 +126,12 @@ pub(crate) enum PilotCommand {
         #[command(flatten)]
         place: PilotPlace,
     },
+    /// End the session of the project, in which nothing may be open; the next work begins another one
+    #[command(visible_alias = "session-end")]
+    EndSession {
+        #[command(flatten)]
+        place: PilotPlace,
+    },
     /// Show the changes on a unit's branch that are not merged
     Diff(PilotUnitArgs),
     /// Apply your edits of the plan in `.writ/plan.md`; the file is written first if there is none
@@ -173,6 +179,7 @@ impl PilotCommand {
             | Self::Auto { place, .. }
             | Self::Pause { place }
             | Self::ResetCircuits { place }
+            | Self::EndSession { place }
             | Self::Status { place, .. } => place,
             Self::Look(look) => look.place(),
             Self::Step(step) => step.place(),

@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{Method, ModelsPrices};
 use writ_types::api::NoParams;
-use writ_types::api::model::{
-    ConfiguredModel, ListedPrice, ModelState, PriceList, StatedLimit, StatedLimits, TokenPrice,
-};
+use writ_types::api::model::{ConfiguredModel, ListedPrice, ModelState, PriceList, TokenPrice};
 use writ_types::error::Exit;
 use writ_types::unit::MicroUsd;
 
@@ -125,18 +123,9 @@ fn describe_state(state: &ModelState) -> Option<String> {
         (None, failures) => said.push(format!("failed {failures} times in a row")),
     }
     said.extend(held_until.map(|until| format!("its provider takes no request before {until}")));
-    if let Some(StatedLimits { at, requests, tokens }) = limits {
-        let of = |name: &str, limit: &StatedLimit| {
-            let StatedLimit { limit, remaining, reset } = limit;
-            let left = remaining.map(|left| format!("{left} {name} left"))?;
-            let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
-            let reset = reset.map(|reset| format!(", whole again at {reset}")).unwrap_or_default();
-            Some(format!("{left}{of}{reset}"))
-        };
-        let both: Vec<String> =
-            [of("requests", requests), of("tokens", tokens)].into_iter().flatten().collect();
-        said.push(format!("its provider said at {at}: {}", both.join("; ")));
-    }
+    said.extend(
+        limits.as_ref().map(|limits| format!("its provider {}", escape_line(&limits.describe_line()))),
+    );
     (!said.is_empty()).then(|| said.join("; "))
 }
 

@@ -113,6 +113,7 @@ async fn run_command(context: &Context, command: &PilotCommand) -> Result<(), Fa
             changes::rate(context, &mut client, (place, unit.as_deref(), *rating)).await
         }
         PilotCommand::ResetCircuits { place } => changes::reset(context, &mut client, place).await,
+        PilotCommand::EndSession { place } => changes::end_session(context, &mut client, place).await,
         PilotCommand::Diff(args) => {
             looks::print_changes(context, &mut client, &name_of(context, args)?).await
         }
@@ -424,6 +425,7 @@ mod tests {
             blockers: event.into_iter().map(blocker).collect(),
             cost: MicroUsd::ZERO,
             circuits: Vec::new(),
+            rate_limits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
             next: None,

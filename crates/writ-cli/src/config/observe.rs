@@ -14,11 +14,13 @@ pub(crate) struct LogConfig {
     pub(crate) max_bytes: u64,
     /// The number of log files that stay. Default 5.
     pub(crate) keep: u32,
+    /// Set if standard error has the lines, too, of the level of `-v` and `-q`. Default true.
+    pub(crate) stderr: bool,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: "info".into(), max_bytes: 10 * 1024 * 1024, keep: 5 }
+        Self { level: "info".into(), max_bytes: 10 * 1024 * 1024, keep: 5, stderr: true }
     }
 }
 

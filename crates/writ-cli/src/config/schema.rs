@@ -306,6 +306,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("log.level", ValueKind::OneOf(&["error", "warn", "info", "debug", "trace"])),
     owner_key("log.max_bytes", ValueKind::Whole(4096, MOST)),
     owner_key("log.keep", ValueKind::Whole(1, 100)),
+    owner_key("log.stderr", ValueKind::Flag),
     owner_key("ledger.retention_days", ValueKind::Whole(0, MAX_RETENTION_DAYS)),
     owner_key("ledger.heads_file", ValueKind::Folder),
     owner_key("ledger.heads_repository", ValueKind::Folder),

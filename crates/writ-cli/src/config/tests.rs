@@ -220,6 +220,21 @@ fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
     );
 }
 
+/// A log without a file, or with a size below that of a few lines, is refused.
+///
+/// Rows: SF-312 (in part: what is refused)
+#[test]
+fn a_log_has_a_file_of_some_size() {
+    for text in ["keep = 0", "keep = -1", "max_bytes = -1", "max_bytes = 0", "stderr = \"no\""] {
+        let refused = Fixture::new(&format!("[log]\n{text}\n"), "").load(&[]).expect_err("refused");
+        let key = text.split(' ').next().unwrap_or_default();
+        let [line] = refused.as_slice() else { panic!("one mistake: {refused:?}") };
+        assert!(line.starts_with(&format!("config.toml line 2: 'log.{key}'")), "{line}");
+    }
+    let log = Fixture::new("", "").load(&[]).expect("valid").log;
+    assert_eq!((log.max_bytes, log.keep, log.stderr), (10 * 1024 * 1024, 5, true));
+}
+
 /// Rows: SIL-253 SCL-151
 #[test]
 fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {

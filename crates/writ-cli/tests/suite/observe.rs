@@ -486,6 +486,29 @@ fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
     assert_eq!(stray, None);
 }
 
+/// The log of an engine is a file of its home, and where the settings want it alone, standard error has no line of it.
+///
+/// Rows: SF-450
+/// Rows: SF-312 (in part: the file; by default standard error has the lines, too)
+#[test]
+fn standard_error_has_no_line_where_the_file_alone_is_wanted() {
+    for (setting, has_lines) in [("true", true), ("false", false)] {
+        let mut bench = Bench::new("openai", |_| {
+            Reply::text("").with_fault(ReplyFault::Status { status: 400, retry_after: None })
+        });
+        bench.home.env.push(("WRIT_LOG__STDERR".to_owned(), setting.to_owned()));
+        let engine = Engine::start(&bench.home, &[]).expect("ready");
+        let _failed = bench.chat("hello", &[]);
+        let file = bench.home.root().join("logs/writ.jsonl");
+        let warnings = |text: &str| text.matches("WARN").count();
+        let ended = engine.stop();
+        assert_eq!(ended.code, Some(0));
+        let logged = std::fs::read_to_string(file).expect("reads");
+        assert!(warnings(&logged) > 0, "{logged}");
+        assert_eq!(warnings(&ended.said) > 0, has_lines, "{}", ended.said);
+    }
+}
+
 /// Rows: SF-446
 #[test]
 fn the_log_says_how_a_turn_and_its_calls_have_ended() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use writ_models::ModelRole;
 use writ_store::units::{HookRunRow, RunRow, UnitKey};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
-use writ_types::api::pilot::{PilotCircuitsReset, PilotLog, PilotStatus};
+use writ_types::api::pilot::{FailureClass, PilotCircuitsReset, PilotLog, PilotStatus};
 
 use crate::autopilot::{Scene, git};
 use crate::autopilot_limits::{
@@ -215,10 +215,11 @@ fn needs_userns_needs_git_an_attempt_begins_only_after_its_hooks() {
     scene.end();
 }
 
-/// Where the workspace cannot be made, nothing else begins: no hook runs and no model is asked.
+/// Where files of unknown origin are in the place of the workspace, nothing else begins: no hook runs and no model is asked. It is a failure
+/// of the class whose recovery is a person's, so the unit waits.
 ///
 /// Rows: SF-146 (in part: files of unknown origin are in its place)
-/// Rows: SF-482 (in part: workspace_creation_failed)
+/// Rows: SF-477 (in part: a failure of the class config, as programs read it)
 #[test]
 fn needs_userns_needs_git_nothing_begins_without_a_workspace() {
     let hooks = "[pilot.hooks]\nafter_create = [\"tools/note.sh\"]\nbefore_run = [\"tools/note.sh\"]\nafter_run = [\"tools/note.sh\"]\n";
@@ -240,13 +241,17 @@ fn needs_userns_needs_git_nothing_begins_without_a_workspace() {
         assert_eq!(scene.end_of_loop().await.state, "complete");
     });
     let ends = ends(&scene, TASK);
-    assert_eq!(ends, ["execute failure workspace_creation_failed", "execute success", "verify success"]);
+    assert_eq!(ends, ["execute failure repository_held", "execute success", "verify success"]);
+    let task = scene.engine.runtime.block_on(scene.unit(TASK));
+    let classes: Vec<Option<FailureClass>> = task.runs.iter().map(|run| run.class).collect();
+    assert_eq!(classes, [Some(FailureClass::Config), None, None]);
     scene.end();
 }
 
 /// A hook that fails where a workspace was made removes that again, and has another try with the next attempt.
 ///
-/// Rows: SF-479 (in part: the folder that its hook refuses; the retry)
+/// Rows: SF-479 (in part: the folder that its hook refuses; the retry) SF-482 (in part: workspace_creation_failed)
+/// Rows: SF-477 (in part: a failure of the class workspace is tried again)
 #[test]
 fn needs_userns_needs_git_a_workspace_that_its_hook_refuses_is_removed() {
     let dir = project("", &format!("[pilot.hooks]\nafter_create = [\"tools/made.sh\"]\n{GATE}"), SHORT);
@@ -264,6 +269,8 @@ fn needs_userns_needs_git_a_workspace_that_its_hook_refuses_is_removed() {
     let ends = ends(&scene, TASK);
     let failed = ends.iter().filter(|end| *end == "execute failure workspace_creation_failed").count();
     assert!(failed >= 2 && ends.len() == failed + 2, "{ends:?}");
+    let task = scene.engine.runtime.block_on(scene.unit(TASK));
+    assert!(task.runs.iter().take(failed).all(|run| run.class == Some(FailureClass::Workspace)), "{task:#?}");
     let rows = hook_runs(&scene, TASK);
     assert_eq!(
         rows.iter().filter(|row| row.outcome == "passed").count(),

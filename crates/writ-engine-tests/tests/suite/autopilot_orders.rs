@@ -1,10 +1,15 @@
 //! Orders of a person, decisions and crashes: what each leaves behind, and what goes on after it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::json;
 use writ_models::ModelRole;
+use writ_store::batch::{Batch, Op};
+use writ_store::units::{PilotBlocker, UnitOp};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::api::pilot::PilotSessionEnded;
+use writ_types::id::BlockerId;
 
 use crate::autopilot::{Scene, git};
 use crate::autopilot_hooks::{commit_script, hook_runs};
@@ -178,5 +183,102 @@ fn needs_userns_needs_git_the_workspace_of_a_crashed_attempt_is_used_again() {
     let reverts = git(dir.path(), &["log", "--all", "--grep=^Revert", "--format=%s"]);
     assert_eq!(reverts, "");
     never.open();
+    scene.end();
+}
+
+/// A blocker that stands in the store is in the status at once, with its words; one that is resolved is not.
+///
+/// Rows: SF-045 (in part: the status, from the store alone; a view looks twice a second and is not woken)
+#[test]
+fn needs_userns_needs_git_a_status_lists_what_is_open_and_nothing_else() {
+    let dir = project("", GATE, SHORT);
+    let scene = scene(dir.path(), TestEngine::new("", |_| coder(ONE_TASK, |_, _| done())));
+    scene.engine.runtime.block_on(async {
+        scene.plan("a library of sums").await;
+        let status = scene.status().await;
+        assert_eq!(status.blockers, []);
+        let (session, now) = (status.session, scene.engine.clock.now());
+        let raise = |n: u128, event: &str, words: &str| {
+            Op::Units(UnitOp::Raise(Box::new(PilotBlocker {
+                id: BlockerId::from_parts(now, n),
+                session,
+                event: event.to_owned(),
+                unit: TASK.to_owned(),
+                detail: words.to_owned(),
+                created_at: now,
+            })))
+        };
+        let raised = vec![raise(1, "GateBlocked", "the gate has failed"), raise(2, "UATPending", "it waits")];
+        scene.engine.store.commit(Batch::synced(raised)).await.expect("written");
+        let open = async || -> Vec<(String, String, String)> {
+            let blockers = scene.status().await.blockers.into_iter();
+            blockers.map(|one| (one.event, one.unit, one.detail)).collect()
+        };
+        let line = |event: &str, words: &str| (event.to_owned(), TASK.to_owned(), words.to_owned());
+        let (gate, acceptance) = (line("GateBlocked", "the gate has failed"), line("UATPending", "it waits"));
+        assert_eq!(open().await, [gate, acceptance.clone()]);
+        let resolve = UnitOp::Resolve {
+            session,
+            event: "GateBlocked".to_owned(),
+            unit: TASK.to_owned(),
+            by: "auto".to_owned(),
+            at: now,
+        };
+        scene.engine.store.commit(Batch::synced(vec![Op::Units(resolve)])).await.expect("written");
+        assert_eq!(open().await, [acceptance]);
+    });
+    scene.end();
+}
+
+/// A session ends by an order, where nothing is open in it, and once nothing was done for 30 days: the next work is done in another one.
+/// Until then it goes on, and a look begins none.
+///
+/// Rows: SF-024
+#[test]
+fn needs_userns_needs_git_a_session_ends_by_an_order_or_after_thirty_days() {
+    let dir = project("", GATE, SHORT);
+    let mut goals = 0;
+    let mut work = coder(ONE_TASK, |_, asked| match asked.has_results {
+        true => done(),
+        // Another text for each goal, so that something is to be merged.
+        false => {
+            writes("add", &format!("a + b + {} * 0", asked.unit.replace(['/', 't', 's', 'm', 'a', 'k'], "")))
+        }
+    });
+    let script = move |request: &ParsedRequest| {
+        if hear(request).part == "Goal" {
+            goals += 1;
+            return Reply::text(&ONE_TASK.replace("m1", &format!("m{goals}")));
+        }
+        work(request)
+    };
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let first = status.session;
+        let ended: PilotSessionEnded = scene.ask("pilot.end_session", json!({})).await;
+        assert_eq!(ended.ended, first);
+        assert_ne!(ended.session, first);
+        let planned = scene.plan("another one").await;
+        let status = scene.status().await;
+        assert_eq!(status.session, ended.session, "the next work is done in it");
+        let refused =
+            scene.engine.call("pilot.end_session", scene.params()).await.expect_err("it is at work");
+        assert_eq!(refused.code, "pilot.session_open");
+        scene.approve(&planned.ask).await;
+        assert_eq!(scene.run().await.state, "complete");
+        scene.engine.clock.go_on(hours(30 * 24 - 1));
+        let planned = scene.plan("a third one").await;
+        assert_eq!(scene.status().await.session, ended.session, "29 days and 23 hours");
+        scene.approve(&planned.ask).await;
+        assert_eq!(scene.run().await.state, "complete");
+        scene.engine.clock.go_on(hours(30 * 24) + Duration::from_secs(1));
+        assert_eq!(scene.status().await.session, ended.session, "a look begins none");
+        scene.plan("a fourth one").await;
+        let session = scene.status().await.session;
+        assert!(session != ended.session && session != first, "{session}");
+    });
     scene.end();
 }

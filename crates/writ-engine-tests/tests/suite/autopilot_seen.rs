@@ -755,3 +755,67 @@ fn combinations(days: &[String; 2]) -> Vec<Filters<'_>> {
     }
     all
 }
+
+/// The requests of two slices one after another, the first of each refused with these headers; the runs; and what is shown of the provider's
+/// limits in the end.
+fn sequence_with(headers: &[(&'static str, &str)]) -> (Vec<String>, Vec<String>, Value) {
+    let dir = project("worktree_mode = \"milestone-per-worktree\"", GATE, SHORT);
+    let headers: Vec<(&'static str, String)> =
+        headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&requests);
+    let script = coder(TWO_SLICES, move |tried, asked| {
+        let line = format!("{} {} {}", asked.unit, asked.name, asked.has_results);
+        noted.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        match (tried, asked.has_results) {
+            (1 | 3, false) => {
+                let body = r#"{"error":{"message":"slow down","type":"rate_limit_error"}}"#.to_owned();
+                let headers = headers.clone();
+                done().with_fault(ReplyFault::Response { status: 429, headers, body })
+            }
+            (_, true) => done(),
+            (_, false) => writes(&asked.name, "a + b"),
+        }
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    let (runs, shown) = scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let state = state_of(&scene, &json!(status.session)).await;
+        assert_eq!(state.rate_limits, status.rate_limits);
+        let mut runs = Vec::new();
+        for unit in &status.units {
+            let of_unit = scene.unit(&unit.id).await.runs.into_iter();
+            runs.extend(
+                of_unit.map(|run| format!("{} {} {:?} {}", unit.id, run.phase, run.outcome, run.error)),
+            );
+        }
+        (runs, serde_json::to_value(status.rate_limits).expect("JSON"))
+    });
+    scene.end();
+    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (requests, runs, shown)
+}
+
+/// What is handed out, what is tried again and with which end does not depend on the limits that a provider states: a refusal that says that
+/// nothing is left for an hour is treated as one that says nothing. What was stated last is shown.
+///
+/// Rows: SF-476
+/// Rows: SF-475 (in part: of refusals, as the methods of the engine show it)
+#[test]
+fn needs_userns_needs_git_limits_that_a_provider_states_decide_nothing() {
+    let spent = [
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "1h0m0s"),
+    ];
+    let (requests, runs, shown) = sequence_with(&spent);
+    let (requests_without, runs_without, shown_without) = sequence_with(&[]);
+    assert_eq!((&requests, &runs), (&requests_without, &runs_without));
+    assert_eq!(requests.len(), 6, "each task is refused once, asked again, and ends: {requests:#?}");
+    assert_eq!(shown_without, json!([]));
+    let [one] = shown.as_array().map(Vec::as_slice).expect("a list") else { panic!("{shown}") };
+    assert_eq!(one["provider"], "test", "{shown}");
+    assert_eq!(one["stated"]["requests"]["remaining"], 0, "{shown}");
+    assert_eq!(one["stated"]["headers"]["x-ratelimit-reset-requests"], "1h0m0s", "{shown}");
+}

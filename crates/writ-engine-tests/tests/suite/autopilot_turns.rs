@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::AskReads as _;
+use writ_store::reads::{AskReads as _, WorkReads as _};
 use writ_store::units::UnitOp;
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
-use writ_types::api::pilot::PilotUnitDetails;
+use writ_types::api::pilot::{FailureClass, PilotUnitDetails};
 use writ_types::api::work::WorkState;
 use writ_types::chat::Role;
 use writ_types::id::AskId;
@@ -192,6 +192,54 @@ fn needs_userns_needs_git_a_turn_that_fails_ends_its_attempt() {
     let prompts = noted(&prompts);
     assert_eq!(prompts.len(), 3, "{prompts:#?}");
     assert!(prompts[2].contains("# Work on task task/m1/s1/t1"), "no third turn: {}", prompts[2]);
+    scene.end();
+}
+
+/// A prompt that cannot be made at a later turn ends the attempt: its session is closed, its hook runs, what it has used is paid, and since
+/// another try would fail alike, the unit waits until a person has corrected the template.
+///
+/// Rows: SF-149
+/// Rows: SF-483 (in part: prompt_render_failed) SF-477 (in part: a failure of the class config holds the unit)
+#[test]
+fn needs_userns_needs_git_a_prompt_that_cannot_be_made_ends_its_attempt() {
+    let dir = project("", &format!("[pilot.hooks]\nafter_run = [\"tools/after.sh\"]\n{GATE}"), SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 0\n");
+    let template = dir.path().join(".writ/prompts/continue.md");
+    std::fs::create_dir_all(template.parent().expect("a parent")).expect("made");
+    // It can be made for the second turn, with which it is tried, and not for the third.
+    std::fs::write(&template, "Go on: {{ 6 // (3 - turn) }}\n").expect("written");
+    let prompts = Notes::default();
+    let script = turns(&prompts, |turn| match (turn.n, turn.has_results) {
+        (1 | 2, _) => Reply::text("Still at it."),
+        (_, false) => writes("add", "a + b"),
+        (_, true) => done(),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        assert!(
+            status.blockers.iter().any(|one| one.detail.contains("continue.md, line 1")),
+            "{:?}",
+            status.blockers
+        );
+        let task = scene.unit(TASK).await;
+        assert_eq!(runs(&task), [("failure", "prompt_render_failed")], "{task:#?}");
+        assert_eq!(task.runs[0].class, Some(FailureClass::Config));
+        assert!(task.runs[0].tokens > Tokens::ZERO, "two turns are paid: {task:#?}");
+        let open = scene.engine.store.children_of(status.plans[0].item).await.expect("reads");
+        assert_eq!(open, [], "no session is left open");
+    });
+    let after: Vec<(String, String)> =
+        hook_runs(&scene, TASK).into_iter().map(|run| (run.hook, run.outcome)).collect();
+    assert_eq!(after, [("after_run".to_owned(), "passed".to_owned())]);
+    assert_eq!(noted(&prompts).len(), 2, "no third turn");
+    std::fs::write(&template, "Go on with turn {{ turn }}.\n").expect("written");
+    let scene = scene.restarted();
+    scene.engine.runtime.block_on(async {
+        scene.order(TASK, "resume", "").await;
+        assert_eq!(scene.end_of_loop().await.state, "complete");
+    });
     scene.end();
 }
 

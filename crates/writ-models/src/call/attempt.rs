@@ -27,7 +27,7 @@ use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::fold::{AnswerPiece, Fold};
 use crate::plan::PlannedCall;
 use crate::provider::Provider;
-use crate::rate::RateLimits;
+use crate::rate::{RateBoard, RateHeaders};
 use crate::refusal::{error_in, provider_error};
 use crate::retry::{stated_wait, time_of};
 
@@ -57,6 +57,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) limits: CallLimits,
     pub(crate) deltas: mpsc::Sender<Delta>,
     pub(crate) cancel: CancellationToken,
+    pub(crate) rates: &'a RateBoard,
 }
 
 /// Sees every frame before the library interprets it, and folds it.
@@ -73,8 +74,8 @@ struct Tapped {
     has_data: bool,
     /// Set once: the stream is complete, or it failed.
     end: Option<Result<(), Failure>>,
-    /// The limits that a refusal stated.
-    limits: Option<Box<RateLimits>>,
+    /// The limits of the provider that a refusal stated.
+    stated: Option<RateHeaders>,
 }
 
 impl Tap {
@@ -120,13 +121,15 @@ impl Attempt<'_> {
         let fold = Fold::new(kind, call.max_output_tokens, call_prefix(&call.request));
         let allowance = lent.line_allowance();
         allowance.renew_allowance(MAX_UNSEEN);
-        let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None, limits: None });
+        let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None, stated: None });
         let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
         // Dropping the stream closes the connection, also when it fails.
         let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
-        let limits = tapped.limits.take();
+        if let Some(stated) = tapped.stated.take() {
+            self.rates.note_answer(&call.provider, stated);
+        }
         let draft = tapped.fold.draft();
         let answer = answer.and_then(|()| draft.finish_answer(call.input_tokens)).map(|mut reply| {
             for piece in &mut reply.reasoning {
@@ -135,12 +138,7 @@ impl Attempt<'_> {
             reply
         });
         // Usage is reported with a failure as well, since the provider bills it.
-        answer.map_err(|failure| ModelError {
-            usage: draft.usage,
-            begun,
-            limits,
-            ..failed(self.planned, failure)
-        })
+        answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
     }
 
     async fn drive(&self, client: http::Client, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
@@ -300,7 +298,7 @@ async fn next_step(stream: &mut ChatStream, tap: &Tap) -> PollStep {
                 Poll::Ready(PollStep::More)
             }
             Poll::Ready(Some(Err(error))) => {
-                tapped.limits = stated_limits(&error);
+                tapped.stated = stated_limits(&error);
                 Poll::Ready(PollStep::Over(Some(classify_error(&error))))
             }
             Poll::Ready(Some(Ok(_))) => Poll::Ready(PollStep::More),
@@ -346,10 +344,10 @@ const fn is_of_the_line(error: &genai::Error) -> bool {
 }
 
 /// Returns the limits that the headers of a refusal state.
-fn stated_limits(error: &genai::Error) -> Option<Box<RateLimits>> {
+fn stated_limits(error: &genai::Error) -> Option<RateHeaders> {
     let genai::Error::WebStream { error, .. } = error else { return None };
     let genai::Error::HttpError { headers, .. } = error.downcast_ref()? else { return None };
-    RateLimits::read_headers(headers, time_of(SystemTime::now())).map(Box::new)
+    RateHeaders::read_headers(headers, time_of(SystemTime::now()))
 }
 
 /// The failure that an error of the library stands for.

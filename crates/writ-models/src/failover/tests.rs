@@ -21,14 +21,7 @@ fn chain(models: &[&str]) -> Chain {
 }
 
 fn error(failure: Failure) -> ModelError {
-    ModelError {
-        provider: "p".into(),
-        model: "m".into(),
-        failure,
-        usage: Usage::default(),
-        begun: false,
-        limits: None,
-    }
+    ModelError { provider: "p".into(), model: "m".into(), failure, usage: Usage::default(), begun: false }
 }
 
 fn unavailable() -> ModelError {

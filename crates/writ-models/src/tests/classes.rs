@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use writ_testkit::model_server::{Reply, ReplyFault, Stop, list_of_replies};
 use writ_types::chat::StopReason;
 use writ_types::error::{Exit, ToReport as _};
@@ -130,9 +131,11 @@ async fn a_model_without_tools_is_told_apart_from_a_wrong_request() {
     }
 }
 
-/// The state of the limits is read from the headers of a refusal, in the words of both families.
+/// The state of the limits is read from the headers of a refusal, in the words of both families, and is shown for the provider.
+///
+/// Rows: SF-475 (in part: from refusals, as the engine keeps them)
 #[tokio::test]
-async fn limits_are_read_from_the_headers_of_a_refusal_and_stay_with_the_route() {
+async fn limits_are_read_from_the_headers_of_a_refusal_and_stay_with_the_provider() {
     for (kind, headers) in [
         (
             ProviderKind::OpenAi,
@@ -158,19 +161,21 @@ async fn limits_are_read_from_the_headers_of_a_refusal_and_stay_with_the_route()
         let bench = Bench::new(kind, script).await;
         let error = bench.fail().await;
         assert_eq!(error.failure.retry_after(), Some(Duration::from_secs(7)));
-        let limits = *error.limits.clone().expect("limits");
-        assert_eq!((limits.requests.limit, limits.requests.remaining), (Some(60), Some(0)), "{kind:?}");
-        assert!(limits.requests.reset.is_some());
+        let shown = bench.models.show_rate_limits();
+        let limits = serde_json::to_value(&shown).expect("JSON");
+        assert_eq!((shown.len(), &limits[0]["provider"]), (1, &json!("scripted")), "{kind:?}");
+        assert_eq!(limits[0]["stated"]["requests"]["limit"], 60, "{kind:?}");
+        assert_eq!(limits[0]["stated"]["requests"]["remaining"], 0, "{kind:?}");
+        assert_eq!(limits[0]["stated"]["headers"].as_object().map(serde_json::Map::len), Some(headers.len()));
         let now = Timestamp::from_millis(1_793_000_000_000);
         let mut course = bench.models.start_course(crate::ModelRole::Proxy);
         let route = bench.models.routes().route(crate::ModelRole::Proxy).clone();
         bench.models.failed(&mut course, &route, &error, now);
         let health = bench.models.health_of(&route);
-        assert_eq!(health.limits, Some(limits));
         assert_eq!(health.held_until, Some(now.plus_duration(Duration::from_secs(7))));
         // An answer ends the wait; the limits stay as they were stated.
         bench.models.answered(&route);
-        let health = bench.models.health_of(&route);
-        assert_eq!((health.held_until, health.limits), (None, Some(limits)));
+        assert_eq!(bench.models.health_of(&route).held_until, None);
+        assert_eq!(bench.models.show_rate_limits(), shown);
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker};
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{AttemptReport, MachineError, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
 use writ_autopilot::unit_plan::{read_unit_plan, set_plan_version};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
-use writ_types::error::ToReport as _;
 
 use super::choice::{choose_model, note_self_rating};
 use super::question::judge_question;
@@ -107,7 +107,7 @@ pub(super) async fn prompt_of(
     let read = |file| files.read_file(unit.id, file);
     let (error, plan, notes) = (read(UnitFile::LastError)?, read(UnitFile::Plan)?, read(UnitFile::Research)?);
     let gates: Vec<String> = project.config().gates.iter().map(|gate| gate.name.clone()).collect();
-    let (session, now) = (project.session.to_string(), project.hands.now().to_string());
+    let (session, now) = (project.session().to_string(), project.hands.now().to_string());
     // A gate or a review that sends work back is no failed attempt, and the next attempt needs its words.
     let failures = unit.stand.counters.failures.max(1);
     let model = choose_model(project, work).await?.model.ok().flatten();
@@ -148,7 +148,7 @@ pub(super) async fn prompt_of(
             project.prompts.render_reassess(&input, &reassess)
         }
     };
-    let text = text.map_err(|error| error.report())?;
+    let text = text?;
     let told = if error.starts_with(RESUMED) {
         read_chapters(&project.files, unit.id)?.tell()
     } else {
@@ -185,7 +185,7 @@ fn ended_well(ended: &WorkEnd, (has_progress, is_met): (bool, bool), missing: Op
         return PhaseResult {
             event: UnitEvent::End(report),
             outcome: outcome_name(RunEnd::Interrupted),
-            code: String::new(),
+            code: None,
             reason: "the loop was paused after a turn".to_owned(),
             last_error: missing,
             used: ended.used,
@@ -195,7 +195,7 @@ fn ended_well(ended: &WorkEnd, (has_progress, is_met): (bool, bool), missing: Op
     PhaseResult {
         event: UnitEvent::End(AttemptReport { end: RunEnd::Success, marker, has_progress, is_met }),
         outcome: outcome_name(RunEnd::Success),
-        code: String::new(),
+        code: None,
         reason: match marker {
             Some(TurnMarker::Blocked | TurnMarker::GivingUp) => cut_words(&ended.said),
             Some(TurnMarker::Complete) | None => missing.clone().unwrap_or_default(),
@@ -206,7 +206,7 @@ fn ended_well(ended: &WorkEnd, (has_progress, is_met): (bool, bool), missing: Op
 }
 
 /// The same attempt as a failed one, since nothing can be done with its words.
-fn unusable(ended: &WorkEnd, code: &str, why: String) -> PhaseResult {
+fn unusable(ended: &WorkEnd, code: FailureCode, why: String) -> PhaseResult {
     PhaseResult { used: ended.used, ..fault(code, why) }
 }
 
@@ -223,7 +223,7 @@ fn take_research(
         return Ok(ended_well(&ended, (false, false), None));
     }
     if ended.said.trim().is_empty() {
-        return Ok(unusable(&ended, "pilot.no_research", "the reply was empty".to_owned()));
+        return Ok(unusable(&ended, FailureCode::NoResearch, "the reply was empty".to_owned()));
     }
     project.files.write_file(work.unit.id, UnitFile::Research, &ended.said)?;
     Ok(ended_well(&ended, (true, true), None))
@@ -243,7 +243,7 @@ fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<
             project.files.write_file(work.unit.id, UnitFile::Plan, &text)?;
             Ok(ended_well(&ended, (true, true), None))
         }
-        Err(error) => Ok(unusable(&ended, "pilot.unit_plan", error.to_string())),
+        Err(error) => Ok(unusable(&ended, FailureCode::UnitPlan, error.to_string())),
     }
 }
 
@@ -304,7 +304,7 @@ pub(super) async fn reassess(
     let json = json_object(&ended.said);
     let decision = match parse_answer(json) {
         Ok(decision) => decision,
-        Err(error) => return Ok(unusable(&ended, "pilot.reassess", error.to_string())),
+        Err(error) => return Ok(unusable(&ended, FailureCode::Reassess, error.to_string())),
     };
     let write = |file, text: &str| project.files.write_file(work.unit.id, file, text);
     let mut end = RunEnd::Success;
@@ -312,11 +312,11 @@ pub(super) async fn reassess(
         // Before the plan is written: the one that is in force stays.
         ReassessDecision::Replan { .. } if replans_left(&flow, &work.unit) == 0 => {
             let why = MachineError::NoReplanLeft(work.unit.stand.counters.replans);
-            return Ok(unusable(&ended, "pilot.no_replan_left", why.to_string()));
+            return Ok(unusable(&ended, FailureCode::NoReplanLeft, why.to_string()));
         }
         ReassessDecision::Replan { plan, reason } => {
             if let Err(error) = read_unit_plan(plan, work.unit.id) {
-                return Ok(unusable(&ended, "pilot.unit_plan", error.to_string()));
+                return Ok(unusable(&ended, FailureCode::UnitPlan, error.to_string()));
             }
             // That of the plan after this decision.
             let version = work.unit.stand.counters.replans.saturating_add(2);
@@ -337,7 +337,7 @@ pub(super) async fn reassess(
     Ok(PhaseResult {
         event: UnitEvent::Reassess(decision),
         outcome: outcome_name(end),
-        code: String::new(),
+        code: None,
         reason,
         last_error: None,
         used: ended.used,

@@ -107,7 +107,7 @@ pub(crate) async fn ended_units(project: &OpenProject) -> Result<BTreeSet<String
 /// If the store cannot be read.
 pub(crate) async fn find_next(project: &OpenProject) -> Result<Option<UnitId>, AutopilotError> {
     let (store, now) = (project.hands.store(), project.hands.now());
-    let (blockers, plans) = (store.open_blockers(project.session).await?, states_of_plans(project).await?);
+    let (blockers, plans) = (store.open_blockers(project.session()).await?, states_of_plans(project).await?);
     let ready = store.ready_units(&project.name, now).await?;
     let candidates: Vec<Candidate> =
         ready.iter().filter_map(|line| make_candidate(line, &blockers, &plans)).collect();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::routing::{ModelResult, RunRating, UnitReach, order_models};
 use writ_store::batch::Op;
 use writ_store::reads::UnitReads as _;
@@ -31,14 +32,14 @@ pub(super) struct PilotChoice {
 #[derive(Clone, Debug)]
 pub(super) struct NoModel {
     /// The code of the error.
-    pub(super) code: &'static str,
+    pub(super) code: FailureCode,
     /// The reason, with what a person can do.
     pub(super) why: String,
 }
 
 impl NoModel {
     fn unavailable(why: String) -> Self {
-        Self { code: "model_unavailable", why }
+        Self { code: FailureCode::ModelUnavailable, why }
     }
 
     /// The circuit of each model is open.
@@ -48,7 +49,7 @@ impl NoModel {
             "no model is asked for a day, since each has failed several times in a row: {}; `writ pilot reset-circuits` lifts that, then `writ pilot resume`",
             names.join(", ")
         );
-        Self { code: "circuit_open", why }
+        Self { code: FailureCode::CircuitOpen, why }
     }
 }
 

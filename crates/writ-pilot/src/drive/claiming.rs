@@ -71,6 +71,7 @@ pub(super) async fn claim_unit(
         ends::try_ends(project).await;
         return Err(error.into());
     }
+    tracing::info!(unit = %id, phase = unit.stand.phase.name(), "a unit is handed out");
     Ok((WorkClaim { unit, fence, run, course }, stop))
 }
 

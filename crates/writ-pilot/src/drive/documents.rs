@@ -19,7 +19,6 @@ use writ_sandbox::git::CommitId;
 use writ_sandbox::git::commits::diff_text;
 use writ_sandbox::git::files::{find_file, read_files};
 use writ_types::digest::Digest;
-use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::diff::rules_of;
@@ -246,7 +245,7 @@ async fn ask(
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let diff = diff_text(project.git.project(), base.as_str(), tip.as_str());
     let diff = diff.await.map_err(PilotGitError::from)?;
-    let (session, documents) = (project.session.to_string(), names.iter().map(|name| (*name).to_owned()));
+    let (session, documents) = (project.session().to_string(), names.iter().map(|name| (*name).to_owned()));
     let input = DocumentsPrompt {
         unit_id: work.unit.id,
         session_id: &session,
@@ -254,7 +253,7 @@ async fn ask(
         documents: &documents.collect::<Vec<String>>(),
         diff: &diff,
     };
-    let prompt = project.prompts.render_documents(&input).map_err(|error| error.report())?;
+    let prompt = project.prompts.render_documents(&input)?;
     let task = AgentTask {
         folder: workspace.folder,
         prompt,
@@ -314,7 +313,7 @@ fn wait_for_person(diff: &DocDiff, used: UsedUp) -> DocStep {
     DocStep::End(Box::new(PhaseResult {
         event: UnitEvent::Pause(PauseCause::Documents),
         outcome: outcome_name(RunEnd::Success),
-        code: String::new(),
+        code: None,
         reason,
         last_error: None,
         used,

@@ -21,6 +21,7 @@ use crate::config::GateMoment;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::standing::{UnitRecord, read_facts, status_name};
+use crate::start::StartStep;
 
 /// Does what follows from the end of a unit. All of it may be done again after a crash.
 ///
@@ -166,6 +167,7 @@ pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), Autop
             end_if_over(project, *id).await;
         }
     }
+    StartStep::CleanUp.log_step(&project.name);
     Ok(())
 }
 

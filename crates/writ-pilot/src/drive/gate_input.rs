@@ -68,7 +68,7 @@ pub(super) async fn describe(
         "version": VERSION,
         "gate": gate.name,
         "gate_retry": retry,
-        "session_id": project.session.to_string(),
+        "session_id": project.session().to_string(),
         "unit": unit.to_json(),
         "run_id": run,
         "phase": phase,

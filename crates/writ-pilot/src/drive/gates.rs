@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::check::counts::ReportFormat;
 use writ_autopilot::check::{GateJudgement, ScriptExit, ScriptRun, ScriptVerdict, judge_script};
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::UnitEvent;
 use writ_autopilot::unit_id::UnitType;
 use writ_runtime::pilot::{GateEnd, GateProgram, PilotHands, TriedProgram};
@@ -85,12 +86,12 @@ pub(super) async fn run_gates(
         .iter()
         .filter(|(_, judgement, _)| !matches!(judgement.verdict, ScriptVerdict::Pass | ScriptVerdict::Skip))
         .collect();
-    let code = failed.iter().find_map(|(_, judgement, _)| judgement.code.clone()).unwrap_or_default();
+    let code = failed.iter().find_map(|(_, judgement, _)| judgement.code);
     let words: Vec<String> = failed.iter().map(|(name, judgement, _)| describe(name, judgement)).collect();
     Ok(PhaseResult {
         event: UnitEvent::Gates(gates),
         outcome: if failed.is_empty() { "success" } else { "failure" },
-        code: if failed.is_empty() || !code.is_empty() { code } else { "gate_failed".to_owned() },
+        code: if failed.is_empty() { None } else { code.or(Some(FailureCode::GateFailed)) },
         reason: failed
             .iter()
             .map(|(name, one, _)| format!("{name}: {}", one.summary))

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::hook::{HookExit, HookJudgement, HookKind, judge_hook};
 use writ_autopilot::machine::UnitMove;
 use writ_autopilot::phase::PilotPhase;
@@ -140,10 +141,7 @@ pub(super) async fn run_attempt(
     let own = project.work_of(work.unit.id).await?;
     let workspace = match project.git.ensure_workspace(&own, &project.target).await {
         Ok(workspace) => workspace,
-        Err(error) => {
-            let code = "workspace_creation_failed".to_owned();
-            return Ok(PhaseResult { code, ..fault_result(&error.into()) });
-        }
+        Err(error) => return Ok(fault_result(&error.into())),
     };
     let attempt = attempt_of(project, work).await?;
     let about = |kind| payload::about_unit(project, &work.unit, kind);
@@ -154,7 +152,7 @@ pub(super) async fn run_attempt(
     {
         // The next attempt makes it anew, and this hook has another try.
         project.git.drop_folder(&own).await?;
-        return Ok(fault("workspace_creation_failed", why));
+        return Ok(fault(FailureCode::WorkspaceCreationFailed, why));
     }
     let result = match first_failure(HookKind::BeforeRun, run(HookKind::BeforeRun).await) {
         Some((code, why)) => Ok(fault(code, why)),
@@ -168,7 +166,7 @@ pub(super) async fn run_attempt(
 }
 
 /// Returns the code and the words of the first hook that has not passed.
-fn first_failure(kind: HookKind, verdicts: Vec<HookJudgement>) -> Option<(&'static str, String)> {
+fn first_failure(kind: HookKind, verdicts: Vec<HookJudgement>) -> Option<(FailureCode, String)> {
     let failed = verdicts.into_iter().find(|verdict| *verdict != HookJudgement::Passed)?;
     Some((failed.code(), format!("the hook {} has not passed: {}", kind.name(), failed.reason())))
 }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::check::protected::PathRules;
 use writ_autopilot::check::{GateJudgement, ScriptVerdict};
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{UnitEvent, UnitMergeResult};
 use writ_autopilot::unit_id::UnitId;
 use writ_store::reads::WorkReads as _;
@@ -199,7 +200,7 @@ pub(super) async fn merge_unit(
     let error = if output.is_empty() { reason.clone() } else { format!("{reason}\n\n{output}") };
     Ok(PhaseResult {
         outcome: if is_merged { "success" } else { "failure" },
-        code: if is_merged { String::new() } else { "merge".to_owned() },
+        code: (!is_merged).then_some(FailureCode::NotMerged),
         last_error: (!is_merged).then_some(error),
         event,
         reason,

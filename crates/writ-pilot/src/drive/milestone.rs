@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::blocker::PauseCause;
 use writ_autopilot::check::{GateJudgement, ScriptVerdict};
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::UnitEvent;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
@@ -90,7 +91,7 @@ pub(super) async fn run_gates(
         return Ok(PhaseResult {
             event: UnitEvent::Gates(judged.iter().map(verdict_of).collect()),
             outcome: "success",
-            code: String::new(),
+            code: None,
             reason: format!("on {} as {}", project.target, commit.short_form()),
             last_error: None,
             used,
@@ -102,11 +103,11 @@ pub(super) async fn run_gates(
         reasons.push(why);
     }
     let words: Vec<String> = failed.iter().map(|(gate, one, _)| describe(&gate.name, one)).collect();
-    let code = failed.iter().find_map(|(_, one, _)| one.code.clone());
+    let code = failed.iter().find_map(|(_, one, _)| one.code);
     Ok(PhaseResult {
         event: UnitEvent::Pause(PauseCause::MilestoneGates),
         outcome: "failure",
-        code: code.unwrap_or_else(|| "gate_failed".to_owned()),
+        code: code.or(Some(FailureCode::GateFailed)),
         reason: format!(
             "{} as {} does not pass: {}; mend it there, then `writ pilot resume {}`",
             project.target,

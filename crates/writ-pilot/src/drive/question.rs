@@ -1,6 +1,7 @@
 //! A reply that ends with a question: no person answers it while the autopilot works.
 
 use writ_autopilot::attempt::asks_person;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::turns::NO_OPERATOR;
 
@@ -27,7 +28,7 @@ pub(super) fn judge_question(mode: InputRequired, said: &str, result: PhaseResul
         }
         InputRequired::Hard => {
             let why = format!("the reply ends with a question. {NO_OPERATOR}");
-            PhaseResult { used: result.used, ..fault("turn_input_required", why) }
+            PhaseResult { used: result.used, ..fault(FailureCode::TurnInputRequired, why) }
         }
     }
 }
@@ -44,7 +45,7 @@ mod tests {
         PhaseResult {
             event: UnitEvent::End(report),
             outcome: "success",
-            code: String::new(),
+            code: None,
             reason: String::new(),
             last_error: Some("go on".to_owned()),
             used: (Tokens::new(7), Tokens::ZERO, MicroUsd::new(3)),
@@ -59,11 +60,11 @@ mod tests {
             (judged.outcome, judged.code, judged.last_error.unwrap_or_default())
         };
         let asks = "Done so far.\nWhich sum is meant?\n";
-        let soft = ("success", String::new(), format!("{NO_OPERATOR}\ngo on"));
+        let soft = ("success", None, format!("{NO_OPERATOR}\ngo on"));
         assert_eq!(judge(InputRequired::Soft, asks, false), soft);
         let hard = judge(InputRequired::Hard, asks, false);
-        assert_eq!((hard.0, hard.1.as_str()), ("failure", "turn_input_required"));
-        let as_it_was = ("success", String::new(), "go on".to_owned());
+        assert_eq!((hard.0, hard.1), ("failure", Some(FailureCode::TurnInputRequired)));
+        let as_it_was = ("success", None, "go on".to_owned());
         assert_eq!(judge(InputRequired::Ask, asks, false), as_it_was);
         for mode in [InputRequired::Soft, InputRequired::Hard, InputRequired::Ask] {
             assert_eq!(judge(mode, "Why? It was wrong.", false), as_it_was);

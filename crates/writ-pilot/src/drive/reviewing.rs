@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::RunEnd;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{ReviewVerdict, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::workflow::PhaseFlow;
@@ -118,7 +119,7 @@ impl ReviewRun<'_> {
         Ok(PhaseResult {
             event: UnitEvent::Review(verdict),
             outcome: "success",
-            code: String::new(),
+            code: None,
             reason: if is_passed { String::new() } else { first.to_owned() },
             last_error: (!is_passed).then(|| format!("The review asks for changes:\n{words}")),
             used: self.used,
@@ -126,7 +127,7 @@ impl ReviewRun<'_> {
     }
 
     fn unreadable(&self, error: &ReviewError) -> PhaseResult {
-        PhaseResult { used: self.used, ..fault("pilot.review_answer", error.next_question()) }
+        PhaseResult { used: self.used, ..fault(FailureCode::ReviewAnswer, error.next_question()) }
     }
 }
 
@@ -146,7 +147,7 @@ pub(super) async fn review(
     let diff = diff_text(project.git.project(), base, tip).await.map_err(PilotGitError::from)?;
     let chunks = match split_diff(&diff) {
         Ok(chunks) => chunks,
-        Err(error) => return Ok(fault("pilot.review_size", error.to_string())),
+        Err(error) => return Ok(fault(FailureCode::ReviewSize, error.to_string())),
     };
     let flow = project.flow_of(&work.unit).await?;
     let used = (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO);

@@ -13,11 +13,9 @@ use writ_store::reads::UnitReads as _;
 use writ_store::units::{MAX_UNITS, UnitLine};
 use writ_types::api::pilot::PilotDispatched;
 
+use super::candidates::{hold_other_slices, holds_loop, is_workable, make_candidate};
 use super::hooks::{DispatchWord, judge_dispatch};
-use super::{
-    claiming, dispatch, ending, ends, hold_other_slices, holds_loop, id_of, is_workable, make_candidate,
-    states_of_plans,
-};
+use super::{claiming, dispatch, ending, ends, id_of, states_of_plans};
 use crate::config::WorktreeMode;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -47,7 +45,7 @@ pub(crate) async fn dispatch_next(project: &Arc<OpenProject>) -> Result<PilotDis
     bring_up_to_date(project).await?;
     let store = project.hands.store();
     let ready = store.ready_units(&project.name, now).await?;
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     if let Some(blocker) = blockers.iter().find(|blocker| holds_loop(blocker)) {
         let why = format!("{} {}: {}", blocker.event, blocker.unit, blocker_words(blocker));
         return Ok(report_nothing(why));
@@ -98,7 +96,7 @@ pub(crate) async fn dispatch_unit(
     if let Some(part) = open_part(&lines, id) {
         return Err(refuse(format!("its part {part} is not over")));
     }
-    let blockers = store.open_blockers(project.session).await?;
+    let blockers = store.open_blockers(project.session()).await?;
     let own = blockers.iter().find(|blocker| blocker.unit == line.id && holds_loop(blocker));
     if let Some(blocker) = own {
         return Err(refuse(format!("{}: {}", blocker.event, blocker_words(blocker))));

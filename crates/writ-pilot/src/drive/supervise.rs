@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::RunEnd;
 use writ_autopilot::blocker::PauseCause;
+use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::progress::{ProgressWindow, TurnTrace};
 use writ_autopilot::supervise::{Signal, SupervisorLimits, WorkSnapshot, supervise_work};
@@ -27,8 +28,6 @@ use crate::unit_files::UnitFile;
 
 /// The time after a limit at which an attempt is looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(5);
-/// The error code of a run that a check has paused or ended.
-const BY_SUPERVISOR: &str = "canceled_by_supervisor";
 
 /// Works on a unit in its phase under the eyes of the supervisor.
 ///
@@ -95,7 +94,7 @@ fn paused(why: &str) -> PhaseResult {
     PhaseResult {
         event: UnitEvent::Pause(PauseCause::Supervisor),
         outcome: outcome_name(RunEnd::Canceled),
-        code: BY_SUPERVISOR.to_owned(),
+        code: Some(FailureCode::CanceledBySupervisor),
         reason: why.to_owned(),
         last_error: None,
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writ_autopilot::attempt::{RunEnd, TurnMarker, asks_person};
 use writ_autopilot::blocker::PauseCause;
+use writ_autopilot::failure::{FailureCode, Recovery};
 use writ_autopilot::learning::find_learnings;
 use writ_autopilot::machine::{AttemptReport, UnitEvent};
 use writ_autopilot::turns::{NO_OPERATOR, TurnEnd, TurnStep, end_between_turns, step_after};
@@ -17,7 +18,7 @@ use writ_runtime::pilot::{
     AttemptCalls, AttemptLook, AttemptOutcome, AttemptRest, AttemptSigns, AttemptWait, NewAttempt,
 };
 use writ_types::api::work::WorkState;
-use writ_types::error::{Exit, ToReport as _};
+use writ_types::error::Exit;
 use writ_types::id::{EntrySeq, ItemId};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -29,9 +30,6 @@ use crate::config::{InputRequired, PilotConfig, PilotTier};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::prompts::ContinuePrompt;
-
-/// The code of an attempt that ended because its agent asked a person.
-const INPUT_REQUIRED: &str = "turn_input_required";
 
 /// Returns true for a reply that is the result of its phase.
 pub(super) type ResultCheck = dyn Fn(&str) -> bool + Send + Sync;
@@ -56,12 +54,23 @@ pub(super) struct WorkEnd {
     pub(super) said: String,
     reason: String,
     /// The code of its error; `None`: that of its end.
-    code: Option<&'static str>,
+    code: Option<FailureCode>,
     /// Set if a person has to do something before another try.
     pause: Option<PauseCause>,
     /// Set if a person has paused the loop, so that no further turn was begun.
     pub(super) is_stopped: bool,
     pub(super) used: (Tokens, Tokens, MicroUsd),
+}
+
+impl WorkEnd {
+    /// The same end by a failure; where its class wants so, a person has to put something in order before another try.
+    fn held_by(self, code: FailureCode) -> Self {
+        let pause = match code.recovery() {
+            Recovery::Hold => Some(PauseCause::Supervisor),
+            Recovery::TryAgain | Recovery::LogAlone => self.pause,
+        };
+        Self { code: Some(code), pause, ..self }
+    }
 }
 
 /// Runs one attempt to its end.
@@ -228,7 +237,7 @@ impl<'a> AgentTurns<'a> {
             };
             if let Some((end, why)) = ended {
                 let is_unanswered = signs.waits_for == AttemptWait::Answer && end == RunEnd::Failure;
-                let code = is_unanswered.then_some(INPUT_REQUIRED);
+                let code = is_unanswered.then_some(FailureCode::TurnInputRequired);
                 return Ok(TurnEvent::Over(WorkEnd { code, ..self.end_now(end, why).await? }));
             }
         }
@@ -303,9 +312,16 @@ impl<'a> AgentTurns<'a> {
             project.hands.finish_attempt(self.item, &format!("{ended}; {why}")).await?;
             return Ok(None);
         }
-        let (unit_id, phase, session) = (work.unit.id, work.unit.stand.phase, project.session.to_string());
+        let (unit_id, phase, session) = (work.unit.id, work.unit.stand.phase, project.session().to_string());
         let input = ContinuePrompt { unit_id, phase, session_id: &session, turn: next, max_turns };
-        let text = project.prompts.render_continuation(&input).map_err(|error| error.report())?;
+        let text = match project.prompts.render_continuation(&input) {
+            Ok(text) => text,
+            // What was used until now is paid, and the session is closed.
+            Err(error) => {
+                let ended = self.end_now(RunEnd::Failure, error.to_string()).await?;
+                return Ok(Some(ended.held_by(FailureCode::PromptRenderFailed)));
+            }
+        };
         let text =
             if asks && mode == InputRequired::Soft { format!("{NO_OPERATOR}\n\n{text}") } else { text };
         project.hands.continue_attempt(self.item, (next, text), &ended).await?;
@@ -326,7 +342,7 @@ impl<'a> AgentTurns<'a> {
         }
         let why = "it has asked a person, and goes on without an answer only with `turn_input_required = \"soft\"` and turns left";
         let ended = self.end_now(RunEnd::Failure, why.to_owned()).await?;
-        Ok(Some(WorkEnd { code: Some(INPUT_REQUIRED), ..ended }))
+        Ok(Some(WorkEnd { code: Some(FailureCode::TurnInputRequired), ..ended }))
     }
 
     /// Reads the calls since the last reading.
@@ -401,7 +417,8 @@ fn end_of(outcome: AttemptOutcome, promised: Option<MicroUsd>) -> WorkEnd {
         None => outcome.reason,
     };
     // Nothing more could leave its context, or a budget of the engine is used up: the next one begins anew.
-    let code = (outcome.exit == Some(Exit::Budget) && pause.is_none()).then_some("budget_exhausted");
+    let code =
+        (outcome.exit == Some(Exit::Budget) && pause.is_none()).then_some(FailureCode::BudgetExhausted);
     WorkEnd { said: outcome.said, reason, code, pause, used, ..stopped(end) }
 }
 
@@ -414,25 +431,24 @@ pub(super) fn ended_badly(ended: WorkEnd) -> PhaseResult {
         ended.reason
     };
     let by_end = match ended.end {
-        _ if ended.pause == Some(PauseCause::Ceiling) => "budget_exhausted",
-        _ if ended.pause.is_some() => "model_unavailable",
-        RunEnd::UnitTimeout => "unit_timeout",
-        RunEnd::TurnTimeout => "turn_timeout",
-        RunEnd::Stalled => "stalled",
+        _ if ended.pause == Some(PauseCause::Ceiling) => FailureCode::BudgetExhausted,
+        _ if ended.pause.is_some() => FailureCode::ModelUnavailable,
+        RunEnd::UnitTimeout => FailureCode::UnitTimeout,
+        RunEnd::TurnTimeout => FailureCode::TurnTimeout,
+        RunEnd::Stalled => FailureCode::Stalled,
         // No model has answered, so it has not begun.
         RunEnd::Failure if ended.used == (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO) => {
-            "agent_session_startup"
+            FailureCode::AgentSessionStartup
         }
-        RunEnd::Success | RunEnd::Failure => "turn_failed",
-        RunEnd::Abandoned => "abandoned",
-        RunEnd::Canceled => "canceled_by_operator",
-        RunEnd::Interrupted => "interrupted",
+        RunEnd::Success | RunEnd::Failure => FailureCode::TurnFailed,
+        RunEnd::Abandoned => FailureCode::Abandoned,
+        RunEnd::Canceled => FailureCode::CanceledByOperator,
+        RunEnd::Interrupted => FailureCode::Interrupted,
     };
-    let code = ended.code.unwrap_or(by_end);
     PhaseResult {
         event: ended.pause.map_or(UnitEvent::End(report), UnitEvent::Pause),
         outcome: outcome_name(ended.end),
-        code: code.to_owned(),
+        code: Some(ended.code.unwrap_or(by_end)),
         reason: why.clone(),
         last_error: Some(why),
         used: ended.used,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::OpenProject;
+use crate::start::StartStep;
 
 impl OpenProject {
     /// Returns the cancellation token of a loop that begins now; `None` if a loop runs already, which then runs another round instead of
@@ -16,6 +17,7 @@ impl OpenProject {
             self.looping.wake.notify_one();
         } else {
             self.forget_failure();
+            StartStep::Resume.log_step(&self.name);
         }
         begun
     }

@@ -348,7 +348,7 @@ async fn make_ops(
         })));
     }
     if !added.is_empty() {
-        ops.push(UnitOp::Add { session: project.session, units: added, at });
+        ops.push(UnitOp::Add { session: project.session(), units: added, at });
     }
     ops.extend(revised);
     Ok(ops.into_iter().map(Op::Units).collect())

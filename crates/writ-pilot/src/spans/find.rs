@@ -47,7 +47,7 @@ pub(crate) async fn find_spans(
     let rows = if let Some(unit) = unit {
         let trace = trace_id(&project.name, &unit.to_string());
         store.trace_spans(&project.name, SpanFilter::Trace(trace), limit).await?
-    } else if id == project.session.to_string() {
+    } else if id == project.session().to_string() {
         store.trace_spans(&project.name, SpanFilter::Project(project.name.clone()), limit).await?
     } else {
         let rows = store.trace_spans(&project.name, SpanFilter::Run(id.clone()), limit).await?;

@@ -38,7 +38,7 @@ pub(super) async fn write_unit(project: &OpenProject, id: UnitId) -> Result<(), 
         index_files(project).await?;
     }
     let (store, key) = (project.hands.store(), project.key_of(id));
-    let (unit, session) = (id.to_string(), project.session.to_string());
+    let (unit, session) = (id.to_string(), project.session().to_string());
     let trace = trace_id(&project.name, &unit);
     let names = SpanNames { trace: &trace, session: &session, unit: &unit };
     let runs = store.unit_runs(key.clone()).await?;

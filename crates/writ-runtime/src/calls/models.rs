@@ -6,11 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use writ_models::catalogue::{Price, PricedModel};
 use writ_models::provider::Route;
-use writ_models::rate::{RateLimit, RateLimits};
 use writ_models::{ModelRole, Models};
 use writ_types::api::model::{
-    ConfiguredModel, ListedPrice, ModelList, ModelName, ModelState, PriceList, StatedLimit, StatedLimits,
-    TokenPrice,
+    ConfiguredModel, ListedPrice, ModelList, ModelName, ModelState, PriceList, TokenPrice,
 };
 use writ_types::api::session::SessionName;
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -70,11 +68,7 @@ fn describe_model(
             failures: health.failures,
             open_until: health.open_until.filter(|until| now < *until),
             held_until: health.held_until.filter(|until| now < *until),
-            limits: health.limits.map(|RateLimits { requests, tokens, at }| StatedLimits {
-                at,
-                requests: to_limit(requests),
-                tokens: to_limit(tokens),
-            }),
+            limits: models.show_rate_limits_of(route),
         },
     }
 }
@@ -82,11 +76,6 @@ fn describe_model(
 const fn to_price(price: &Price) -> TokenPrice {
     let Price { input, output, cache_read, cache_write, .. } = *price;
     TokenPrice { input, output, cache_read, cache_write }
-}
-
-const fn to_limit(limit: RateLimit) -> StatedLimit {
-    let RateLimit { limit, remaining, reset } = limit;
-    StatedLimit { limit, remaining, reset }
 }
 
 /// Lists the prices that count now: those of the owner, then the shipped table.

@@ -850,6 +850,8 @@ fn two_engines_without_a_lock_never_work_on_one_unit_together() {
 
 /// Every choice of a model leaves a row, also one that raises nothing, and is there after the store was opened again; ratings are read
 /// by their class, and words that are no rating are refused.
+///
+/// Rows: SF-046 (in part: the row of each measured run, with one of three ratings in place of a number)
 #[test]
 fn choices_and_ratings_are_stored() {
     let home = planned_home();

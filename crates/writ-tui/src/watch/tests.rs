@@ -1,6 +1,7 @@
 //! Views of statuses that were made up.
 
 use unicode_width::UnicodeWidthStr as _;
+use writ_types::api::model::{ProviderLimits, StatedLimit, StatedLimits};
 use writ_types::api::pilot::{PilotBlockerLine, PilotCounts, PilotRunningLine, PilotTokens, PilotTotals};
 use writ_types::id::PilotId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -50,6 +51,15 @@ fn look(units: Vec<PilotUnitLine>) -> WatchLook {
         since: None,
         model: String::new(),
         circuits: Vec::new(),
+        rate_limits: vec![ProviderLimits {
+            provider: HOSTILE.to_owned(),
+            stated: StatedLimits::new(
+                at,
+                StatedLimit::new(Some(60), Some(0), None),
+                StatedLimit::default(),
+                [("retry-after".to_owned(), HOSTILE.to_owned())].into(),
+            ),
+        }],
         settings: Vec::new(),
         warnings: vec![HOSTILE.to_owned()],
     };
@@ -84,8 +94,8 @@ fn no_row_acts_on_the_terminal_or_leaves_it() {
     }
 }
 
-/// A view shows units with phase and cost, a unit at work with its calls, tokens and last entry, blockers, the money spent, and the
-/// last lines of the selected unit.
+/// A view shows units with phase and cost, a unit at work with its calls, tokens and last entry, blockers, the limits that a provider has
+/// stated, the money spent, and the last lines of the selected unit.
 #[test]
 fn a_view_shows_units_blockers_money_and_last_lines() {
     let mut view = WatchView::default();
@@ -109,6 +119,7 @@ fn a_view_shows_units_blockers_money_and_last_lines() {
         }],
         retrying: Vec::new(),
         totals: PilotTotals::default(),
+        rate_limits: Vec::new(),
     });
     view.take_look(shown);
     let rows = view.draw_rows((30, 140), Paint::Plain);
@@ -118,6 +129,7 @@ fn a_view_shows_units_blockers_money_and_last_lines() {
         "> milestone/m1 execute $0.001500  Sums",
         "slice/m1/s1 execute [runs: 3 calls, 1234 tokens, model_called]",
         "UATPending slice/m1/s1: a\\u{1b}[2J",
+        "said at 1970-01-01T00:00:00.000Z: 0 requests left of 60",
         "last lines of milestone/m1",
         "tool line 19 ",
     ] {

@@ -8,6 +8,10 @@ use crate::chat::Effort;
 use crate::taint::Clearance;
 use crate::unit::{Timestamp, Tokens};
 
+pub use stated::{ProviderLimits, StatedLimit, StatedLimits};
+
+mod stated;
+
 /// The models of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelList {
@@ -79,34 +83,9 @@ pub struct ModelState {
     /// Before when its provider does not want to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until: Option<Timestamp>,
-    /// The limits that its provider stated with its last refusal.
+    /// The limits that its provider stated last, since the engine began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<StatedLimits>,
-}
-
-/// The limits that a provider stated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatedLimits {
-    /// The time of the response that stated them.
-    pub at: Timestamp,
-    /// Of requests.
-    pub requests: StatedLimit,
-    /// Of tokens.
-    pub tokens: StatedLimit,
-}
-
-/// One limit that a provider stated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatedLimit {
-    /// The most in a period.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u64>,
-    /// What is left of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remaining: Option<u64>,
-    /// The time at which it is whole again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reset: Option<Timestamp>,
 }
 
 /// Prices of models, those of the owner first.

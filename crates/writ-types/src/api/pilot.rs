@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::model::ProviderLimits;
 use crate::api::work::WorkState;
 use crate::id::{AskId, ItemId, PilotId};
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
+pub use failure::FailureClass;
 pub use history::{PilotHistory, PilotHistoryLine, PilotHistoryQuery};
 pub use orders::{
     FindingVerdict, PilotCheckup, PilotDispatchOrder, PilotDispatched, PilotFinding, PilotFindings,
@@ -26,6 +28,8 @@ pub use trace::{
     ChapterOutcome, PilotChapter, PilotCleaned, PilotCleaning, PilotSpan, PilotTrace, PilotTraceQuery,
     SpanOperation,
 };
+
+mod failure;
 
 mod history;
 
@@ -141,6 +145,9 @@ pub struct PilotStatus {
     /// The circuits of models that have failed in a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<PilotCircuitLine>,
+    /// The limits of their rate that the engine's providers have stated last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate_limits: Vec<ProviderLimits>,
     /// The settings in force, each with its source.
     #[serde(default)]
     pub settings: Vec<PilotSettingLine>,
@@ -175,6 +182,15 @@ pub struct PilotCircuitLine {
     pub resets_at: Option<Timestamp>,
     /// The last failure, in words.
     pub reason: String,
+}
+
+/// A session of a project that a person has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotSessionEnded {
+    /// The session that is over.
+    pub ended: PilotId,
+    /// The session of the next work.
+    pub session: PilotId,
 }
 
 /// Circuits that were removed by a person.
@@ -218,6 +234,9 @@ pub struct PilotRunLine {
     pub outcome: Option<String>,
     /// The code of its error; empty without one.
     pub error: String,
+    /// The class of its error, which fixes what follows; none without an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
     /// Tokens that models have read and written.
     pub tokens: Tokens,
     /// Its cost, in micro-USD.

@@ -2,7 +2,8 @@
 
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{
-    PilotRateRun, PilotReloadPlan, PilotResetCircuits, PilotResolve, PilotRevertShow, PilotRevertUnit,
+    PilotEndSession, PilotRateRun, PilotReloadPlan, PilotResetCircuits, PilotResolve, PilotRevertShow,
+    PilotRevertUnit,
 };
 use writ_types::api::pilot::{
     PilotCircuitLine, PilotCircuitsReset, PilotProject, PilotRate, PilotRated, PilotRating, PilotReload,
@@ -206,6 +207,18 @@ pub(super) async fn reset(
 ) -> Result<(), Failure> {
     let done = client.ask::<PilotResetCircuits>(&project_of(context, place)?).await?;
     context.out.print_either(&done, describe_reset)
+}
+
+/// Ends the session of a project.
+pub(super) async fn end_session(
+    context: &Context,
+    client: &mut EngineClient,
+    place: &PilotPlace,
+) -> Result<(), Failure> {
+    let done = client.ask::<PilotEndSession>(&project_of(context, place)?).await?;
+    context.out.print_either(&done, |done| {
+        vec![format!("session {} is over; the next work is done in {}", done.ended, done.session)]
+    })
 }
 
 fn describe_reset(done: &PilotCircuitsReset) -> Vec<String> {

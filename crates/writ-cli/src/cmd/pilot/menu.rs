@@ -157,6 +157,7 @@ mod tests {
             blockers: Vec::new(),
             cost: MicroUsd::ZERO,
             circuits: Vec::new(),
+            rate_limits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
             next: None,

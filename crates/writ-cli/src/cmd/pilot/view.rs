@@ -58,6 +58,7 @@ fn describe_at(status: &PilotStatus, now: Timestamp) -> Vec<String> {
     }
     lines.extend(status.units.iter().map(describe_line));
     lines.extend(status.circuits.iter().map(changes::describe_circuit));
+    lines.extend(status.rate_limits.iter().map(|one| format!("limits: {}", cut(&one.describe_line()))));
     lines.extend(status.warnings.iter().map(|warning| cut(warning)));
     lines
 }
@@ -116,6 +117,9 @@ pub(super) fn describe_progress(status: &PilotStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use writ_types::api::model::{ProviderLimits, StatedLimit, StatedLimits};
     use writ_types::api::pilot::PilotBlockerLine;
     use writ_types::id::PilotId;
     use writ_types::unit::MicroUsd;
@@ -132,6 +136,7 @@ mod tests {
             blockers: Vec::new(),
             cost: MicroUsd::ZERO,
             circuits: Vec::new(),
+            rate_limits: Vec::new(),
             settings: Vec::new(),
             warnings: Vec::new(),
             next: None,
@@ -152,6 +157,32 @@ mod tests {
             is_running,
             cost: MicroUsd::new(1_000),
         }
+    }
+
+    /// What providers have stated of their limits stands below the units, one line for each of them.
+    ///
+    /// Rows: SF-475 (in part: the line of each provider)
+    #[test]
+    fn a_status_shows_the_limits_of_each_provider() {
+        let now = Timestamp::from_millis(0);
+        let stated = |provider: &str, left| ProviderLimits {
+            provider: provider.to_owned(),
+            stated: StatedLimits::new(
+                now,
+                StatedLimit::new(Some(60), Some(left), None),
+                StatedLimit::default(),
+                BTreeMap::new(),
+            ),
+        };
+        let status = PilotStatus { rate_limits: vec![stated("a", 0), stated("b\u{1b}[2J", 9)], ..empty() };
+        let lines = describe_at(&status, now);
+        assert_eq!(
+            lines[6..],
+            [
+                format!("limits: a said at {now}: 0 requests left of 60"),
+                format!("limits: b\\u{{1b}}[2J said at {now}: 9 requests left of 60"),
+            ]
+        );
     }
 
     /// The lines say where a project stands; one without units has zeros.

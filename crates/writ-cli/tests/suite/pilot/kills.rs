@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::ParsedRequest;
+use writ_testkit::model_server::{ParsedRequest, Reply};
 
 use crate::chance::{Chance, number_of};
 use crate::engine::{Link, PATIENCE};
@@ -73,10 +73,15 @@ pub(super) struct KillScene {
 
 impl KillScene {
     pub(super) fn new() -> Self {
+        Self::of_team(answer)
+    }
+
+    /// The same with another team.
+    pub(super) fn of_team(mut team: impl FnMut(&ParsedRequest) -> Reply + Send + 'static) -> Self {
         let (sender, requests) = sync_channel(10_000);
         let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
             sender.send(()).expect("its reader is there");
-            answer(request)
+            team(request)
         });
         let bench = bench.in_processes();
         let project = std::fs::canonicalize(bench.project()).expect("is there");

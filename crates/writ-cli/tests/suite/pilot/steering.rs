@@ -25,7 +25,7 @@ const OUTLINE: &str = "\
 /// The most times that a first request is waited for.
 const MOST_WAITS: usize = 60;
 /// The names of commands that the design of the autopilot uses.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "init",
     "plan",
     "auto",
@@ -48,6 +48,7 @@ const NAMES: [&str; 22] = [
     "clean",
     "report",
     "session-report",
+    "session-end",
 ];
 /// The outline of a second goal.
 const LATER: &str = "\

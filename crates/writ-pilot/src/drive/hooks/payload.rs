@@ -25,7 +25,7 @@ pub(super) fn about_unit(project: &OpenProject, unit: &UnitRecord, kind: HookKin
     json!({
         "version": VERSION,
         "hook": kind.name(),
-        "session_id": project.session.to_string(),
+        "session_id": project.session().to_string(),
         "unit": unit.to_json(),
         "phase": unit.stand.phase.name(),
     })

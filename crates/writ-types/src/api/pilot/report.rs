@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::FailureClass;
 use crate::unit::{MicroUsd, Timestamp, Tokens};
 
 /// A project's autopilot as a whole, or one of its units with its parts.
@@ -73,6 +74,9 @@ pub struct ReportRun {
     pub end: String,
     /// The code of its error; empty without one.
     pub error: String,
+    /// The class of its error, which fixes what follows; none without an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
     /// Its beginning.
     pub started_at: Timestamp,
     /// The time that it took, in milliseconds.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PilotLogLine, PilotUnitLine};
+use crate::api::model::ProviderLimits;
 use crate::id::{PilotId, SessionId};
 use crate::unit::{Timestamp, Tokens};
 
@@ -67,6 +68,9 @@ pub struct PilotSnapshot {
     pub retrying: Vec<PilotRetryLine>,
     /// The sums over all runs, also those under way.
     pub totals: PilotTotals,
+    /// The limits of their rate that the engine's providers have stated last. They are shown alone: nothing waits for them or is chosen by them.
+    #[serde(default)]
+    pub rate_limits: Vec<ProviderLimits>,
 }
 
 /// The numbers of units.
