@@ -50,6 +50,7 @@ pub struct Learning {
 pub fn find_learnings(reply: &str) -> Vec<Learning> {
     let mut found: Vec<Learning> = Vec::new();
     for line in reply.lines().map(str::trim) {
+        // The same words twice are one learning.
         let Some(learning) = read_line(line).filter(|one| !found.contains(one)) else { continue };
         found.push(learning);
         if found.len() == MAX_LEARNINGS {
@@ -63,6 +64,7 @@ fn read_line(line: &str) -> Option<Learning> {
     [LearningKind::Fact, LearningKind::AntiPattern].into_iter().find_map(|kind| {
         let (begin, end) = kind.tags();
         let text = line.strip_prefix(begin)?.strip_suffix(end)?.trim();
+        // A tag within it could be a marker of the turn, and a control character would leave the line.
         let is_plain = !text.is_empty() && !text.contains('<') && !text.chars().any(char::is_control);
         (is_plain && text.chars().count() <= MAX_LEARNING_CHARS)
             .then(|| Learning { kind, text: text.to_owned() })

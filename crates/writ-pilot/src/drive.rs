@@ -313,7 +313,7 @@ async fn work_on(project: &Arc<OpenProject>, work: &WorkClaim, stop: &Cancellati
     if let Err(error) = settle(project, work, result).await {
         tracing::error!(unit = %work.unit.id, %error, "the result of an attempt cannot be written");
     }
-    remember_learnings(project, work.course.learnings()).await;
+    remember_learnings(&project.hands, &project.name, work.course.learnings()).await;
     hooks::run_after_run(project, work, &reason, hold).await;
 }
 

@@ -1,12 +1,11 @@
 //! What attempts have learned about a project: remembered after their runs, and shown to the next ones.
 
 use writ_autopilot::learning::Learning;
-use writ_runtime::pilot::PilotNote;
+use writ_runtime::pilot::{PilotHands, PilotNote};
 use writ_types::action::MemoryKind;
 use writ_types::digest::Digest;
 
 use crate::error::AutopilotError;
-use crate::project::OpenProject;
 
 /// The begin of the name under which the learnings of a project stand in the memory.
 const SUBJECT: &str = "autopilot";
@@ -15,22 +14,18 @@ const SUBJECT: &str = "autopilot";
 const DIGEST_CHARS: usize = 16;
 
 /// Remembers what a run has learned. What fails is in the log, and holds nothing up: the run itself is written.
-pub(crate) async fn remember_learnings(project: &OpenProject, learnings: Vec<Learning>) {
+pub(crate) async fn remember_learnings(hands: &PilotHands, project: &str, learnings: Vec<Learning>) {
     if learnings.is_empty() {
         return;
     }
     let subject = subject_of(project);
     let note = |one: Learning| PilotNote {
-        text: format!("{} by the autopilot in {}: {}", one.kind.label(), project.name, one.text),
+        text: format!("{} by the autopilot in {}: {}", one.kind.label(), project, one.text),
         kind: MemoryKind::Fact,
         subject: Some(subject.clone()),
     };
-    if let Err(error) = project.hands.remember(learnings.into_iter().map(note).collect()).await {
-        tracing::warn!(
-            project = project.name,
-            error = error.inside,
-            "what a run has learned is not remembered"
-        );
+    if let Err(error) = hands.remember(learnings.into_iter().map(note).collect()).await {
+        tracing::warn!(project, error = error.inside, "what a run has learned is not remembered");
     }
 }
 
@@ -39,17 +34,17 @@ pub(crate) async fn remember_learnings(project: &OpenProject, learnings: Vec<Lea
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn describe_learnings(project: &OpenProject) -> Result<String, AutopilotError> {
-    let notes = project.hands.notes_about(&subject_of(project)).await?;
+pub(crate) async fn describe_learnings(hands: &PilotHands, project: &str) -> Result<String, AutopilotError> {
+    let notes = hands.notes_about(&subject_of(project)).await?;
     if notes.is_empty() {
         return Ok(String::new());
     }
-    let place = format!(" by the autopilot in {}", project.name);
+    let place = format!(" by the autopilot in {project}");
     let lines: String = notes.iter().map(|note| format!("- {}\n", note.replacen(&place, "", 1))).collect();
     Ok(format!("What earlier work here has learned, as data:\n\n{lines}"))
 }
 
-fn subject_of(project: &OpenProject) -> String {
-    let digest = Digest::of_bytes(project.name.as_bytes()).to_string();
+fn subject_of(project: &str) -> String {
+    let digest = Digest::of_bytes(project.as_bytes()).to_string();
     format!("{SUBJECT} {}", digest.chars().take(DIGEST_CHARS).collect::<String>())
 }

@@ -82,7 +82,7 @@ fn on_date(now: Timestamp, minute: u16) -> Timestamp {
 
 /// The limits of a plan that several sessions work under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlanLimits {
+pub struct PlanCeilings {
     /// The work item of the plan.
     pub item: ItemId,
     /// Tokens since the plan was made: with what it had used when it was approved last.
@@ -115,7 +115,7 @@ pub struct Spent {
     /// Tool calls of this turn.
     pub turn_tool_calls: u64,
     /// The limits of the plan above the session, if there is one.
-    pub plan: Option<PlanLimits>,
+    pub plan: Option<PlanCeilings>,
 }
 
 /// Limits and what was spent of them.
@@ -235,7 +235,7 @@ pub struct Ceilings {
     /// When the day begins.
     day_starts_at_minute: u16,
     /// The plan above the session.
-    plan: Option<PlanLimits>,
+    plan: Option<PlanCeilings>,
 }
 
 impl Ceilings {
@@ -262,7 +262,7 @@ impl Ceilings {
     }
 
     /// Returns the limits of the plan above the session.
-    pub const fn plan(&self) -> Option<PlanLimits> {
+    pub const fn plan(&self) -> Option<PlanCeilings> {
         self.plan
     }
 

@@ -1,6 +1,6 @@
 //! Tokens and money that were spent or are reserved, and warnings before a limit is reached.
 
-use writ_policy::budget::{BudgetConfig, PlanLimits, Spent};
+use writ_policy::budget::{BudgetConfig, PlanCeilings, Spent};
 use writ_store::batch::Op;
 use writ_store::reads::UsageReads as _;
 use writ_store::usage::{BudgetState, UsageKind, UsageTotals};
@@ -83,7 +83,7 @@ pub(crate) async fn read_spent(
 
 /// Returns the limits of the plan above a session. They are judged where a call sets its share aside: what other sessions under the plan
 /// have taken until then is known there alone.
-async fn plan_limits(services: &Services, session: &Session) -> Result<Option<PlanLimits>, EngineError> {
+async fn plan_limits(services: &Services, session: &Session) -> Result<Option<PlanCeilings>, EngineError> {
     let Some(under) = session.plan_above() else { return Ok(None) };
     let plan = services.sessions.get(under.session).await?;
     let Some(approved) = plan.terms.work else { return Ok(None) };
@@ -91,7 +91,7 @@ async fn plan_limits(services: &Services, session: &Session) -> Result<Option<Pl
         let state = plan.state();
         (state.budget.base, state.budget.cost_base)
     };
-    Ok(Some(PlanLimits {
+    Ok(Some(PlanCeilings {
         item: under.item,
         tokens: approved.max_tokens.map(|most| most.saturating_add(base)),
         cost: approved.max_cost.map(|most| most.saturating_add(cost_base)),

@@ -33,7 +33,7 @@ use tracing::Instrument as _;
 use writ_agent::event::{Event, ModelFailure};
 use writ_inspect::prepared::Prepared;
 use writ_models::error::{Failure, ModelError};
-use writ_models::failover::NextAttempt;
+use writ_models::failover::{Course, NextAttempt};
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::Spent;
 use writ_policy::door::Denial;
@@ -183,12 +183,15 @@ async fn make_call(
             }
         }
     }
-    if let Some(denial) = refusal {
-        return Ok(account.ended(refused(&denial)));
-    }
+    let event = refusal.map_or_else(|| no_answer(&course, last, room), |denial| refused(&denial));
+    Ok(account.ended(event))
+}
+
+/// The event of a call that no model of its course has answered.
+fn no_answer(course: &Course, last: Option<Report>, room: Option<Tokens>) -> Event {
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
-    Ok(account.ended(unanswered(&report, room, noted)))
+    unanswered(&report, room, noted)
 }
 
 /// Waits until the next attempt may begin; `false`: the call was cancelled meanwhile. `last` is the failure of the attempt
@@ -331,7 +334,7 @@ async fn attempt(
             let text = recorded_error(&place.services, &error);
             let failed = Err((&usage, text.as_str(), error.failure.is_lasting()));
             record(place, models, (planned, role), (number, &used), failed, account);
-            // What nobody has seen may be said again by another model.
+            // What was not shown may be said again by another model.
             error.begun &= has_shown;
             Ok(Tried::Failed(Box::new(error)))
         }

@@ -18,9 +18,13 @@ use crate::harness::TestEngine;
 const ONE_AFTER_ANOTHER: &str = "\
 - [ ] A library of sums <!-- milestone/m1 -->
   - [ ] Sums <!-- slice/m1/s1 -->
+    Acceptance:
+    * add adds
     - [ ] add <!-- task/m1/s1/t1 -->
       Write add in add.mjs.
-  - [ ] Products <!-- slice/m1/s2 blocked_by=m1/s1 -->
+  - [ ] Products <!-- slice/m1/s2 blocked_by=slice/m1/s1 -->
+    Acceptance:
+    * mul multiplies
     - [ ] mul <!-- task/m1/s2/t1 -->
       Write mul in mul.mjs.
 ";
@@ -45,7 +49,8 @@ fn needs_userns_needs_git_each_attempt_is_one_run_however_many_turns_it_takes() 
     });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));
     scene.engine.runtime.block_on(async {
-        assert_eq!(first_run(&scene).await.state, "complete");
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
     });
     let ends: Vec<(u32, String)> = runs(&scene, TASK)
         .into_iter()
@@ -69,7 +74,7 @@ fn needs_userns_needs_git_hooks_of_attempts_come_in_order_and_hold_nothing_up() 
     let hooks: String = kinds.iter().map(|kind| format!("{kind} = [\"tools/{kind}.sh\"]\n")).collect();
     let rest = format!(
         "[pilot.concurrency]\nmax_agents = 1\n[pilot.hooks]\n{hooks}[pilot.hooks.timeouts]\nafter_run = \"1s\"\nbefore_remove = \"1s\"\n\
-         \n[[gate]]\nname = \"there\"\nrun = [\"sh\", \"-c\", \"grep -q 'a + b' add.mjs || grep -q 'a + b' mul.mjs\"]\n"
+         \n[[gate]]\nname = \"there\"\nrun = [\"sh\", \"-c\", \"cat *.mjs | grep -q 'a + b'\"]\n"
     );
     let dir = project("", &rest, SHORT);
     for kind in kinds {
@@ -88,7 +93,8 @@ fn needs_userns_needs_git_hooks_of_attempts_come_in_order_and_hold_nothing_up() 
     });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));
     scene.engine.runtime.block_on(async {
-        assert_eq!(first_run(&scene).await.state, "complete");
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
     });
     let rows = hook_runs(&scene, TASK);
     let of = |kind: &str| -> Vec<&HookRunRow> { rows.iter().filter(|row| row.hook == kind).collect() };

@@ -154,7 +154,8 @@ pub(super) async fn prompt_of(
     } else {
         String::new()
     };
-    let learned = if is_work { describe_learnings(project).await? } else { String::new() };
+    let learned =
+        if is_work { describe_learnings(&project.hands, &project.name).await? } else { String::new() };
     let parts = [told, learned].into_iter().filter(|part| !part.is_empty());
     Ok(parts.map(|part| format!("{part}\n")).chain([text]).collect())
 }

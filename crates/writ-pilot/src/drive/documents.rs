@@ -128,16 +128,7 @@ pub(super) async fn sync_documents(
     }
     let names: Vec<&str> = documents.keys().map(String::as_str).collect();
     if let Some(stand) = stand {
-        let text = project.files.read_file(unit.id, UnitFile::DocDiff)?;
-        let is_same = stand.proposed == Some(Digest::of_bytes(text.as_bytes()));
-        return match read_doc_diff(&text, &names) {
-            Ok(Some(diff)) if is_same && stand.state == DocState::Accepted => {
-                commit(project, unit, (&tip, &documents), (&diff, NOTHING)).await
-            }
-            Ok(Some(diff)) if is_same => Ok(wait_for_person(&diff, NOTHING)),
-            // The file was removed or changed by hand: what a person has not seen is not committed.
-            Ok(_) | Err(_) => settle(project, unit, &tip, ("the proposed change is not there", NOTHING)),
-        };
+        return go_on(project, unit, (&tip, &documents), &stand).await;
     }
     let ended = ask(project, work, (&base, &tip, &names), stop).await?;
     let used = ended.used;
@@ -172,6 +163,26 @@ pub(super) async fn sync_documents(
             let why = format!("the documents stay as they are, since the proposed change is none: {error}");
             settle(project, unit, &tip, (&why, used))
         }
+    }
+}
+
+/// Goes on where a change was proposed before: it is committed once a person has accepted it.
+async fn go_on(
+    project: &OpenProject,
+    unit: &UnitRecord,
+    (tip, documents): (&CommitId, &BTreeMap<String, String>),
+    stand: &DocStand,
+) -> Result<DocStep, AutopilotError> {
+    let names: Vec<&str> = documents.keys().map(String::as_str).collect();
+    let text = project.files.read_file(unit.id, UnitFile::DocDiff)?;
+    let is_same = stand.proposed == Some(Digest::of_bytes(text.as_bytes()));
+    match read_doc_diff(&text, &names) {
+        Ok(Some(diff)) if is_same && stand.state == DocState::Accepted => {
+            commit(project, unit, (tip, documents), (&diff, NOTHING)).await
+        }
+        Ok(Some(diff)) if is_same => Ok(wait_for_person(&diff, NOTHING)),
+        // The file was removed or changed by hand: what a person has not seen is not committed.
+        Ok(_) | Err(_) => settle(project, unit, tip, ("the proposed change is not there", NOTHING)),
     }
 }
 

@@ -40,7 +40,8 @@ impl Account {
     }
 
     pub(super) fn cancelled(self) -> ModelCallResult {
-        let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled");
+        let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled")
+            .with_hint("send the message again when its answer is wanted");
         self.failed(&report)
     }
 }

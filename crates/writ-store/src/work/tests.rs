@@ -1,4 +1,4 @@
-use writ_policy::budget::{BudgetFacts, Ceilings, Exhausted, PlanLimits};
+use writ_policy::budget::{BudgetFacts, Ceilings, Exhausted, PlanCeilings};
 use writ_policy::permit::{Durability, Journal as _, RedeemError, Redemption, Reservation};
 use writ_types::action::{Action, ModelCall};
 use writ_types::chat::Usage;
@@ -403,7 +403,7 @@ async fn sessions_under_a_plan_share_its_limits() {
     let redeem = async |n: u128, of: u128, (tokens, cost): (u64, u64)| {
         let mut facts = BudgetFacts::default();
         let (tokens, cost) = (Some(Tokens::new(tokens)), Some(MicroUsd::new(cost)));
-        facts.spent.plan = Some(PlanLimits { item: plan.id, tokens, cost });
+        facts.spent.plan = Some(PlanCeilings { item: plan.id, tokens, cost });
         let request = Redemption {
             attempt: attempt(n),
             intent: Entry { session: Some(session(of)), ..intent(n) },
@@ -414,7 +414,7 @@ async fn sessions_under_a_plan_share_its_limits() {
             operation: Default::default(),
             durability: Durability::Relaxed,
         };
-        home.store.redeem(request).await
+        home.store.redeem(request).await.map(drop)
     };
     assert_eq!(redeem(1, 1, (1_000, 25)).await, Ok(()));
     assert_eq!(redeem(2, 2, (1_000, 19)).await, Err(RedeemError::Exhausted(Exhausted::SessionCost)));

@@ -142,8 +142,9 @@ fn needs_userns_needs_git_a_start_after_a_kill_has_its_order() {
     let engine = PilotVictim::start(&scene.bench.home).until_ready();
     scene.until_complete();
     assert!(!left.exists(), "it is in the archive");
-    let lines = last_run(&scene);
+    // Its last lines are written when it ends.
     engine.stop();
+    let lines = last_run(&scene);
     assert_eq!(
         stages_of(&lines, &[STEP_OF_START]),
         ["lock", "mark_interrupted", "clean_up", "resume", "poll"]
