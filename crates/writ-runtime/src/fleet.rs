@@ -13,7 +13,7 @@ use writ_types::error::Report;
 /// The answer of the router.
 pub type DeskAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Report>> + Send + 'a>>;
 
-/// The router, as people ask it. What has begun runs to its end, also if no one waits for the answer any more.
+/// The router, as people ask it. What has begun runs to its end, also if its answer is not waited for any more.
 pub trait FleetDesk: fmt::Debug + Send + Sync {
     /// Shows agents, open cases and anomalies.
     fn show_fleet(&self) -> DeskAnswer<'_, FleetStatus>;

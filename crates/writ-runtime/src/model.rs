@@ -140,8 +140,8 @@ async fn make_call(
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),
     };
-    let (request, mut last, mut room) = (Arc::new(request), None::<Report>, None::<Tokens>);
-    let mut refusal = None;
+    let (request, mut last, mut room, mut refusal) =
+        (Arc::new(request), None::<Report>, None::<Tokens>, None);
     while let Some(step) = models.next(&course, services.journal.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), services.journal.clock.now())
         {
@@ -177,14 +177,12 @@ async fn make_call(
                 let now = services.journal.clock.now();
                 models.failed(&mut course, &step.route, &error, now);
                 account.ops.extend(experience::store_changes(&services, models));
-                let takes = models.context_room(&step.route, now);
-                room = room.max(takes.filter(|_| is_too_long(&error)));
+                room = room.max(models.context_room(&step.route, now).filter(|_| is_too_long(&error)));
                 last = Some(services.journal.redactor.mask_report(course.final_report(&error)));
             }
         }
     }
-    let event = refusal.map_or_else(|| no_answer(&course, last, room), |denial| refused(&denial));
-    Ok(account.ended(event))
+    Ok(account.ended(refusal.map_or_else(|| no_answer(&course, last, room), |denial| refused(&denial))))
 }
 
 /// The event of a call that no model of its course has answered.

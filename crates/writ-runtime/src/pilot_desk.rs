@@ -15,7 +15,7 @@ use writ_types::api::pilot::{
 
 use crate::fleet::DeskAnswer;
 
-/// The autopilot, as people ask it. What has begun runs to its end, also if no one waits for the answer any more.
+/// The autopilot, as people ask it. What has begun runs to its end, also if its answer is not waited for any more.
 pub trait PilotDesk: fmt::Debug + Send + Sync {
     /// Plans a goal, and asks a person about the plan.
     fn plan_goal(&self, goal: PilotGoal) -> DeskAnswer<'_, PilotPlanned>;

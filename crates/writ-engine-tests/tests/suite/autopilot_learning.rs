@@ -10,7 +10,7 @@ use crate::autopilot_limits::{SHORT, TASK, TWO_SLICES, first_run, project, scene
 use crate::autopilot_phases::{Notes, hear, note, noted};
 use crate::harness::TestEngine;
 
-const SETTINGS: &str = "[pilot.hooks]\npost_unit = [\"tools/read.sh\"]\n\
+const SETTINGS: &str = "[pilot.concurrency]\nmax_agents = 1\n[pilot.hooks]\npost_unit = [\"tools/read.sh\"]\n\
     \n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"package.json\"]\n";
 
 /// A fact and a way that does not work are in the result that hooks read, are remembered once, and stand in the first prompt of later work
