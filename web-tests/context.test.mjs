@@ -3,13 +3,12 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
+import { accessible } from "./lib/accessible.mjs";
 import { connected, DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { ended, Writ } from "./lib/writ.mjs";
 
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 const PNG = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
 
@@ -32,10 +31,7 @@ after(() => ended(browser, writ));
 
 async function look(page, name) {
   await page.screenshot({ path: path.join(PICTURES, `${name}.png`) });
-  await page.evaluate(fs.readFileSync(AXE, "utf8"));
-  const { violations } = await page.evaluate(() => globalThis.axe.run());
-  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  assert.deepEqual(serious.map(({ id, nodes }) => [name, id, nodes.map(({ html }) => html)]), []);
+  await accessible(page, name);
 }
 
 const devices = [["desktop", "light"], ["desktop", "dark"], ["phone", "light"], ["phone", "dark"]];

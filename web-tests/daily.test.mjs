@@ -4,14 +4,13 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { createRequire } from "node:module";
 import { after, afterEach, before, beforeEach, test } from "node:test";
+import { accessible } from "./lib/accessible.mjs";
 import { connected, DESKTOP, fresh, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { remembering } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { ended, Writ } from "./lib/writ.mjs";
 
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 
 let browser;
@@ -272,10 +271,7 @@ for (const device of ["desktop", "phone"]) {
       const page = await looker.open();
       const look = async (name) => {
         await page.screenshot({ path: path.join(PICTURES, `daily-${name}-${device}-${colorScheme}.png`) });
-        await page.evaluate(fs.readFileSync(AXE, "utf8"));
-        const { violations } = await page.evaluate(() => globalThis.axe.run());
-        const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-        assert.deepEqual(serious.map(({ id, nodes }) => [name, id, nodes.map(({ html }) => html)]), []);
+        await accessible(page, name);
       };
       await fresh(page);
       await say(page, "hello, how does this look?");

@@ -8,12 +8,11 @@ import fs from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import path from "node:path";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
+import { accessible } from "./lib/accessible.mjs";
 import { connected, DESKTOP, launch, PHONE, reply, visitor } from "./lib/browser.mjs";
 import { Writ } from "./lib/writ.mjs";
 
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 /** The most Tabs to anything on the page. */
 const MOST_TABS = 120;
@@ -77,10 +76,7 @@ async function tabTo(page, selector) {
 
 async function look(page, name) {
   await page.screenshot({ path: path.join(PICTURES, `first-${name}.png`) });
-  await page.evaluate(fs.readFileSync(AXE, "utf8"));
-  const { violations } = await page.evaluate(() => globalThis.axe.run());
-  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  assert.deepEqual(serious.map(({ id, nodes }) => [name, id, nodes.map(({ html }) => html)]), []);
+  await accessible(page, name);
 }
 
 /** The same on the screen of a phone. */

@@ -1,17 +1,15 @@
 // How it looks, to people and to screen readers: every surface, phone and desktop, light and dark.
 
-import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
+import { accessible } from "./lib/accessible.mjs";
 import { authenticator, DESKTOP, inProject, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
 import { agent, at, FleetAnswers, fleetCase, held, said } from "./lib/fleet.mjs";
 import { enrolled, enrolling, remembering, waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { ended, Writ } from "./lib/writ.mjs";
 
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 
 let browser;
@@ -27,14 +25,6 @@ before(async () => {
 });
 after(() => ended(browser, writ));
 
-/** No serious fault in what is in view. */
-async function accessible(page, what) {
-  await page.evaluate(fs.readFileSync(AXE, "utf8"));
-  const { passes, violations } = await page.evaluate(() => globalThis.axe.run());
-  assert.ok(passes.length > 15, `${passes.length} rules were looked at`);
-  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  assert.deepEqual(serious.map(({ id, nodes }) => [what, id, nodes.map(({ html }) => html)]), []);
-}
 
 async function look(page, name) {
   await page.evaluate(() => Promise.allSettled(document.getAnimations().filter((one) => one.effect.getComputedTiming().iterations !== Infinity).map((one) => one.finished)));

@@ -47,7 +47,7 @@ function block(lines, at, depth) {
   if (line.trim() === "") return [null, at + 1];
   if (FENCE.test(line)) return code(lines, at);
   const heading = HEADING.exec(line);
-  if (heading) return [el(heading[1].length < 3 ? "h3" : "h4", {}, inline(title(heading[2]), 0)), at + 1];
+  if (heading) return [el(heading[1].length < 3 ? "h2" : "h3", {}, inline(title(heading[2]), 0)), at + 1];
   const head = front(lines, at);
   if (head) return head;
   if (RULE.test(line)) return [el("hr"), at + 1];
