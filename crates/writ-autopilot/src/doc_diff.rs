@@ -117,7 +117,8 @@ pub fn read_doc_diff(reply: &str, documents: &[&str]) -> Result<Option<DocDiff>,
         }
         files.insert(path, hunks);
     }
-    Ok(Some(DocDiff { text: text.trim_end().to_owned(), files }))
+    // As it is: the last line may be an empty one of context.
+    Ok(Some(DocDiff { text, files }))
 }
 
 /// Returns the part of a reply that is the diff: the one block in a fence, or all of it without a line that ends a turn.
@@ -317,6 +318,14 @@ mod tests {
         for diff in [DIFF, &format!("Here:\n```diff\n{DIFF}```\nDone."), &git, &DIFF.replace("-2,2", "-7,2")]
         {
             assert_eq!(applied(diff), Ok(changed.clone()), "{diff}");
+        }
+        // What is stored is read again when a person has answered: an empty line of context at its end counts, with or without its blank.
+        for end in [" \n", "\n"] {
+            let diff = format!(
+                "--- a/STACK.md\n+++ b/STACK.md\n@@ -1,2 +1,2 @@\n-same\n+new\n x\n@@ -3,2 +3,2 @@\n-same\n+other\n{end}"
+            );
+            let stored = read(&diff).expect("reads").expect("changes").text().to_owned();
+            assert_eq!(applied(&stored).expect("fits")["STACK.md"], "new\nx\nother\n", "{stored:?}");
         }
         let same = "--- a/STACK.md\n+++ b/STACK.md\n@@ -3 +3 @@\n-same\n+other\n";
         assert_eq!(applied(same).expect("at its line")["STACK.md"], "same\nx\nother\n");

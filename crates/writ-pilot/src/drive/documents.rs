@@ -18,6 +18,7 @@ use writ_autopilot::phase::PilotPhase;
 use writ_sandbox::git::CommitId;
 use writ_sandbox::git::commits::diff_text;
 use writ_sandbox::git::files::{find_file, read_files};
+use writ_types::digest::Digest;
 use writ_types::error::ToReport as _;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -55,6 +56,9 @@ struct DocStand {
     /// The commit of the branch.
     tip: String,
     state: DocState,
+    /// The digest of the diff that was proposed: another one was seen by no person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proposed: Option<Digest>,
 }
 
 /// What the documents mean for the merge.
@@ -114,8 +118,8 @@ pub(super) async fn sync_documents(
     let Some((base, tip)) = branch_of(project, unit).await?.filter(|(base, tip)| base != tip) else {
         return none();
     };
-    let state = read_stand(project, unit, &tip)?;
-    if state == Some(DocState::Settled) {
+    let stand = read_stand(project, unit, &tip)?;
+    if stand.as_ref().is_some_and(|stand| stand.state == DocState::Settled) {
         return none();
     }
     // Without any of them there is nothing to ask about.
@@ -124,15 +128,16 @@ pub(super) async fn sync_documents(
         return none();
     }
     let names: Vec<&str> = documents.keys().map(String::as_str).collect();
-    if let Some(state) = state {
+    if let Some(stand) = stand {
         let text = project.files.read_file(unit.id, UnitFile::DocDiff)?;
+        let is_same = stand.proposed == Some(Digest::of_bytes(text.as_bytes()));
         return match read_doc_diff(&text, &names) {
-            Ok(Some(diff)) if state == DocState::Accepted => {
+            Ok(Some(diff)) if is_same && stand.state == DocState::Accepted => {
                 commit(project, unit, (&tip, &documents), (&diff, NOTHING)).await
             }
-            Ok(Some(diff)) => Ok(wait_for_person(&diff, NOTHING)),
+            Ok(Some(diff)) if is_same => Ok(wait_for_person(&diff, NOTHING)),
             // The file was removed or changed by hand: what a person has not seen is not committed.
-            Ok(None) | Err(_) => settle(project, unit, &tip, ("the proposed change is not there", NOTHING)),
+            Ok(_) | Err(_) => settle(project, unit, &tip, ("the proposed change is not there", NOTHING)),
         };
     }
     let ended = ask(project, work, (&base, &tip, &names), stop).await?;
@@ -155,7 +160,12 @@ pub(super) async fn sync_documents(
             if sync == DocSync::Unasked {
                 return commit(project, unit, (&tip, &documents), (&diff, used)).await;
             }
-            write_stand(project, unit, (tip.as_str(), DocState::Proposed))?;
+            let proposed = Some(Digest::of_bytes(diff.text().as_bytes()));
+            write_stand(
+                project,
+                unit,
+                &DocStand { tip: tip.as_str().to_owned(), state: DocState::Proposed, proposed },
+            )?;
             Ok(wait_for_person(&diff, used))
         }
         Ok(_) => settle(project, unit, &tip, ("", used)),
@@ -182,8 +192,8 @@ pub(crate) fn answer_documents(
     // Of another commit than that of the branch it counts for nothing later.
     let stand = read_file(project, unit)?;
     let state = if is_accepted { DocState::Accepted } else { DocState::Settled };
-    let tip = stand.map(|stand| stand.tip).unwrap_or_default();
-    write_stand(project, unit, (&tip, state))?;
+    let (tip, proposed) = stand.map(|stand| (stand.tip, stand.proposed)).unwrap_or_default();
+    write_stand(project, unit, &DocStand { tip, state, proposed })?;
     Ok(true)
 }
 
@@ -287,7 +297,11 @@ fn settle(
     if !note.is_empty() {
         tracing::warn!(unit = %unit.id, note, "documents are not brought up to date");
     }
-    write_stand(project, unit, (tip.as_str(), DocState::Settled))?;
+    write_stand(
+        project,
+        unit,
+        &DocStand { tip: tip.as_str().to_owned(), state: DocState::Settled, proposed: None },
+    )?;
     Ok(DocStep::merge(note, used))
 }
 
@@ -312,8 +326,8 @@ fn read_stand(
     project: &OpenProject,
     unit: &UnitRecord,
     tip: &CommitId,
-) -> Result<Option<DocState>, AutopilotError> {
-    Ok(read_file(project, unit)?.filter(|stand| stand.tip == tip.as_str()).map(|stand| stand.state))
+) -> Result<Option<DocStand>, AutopilotError> {
+    Ok(read_file(project, unit)?.filter(|stand| stand.tip == tip.as_str()))
 }
 
 /// Reads the state of a unit's documents. One that cannot be read says nothing, so that they are looked at anew.
@@ -321,12 +335,7 @@ fn read_file(project: &OpenProject, unit: &UnitRecord) -> Result<Option<DocStand
     Ok(serde_json::from_str(&project.files.read_file(unit.id, UnitFile::DocSync)?).ok())
 }
 
-fn write_stand(
-    project: &OpenProject,
-    unit: &UnitRecord,
-    (tip, state): (&str, DocState),
-) -> Result<(), AutopilotError> {
-    let stand = DocStand { tip: tip.to_owned(), state };
-    let text = serde_json::to_string(&stand).unwrap_or_default();
+fn write_stand(project: &OpenProject, unit: &UnitRecord, stand: &DocStand) -> Result<(), AutopilotError> {
+    let text = serde_json::to_string(stand).unwrap_or_default();
     project.files.write_file(unit.id, UnitFile::DocSync, &text)
 }
