@@ -93,20 +93,27 @@ fn load(context: &Context, folder: &Path, (hosts, yes): (&[String], bool)) -> Re
     let plugin = read_plugin(folder)?;
     remark_warnings(context, &plugin);
     let name = &plugin.name;
-    // Both offer tools as NAME__TOOL.
-    if servers::read_server(&context.home, name)?.is_some() {
-        let text = format!("there is a plugin or a server '{name}' already");
-        let hint = format!("`writ plugins unload {name}` removes it first");
-        return Err(Failure::new(Exit::Usage, "plugins.exists", text, hint));
-    }
+    require_free(context, name)?;
     copy_plugin(&context.home, folder, name)?;
     let done = begin(context, &plugin, (hosts, yes));
     if done.is_err() {
-        // Nothing of it is used, so nothing of it stays.
-        servers::remove_server(&context.home, name)?;
+        // Nothing of it is used, so nothing of it stays; a server that was added meanwhile is another's.
+        if is_loaded(context, name)? {
+            servers::remove_server(&context.home, name)?;
+        }
         remove_plugin(&context.home, name)?;
     }
     done
+}
+
+/// Fails if the name is taken: servers and plugins offer tools as `NAME__TOOL`.
+fn require_free(context: &Context, name: &ServerName) -> Result<(), Failure> {
+    if servers::read_server(&context.home, name)?.is_none() {
+        return Ok(());
+    }
+    let text = format!("there is a plugin or a server '{name}' already");
+    let hint = format!("`writ plugins unload {name}` removes it first");
+    Err(Failure::new(Exit::Usage, "plugins.exists", text, hint))
 }
 
 /// Starts a plugin whose files are there, and has the engine offer its tools once they are trusted.
@@ -123,6 +130,8 @@ fn begin(context: &Context, plugin: &Plugin, (hosts, yes): (&[String], bool)) ->
     remark_left_out(context, &left_out);
     let count = usable.len();
     confirm_trust(context, yes, &format!("Trust these {count} tools, as they are described here?"))?;
+    // A person may have taken their time.
+    require_free(context, name)?;
     server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     servers::write_new(&context.home, &server)?;
     remark_left_out(context, &reload_servers(context, true, None)?);
