@@ -89,7 +89,7 @@ pub(crate) use baseline::Baselines;
 pub(crate) use candidates::{ended_units, find_next};
 use candidates::{has_lapsed_plan, hold_other_slices, holds_loop, is_workable, make_candidate};
 pub(crate) use course::{SeenState, WorkCourse};
-pub(crate) use documents::{answer_documents, proposed_documents};
+pub(crate) use documents::{answer_documents, proposed_documents, waits_for_documents};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{EndTry, OpenEnds, finish_ends, withdraw_ends};
 use faults::{fault, fault_result};

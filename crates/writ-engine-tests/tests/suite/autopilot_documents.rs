@@ -85,7 +85,7 @@ fn needs_userns_needs_git_documents_wait_for_a_person_and_are_merged_with_the_ch
         assert_waits(&first_run(&scene).await);
         assert_eq!(commits(dir.path()), [""; 0]);
         let slice = scene.unit(SLICE).await;
-        assert_eq!(slice.documents, DIFF.trim_end());
+        assert_eq!(slice.documents, DIFF);
         // An order to go on is no answer: it waits again, and nothing is asked.
         scene.order(SLICE, "resume", "").await;
         assert_waits(&scene.end_of_loop().await);

@@ -129,16 +129,7 @@ pub(super) async fn sync_documents(
     }
     let names: Vec<&str> = documents.keys().map(String::as_str).collect();
     if let Some(stand) = stand {
-        let text = project.files.read_file(unit.id, UnitFile::DocDiff)?;
-        let is_same = stand.proposed == Some(Digest::of_bytes(text.as_bytes()));
-        return match read_doc_diff(&text, &names) {
-            Ok(Some(diff)) if is_same && stand.state == DocState::Accepted => {
-                commit(project, unit, (&tip, &documents), (&diff, NOTHING)).await
-            }
-            Ok(Some(diff)) if is_same => Ok(wait_for_person(&diff, NOTHING)),
-            // The file was removed or changed by hand: what a person has not seen is not committed.
-            Ok(_) | Err(_) => settle(project, unit, &tip, ("the proposed change is not there", NOTHING)),
-        };
+        return go_on(project, unit, (&tip, &documents), &stand).await;
     }
     let ended = ask(project, work, (&base, &tip, &names), stop).await?;
     let used = ended.used;
@@ -176,6 +167,26 @@ pub(super) async fn sync_documents(
     }
 }
 
+/// Goes on where a change was proposed before: it is committed once a person has accepted it.
+async fn go_on(
+    project: &OpenProject,
+    unit: &UnitRecord,
+    (tip, documents): (&CommitId, &BTreeMap<String, String>),
+    stand: &DocStand,
+) -> Result<DocStep, AutopilotError> {
+    let names: Vec<&str> = documents.keys().map(String::as_str).collect();
+    let text = project.files.read_file(unit.id, UnitFile::DocDiff)?;
+    let is_same = stand.proposed == Some(Digest::of_bytes(text.as_bytes()));
+    match read_doc_diff(&text, &names) {
+        Ok(Some(diff)) if is_same && stand.state == DocState::Accepted => {
+            commit(project, unit, (tip, documents), (&diff, NOTHING)).await
+        }
+        Ok(Some(diff)) if is_same => Ok(wait_for_person(&diff, NOTHING)),
+        // The file was removed or changed by hand: what a person has not seen is not committed.
+        Ok(_) | Err(_) => settle(project, unit, tip, ("the proposed change is not there", NOTHING)),
+    }
+}
+
 /// Writes a person's answer to a proposed change of documents down. Returns false if the unit waits for none.
 ///
 /// # Errors
@@ -186,7 +197,7 @@ pub(crate) fn answer_documents(
     unit: &UnitRecord,
     is_accepted: bool,
 ) -> Result<bool, AutopilotError> {
-    if !unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents)) {
+    if !waits_for_documents(unit) {
         return Ok(false);
     }
     // Of another commit than that of the branch it counts for nothing later.
@@ -197,13 +208,18 @@ pub(crate) fn answer_documents(
     Ok(true)
 }
 
+/// Returns true if a unit waits for a person's answer to a change of documents.
+pub(crate) fn waits_for_documents(unit: &UnitRecord) -> bool {
+    unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents))
+}
+
 /// Returns the change of documents that waits for a person; empty if there is none.
 ///
 /// # Errors
 ///
 /// If the file cannot be read.
 pub(crate) fn proposed_documents(project: &OpenProject, unit: &UnitRecord) -> Result<String, AutopilotError> {
-    if !unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents)) {
+    if !waits_for_documents(unit) {
         return Ok(String::new());
     }
     project.files.read_file(unit.id, UnitFile::DocDiff)
