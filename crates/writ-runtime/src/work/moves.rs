@@ -186,10 +186,14 @@ async fn end_consent(services: &Services, course: &ItemCourse) -> Result<Vec<Op>
 }
 
 /// Closes the turns that were cut off, by a failure or the end of their engine, and whose messages wait to be tried again: before the
-/// end of the item, whose report says what they have used. If the item goes on after all, its message begins another turn.
+/// end of the item, whose report says what they have used. If the item goes on after all, its message begins another turn. A turn that
+/// runs is left to its own end.
 async fn close_turns(services: &Services, course: &ItemCourse) -> Result<(), EngineError> {
     for message in closing::waiting_messages(services, &course.session).await? {
         let id = message.record.message;
+        if course.session.runs(None) {
+            return Ok(());
+        }
         let ops = closing::close_open_turn(services, &course.session, id, ENDED).await?;
         if !ops.is_empty() {
             services.journal.store.commit(Batch::synced(ops)).await?;
