@@ -82,10 +82,14 @@ impl ChapterDesk<'_> {
         let unit = ChapterUnit { id: &id, title: of.title };
         let Some(began) = list.of_run(of.run).next().map(|first| first.opened_at) else { return Ok(()) };
         // The sessions of this run alone: those before it have ended with theirs.
+        let mut marks = Vec::new();
         for (session, _) in attempts.iter().filter(|(_, at)| *at >= began) {
-            for (name, at) in self.hands.read_chapters(*session).await? {
-                list.declare(&unit, (of.run, &name), at);
-            }
+            marks.extend(self.hands.read_chapters(*session).await?);
+        }
+        // Attempts of a review run beside each other.
+        marks.sort_by_key(|(_, at)| *at);
+        for (name, at) in marks {
+            list.declare(&unit, (of.run, &name), at);
         }
         let outcome = if is_success { ChapterOutcome::Success } else { ChapterOutcome::Failure };
         list.close_run(&unit, (of.run, outcome), self.hands.now());
