@@ -94,7 +94,7 @@ mod turns;
 pub(crate) use baseline::Baselines;
 pub(crate) use candidates::{ended_units, find_next};
 pub(crate) use course::{SeenState, WorkCourse};
-pub(crate) use documents::{answer_documents, proposed_documents};
+pub(crate) use documents::{answer_documents, proposed_documents, waits_for_documents};
 pub(crate) use ending::make_up_ends;
 pub(crate) use ends::{OpenEnds, finish_ends, withdraw_ends};
 use faults::{failure_of, fault, fault_result};

@@ -43,7 +43,10 @@ pub(crate) async fn carry_out(
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
     }
-    if order.order == PilotOrder::Reject && !waits_for_documents(&unit) && order.reason.trim().is_empty() {
+    if order.order == PilotOrder::Reject
+        && !drive::waits_for_documents(&unit)
+        && order.reason.trim().is_empty()
+    {
         return Err(AutopilotError::NoReason { unit: id.to_string() });
     }
     give_order(project, &unit, (person, order)).await?;
@@ -97,18 +100,13 @@ fn words_of(person: &str, order: &PilotUnitOrder) -> String {
     }
 }
 
-/// Returns true if a unit waits for a person's answer to a change of documents.
-fn waits_for_documents(unit: &UnitRecord) -> bool {
-    unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents))
-}
-
 /// The event of an order: of the blocker that it is about.
 fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
     let has = |kind| unit.stand.blockers.iter().any(|blocker| blocker.kind == kind);
     let is_escalated = unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Escalated));
     match order {
         // Both let the merge go on, with the documents as the person has said.
-        PilotOrder::Accept | PilotOrder::Reject if waits_for_documents(unit) => {
+        PilotOrder::Accept | PilotOrder::Reject if drive::waits_for_documents(unit) => {
             UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume)
         }
         PilotOrder::Accept => UnitEvent::Resolve(BlockerKind::UatPending, BlockerResolver::UatApprove),

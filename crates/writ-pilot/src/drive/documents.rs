@@ -196,7 +196,7 @@ pub(crate) fn answer_documents(
     unit: &UnitRecord,
     is_accepted: bool,
 ) -> Result<bool, AutopilotError> {
-    if !unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents)) {
+    if !waits_for_documents(unit) {
         return Ok(false);
     }
     // Of another commit than that of the branch it counts for nothing later.
@@ -207,13 +207,18 @@ pub(crate) fn answer_documents(
     Ok(true)
 }
 
+/// Returns true if a unit waits for a person's answer to a change of documents.
+pub(crate) fn waits_for_documents(unit: &UnitRecord) -> bool {
+    unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents))
+}
+
 /// Returns the change of documents that waits for a person; empty if there is none.
 ///
 /// # Errors
 ///
 /// If the file cannot be read.
 pub(crate) fn proposed_documents(project: &OpenProject, unit: &UnitRecord) -> Result<String, AutopilotError> {
-    if !unit.stand.blockers.contains(&Blocker::of_pause(PauseCause::Documents)) {
+    if !waits_for_documents(unit) {
         return Ok(String::new());
     }
     project.files.read_file(unit.id, UnitFile::DocDiff)
