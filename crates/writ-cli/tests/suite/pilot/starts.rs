@@ -8,7 +8,7 @@ use writ_testkit::model_server::{ParsedRequest, ReplyFault, ReplyGate};
 
 use super::kills::KillScene;
 use super::seen::find_files;
-use super::team::answer;
+use super::team::{answer, prompt_of};
 use super::victim::PilotVictim;
 use crate::engine::PATIENCE;
 use crate::{code, text};
@@ -74,13 +74,6 @@ fn needs_userns_needs_git_units_complete_while_another_program_has_the_port() {
     engine.stop();
 }
 
-/// The heading of a request's prompt.
-fn heading_of(request: &ParsedRequest) -> String {
-    let first = request.messages.iter().find(|message| !message.text.is_empty());
-    let text = first.map(|message| message.text.as_str()).unwrap_or_default();
-    text.lines().find(|line| line.starts_with("# ")).unwrap_or_default().to_owned()
-}
-
 /// The lines that the last run of the engine has logged.
 fn last_run(scene: &KillScene) -> Vec<Value> {
     let log = std::fs::read_to_string(scene.bench.home.root().join("logs/writ.jsonl")).expect("reads");
@@ -117,7 +110,7 @@ fn needs_userns_needs_git_a_start_after_a_kill_has_its_order() {
     let mut scene = KillScene::of_team(move |request: &ParsedRequest| {
         let reply = answer(request);
         // The second slice is at work when the first one is over.
-        match heading_of(request).contains("m1/s2") {
+        match prompt_of(request).0.contains("m1/s2") {
             true => reply.with_fault(ReplyFault::SlowFirstByte(held.clone())),
             false => reply,
         }

@@ -123,13 +123,18 @@ pub(super) fn answer(request: &ParsedRequest) -> Reply {
     answer_freely(request).with_usage(input, output)
 }
 
-fn answer_freely(request: &ParsedRequest) -> Reply {
+/// The heading of the prompt of a request, and the whole prompt.
+pub(super) fn prompt_of(request: &ParsedRequest) -> (String, String) {
     // Prompts quote plans and goals, which have headings of their own, and others stand before them.
     let is_heading = |line: &&str| HEADINGS.iter().any(|heading| line.starts_with(heading));
     let mut prompts = request.messages.iter().filter_map(|message| {
         Some((message.text.lines().find(is_heading)?.to_owned(), message.text.clone()))
     });
-    let (heading, text) = prompts.next().unwrap_or_default();
+    prompts.next().unwrap_or_default()
+}
+
+fn answer_freely(request: &ParsedRequest) -> Reply {
+    let (heading, text) = prompt_of(request);
     if heading.starts_with("# Plan a goal") {
         return Reply::text(OUTLINE);
     }
