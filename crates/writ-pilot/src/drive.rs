@@ -39,6 +39,8 @@ mod agent;
 
 mod baseline;
 
+mod benchmark;
+
 mod candidates;
 
 mod choice;
@@ -92,6 +94,7 @@ mod trail;
 mod turns;
 
 pub(crate) use baseline::Baselines;
+pub(crate) use benchmark::measure_models;
 pub(crate) use candidates::{ended_units, find_next};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use documents::{answer_documents, proposed_documents, waits_for_documents};

@@ -230,6 +230,9 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// No task of the project is done, by which models could be measured.
+    #[error("no task of the project is done yet")]
+    NoSample,
     /// The session of a project has open work.
     #[error("the session cannot end: {what} is open in it")]
     SessionOpen {
@@ -305,6 +308,8 @@ impl ToReport for AutopilotError {
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
                 .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
+            Self::NoSample => Report::new(Exit::Usage, "pilot.no_sample", text)
+                .with_hint("models are measured by tasks that are done: `writ pilot auto` does some"),
             Self::SessionOpen { .. } => Report::new(Exit::Blocked, "pilot.session_open", text)
                 .with_hint("`writ pilot status` lists it: let it come to its end, or cancel it"),
             Self::NoSession { .. } => Report::new(Exit::Usage, "pilot.no_session", text)

@@ -12,13 +12,13 @@ use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitSnapshots, PilotUnitState,
-    ResolveState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus,
+    PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotUnitQuery, PilotUnitSnapshots, PilotUnitState, ResolveState,
 };
 use writ_types::error::ToReport as _;
 use writ_types::id::PilotId;
@@ -234,6 +234,10 @@ impl Pilots {
         let project = self.open_known(&order.project).await?;
         let unit = if order.unit.is_empty() { None } else { Some(read_id(&order.unit)?) };
         rating::rate_run(&project, unit, &order).await
+    }
+
+    async fn measure(&self, order: PilotBenchmarkOrder) -> Result<PilotBenchmark, AutopilotError> {
+        drive::measure_models(&*self.open_known(&order.project).await?, &order).await
     }
 
     async fn end_session(&self, asked: PilotProject) -> Result<PilotSessionEnded, AutopilotError> {

@@ -41,6 +41,7 @@ mod gate;
 mod memory;
 mod plan;
 mod question;
+mod sample;
 
 use gate::GateSessions;
 
@@ -51,6 +52,7 @@ pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use memory::PilotNote;
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
+pub use sample::{ModelTask, TaskAnswer};
 pub use writ_agent::config::Share;
 
 /// What the autopilot acts with. Clones share the engine.

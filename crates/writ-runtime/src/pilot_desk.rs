@@ -5,12 +5,13 @@
 use std::fmt;
 
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails,
-    PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 
 use crate::fleet::DeskAnswer;
@@ -67,6 +68,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Closes the circuits of models that have failed in a row.
     fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset>;
+
+    /// Measures the models of all tiers.
+    fn measure_models(&self, order: PilotBenchmarkOrder) -> DeskAnswer<'_, PilotBenchmark>;
 
     /// Ends the session of a project in which nothing is open.
     fn end_session(&self, project: PilotProject) -> DeskAnswer<'_, PilotSessionEnded>;

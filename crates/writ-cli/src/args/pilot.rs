@@ -223,12 +223,23 @@ pub(crate) enum PilotLook {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Measure the models of all tiers: each plans tasks of the project that are done, which is paid for. The models of a tier are ordered by it
+    Benchmark {
+        #[command(flatten)]
+        place: PilotPlace,
+        /// The number of tasks, at most 10
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        samples: usize,
+    },
 }
 
 impl PilotLook {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
-            Self::Forensics { place, .. } | Self::History { place, .. } | Self::Clean { place, .. } => place,
+            Self::Forensics { place, .. }
+            | Self::History { place, .. }
+            | Self::Clean { place, .. }
+            | Self::Benchmark { place, .. } => place,
         }
     }
 }

@@ -70,6 +70,7 @@ pub(super) fn failure_of(error: &AutopilotError) -> FailureCode {
         | AutopilotError::NoReason { .. }
         | AutopilotError::NoRun { .. }
         | AutopilotError::NoSession { .. }
+        | AutopilotError::NoSample
         | AutopilotError::SessionOpen { .. }
         | AutopilotError::NoFilter { .. }
         | AutopilotError::NoTrace { .. }

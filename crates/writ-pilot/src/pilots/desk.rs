@@ -3,12 +3,13 @@
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot_desk::PilotDesk;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails,
-    PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 
 use super::Pilots;
@@ -83,6 +84,10 @@ impl PilotDesk for Pilots {
 
     fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset> {
         self.answer(|own| async move { own.reset_circuits(project).await })
+    }
+
+    fn measure_models(&self, order: PilotBenchmarkOrder) -> DeskAnswer<'_, PilotBenchmark> {
+        self.answer(|own| async move { own.measure(order).await })
     }
 
     fn end_session(&self, project: PilotProject) -> DeskAnswer<'_, PilotSessionEnded> {
