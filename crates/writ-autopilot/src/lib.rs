@@ -57,3 +57,5 @@ pub mod names;
 pub mod doc_diff;
 
 pub mod chapter;
+
+pub mod forge;

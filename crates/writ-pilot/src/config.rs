@@ -29,11 +29,14 @@ mod read;
 
 mod section;
 
+mod ship;
+
 pub use hooks::PilotHooks;
 
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
 pub use listing::list_settings;
 pub use read::read_config;
+pub use ship::{ShipConfig, ShipMoment};
 
 /// The place of the file in a project.
 pub const CONFIG_FILE: &str = ".writ/pilot.toml";
@@ -248,6 +251,8 @@ pub struct PilotConfig {
     pub gates: Vec<PilotGate>,
     /// The hooks around attempts.
     pub hooks: PilotHooks,
+    /// The requests that are opened at a forge; none: work is merged here alone.
+    pub ship: Option<ShipConfig>,
     /// Paths that agents leave as they are, besides those that are protected always.
     pub protected_paths: Vec<String>,
 }
@@ -282,6 +287,7 @@ impl Default for PilotConfig {
             escalate_after: 2,
             gates: Vec::new(),
             hooks: PilotHooks::default(),
+            ship: None,
             protected_paths: Vec::new(),
         }
     }

@@ -77,6 +77,8 @@ mod report_file;
 
 mod reviewing;
 
+mod shipping;
+
 mod single;
 
 mod supervise;
@@ -98,6 +100,7 @@ pub(crate) use merging::MergeGates;
 use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
+pub(crate) use shipping::{describe_ship, push_branch, resume_ships, ship_again};
 pub(crate) use single::{dispatch_next, dispatch_unit};
 
 /// The longest wait between two ticks.

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
-use writ_runtime::pilot_desk::PilotDesk;
+use writ_runtime::pilot_desk::BranchPush;
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
@@ -32,6 +32,8 @@ use crate::{
     account, checkup, circuits, drive, goal, history, rating, regret, reload, show, spans, state, trace,
     trial,
 };
+
+mod desk;
 
 /// The longest wait at a start for the lock of a repository: a git that outlives its engine writes files to its end.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -118,6 +120,7 @@ impl Pilots {
             tracing::error!(%error, "the plan of a removed milestone is not ended; the next start tries again");
         }
         spans::begin_trace(&project).await;
+        drive::resume_ships(&project).await;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -346,6 +349,10 @@ impl Pilots {
         spans::clean_up(&*self.open_known(&order.project).await?, &order).await
     }
 
+    async fn push(&self, push: BranchPush) -> Result<(), AutopilotError> {
+        drive::push_branch(&*self.open_known(&push.project).await?, &push).await
+    }
+
     /// Runs a request to its end, also if its caller goes away.
     fn answer<T, F>(&self, work: impl FnOnce(Arc<Self>) -> F) -> DeskAnswer<'_, T>
     where
@@ -394,105 +401,4 @@ async fn go_on(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
 
 fn read_id(text: &str) -> Result<UnitId, AutopilotError> {
     text.parse().map_err(|_| AutopilotError::NoUnit { unit: text.chars().take(60).collect() })
-}
-
-impl PilotDesk for Pilots {
-    fn plan_goal(&self, goal: PilotGoal) -> DeskAnswer<'_, PilotPlanned> {
-        self.answer(|own| async move { own.plan(goal).await })
-    }
-
-    fn show_status(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
-        self.answer(|own| async move { own.status(project).await })
-    }
-
-    fn show_unit(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotUnitDetails> {
-        self.answer(|own| async move { own.unit(unit).await })
-    }
-
-    fn run_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
-        self.answer(|own| async move { own.run(project).await })
-    }
-
-    fn pause_project(&self, project: PilotProject) -> DeskAnswer<'_, PilotStatus> {
-        self.answer(|own| async move { own.pause(project).await })
-    }
-
-    fn dispatch(&self, order: PilotDispatchOrder) -> DeskAnswer<'_, PilotDispatched> {
-        self.answer(|own| async move { own.hand_out(order).await })
-    }
-
-    fn obey_order(&self, person: String, order: PilotUnitOrder) -> DeskAnswer<'_, PilotUnitDetails> {
-        self.answer(|own| async move { own.obey(&person, order).await })
-    }
-
-    fn report(&self, scope: PilotScope) -> DeskAnswer<'_, PilotReport> {
-        self.answer(|own| async move { own.report(scope).await })
-    }
-
-    fn show_log(&self, query: PilotLogQuery) -> DeskAnswer<'_, PilotLog> {
-        self.answer(|own| async move { own.log(query).await })
-    }
-
-    fn show_changes(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotChanges> {
-        self.answer(|own| async move { own.changes(unit).await })
-    }
-
-    fn plan_revert(&self, unit: PilotUnitName) -> DeskAnswer<'_, PilotRevertPlan> {
-        self.answer(|own| async move { own.revert_plan(unit).await })
-    }
-
-    fn revert(&self, person: String, order: PilotRevert) -> DeskAnswer<'_, PilotReverted> {
-        self.answer(|own| async move {
-            tracing::info!(person, unit = order.unit, "a unit is undone");
-            own.undo(order).await
-        })
-    }
-
-    fn resolve(&self, person: String, unit: PilotUnitName) -> DeskAnswer<'_, PilotResolved> {
-        self.answer(|own| async move { own.resolve_conflict(&person, unit).await })
-    }
-
-    fn reload(&self, order: PilotReload) -> DeskAnswer<'_, PilotReloaded> {
-        self.answer(|own| async move { own.read_plan(order).await })
-    }
-
-    fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings> {
-        self.answer(|own| async move { own.look_for_faults(order).await })
-    }
-
-    fn rate_run(&self, order: PilotRate) -> DeskAnswer<'_, PilotRated> {
-        self.answer(|own| async move { own.rate(order).await })
-    }
-
-    fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset> {
-        self.answer(|own| async move { own.reset_circuits(project).await })
-    }
-
-    fn show_state(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotState> {
-        self.answer(|own| async move { own.state(query).await })
-    }
-
-    fn show_unit_state(&self, query: PilotUnitQuery) -> DeskAnswer<'_, PilotUnitState> {
-        self.answer(|own| async move { own.unit_state(query).await })
-    }
-
-    fn refresh(&self, query: PilotSessionQuery) -> DeskAnswer<'_, PilotRefreshed> {
-        self.answer(|own| async move { own.refresh_loops(query).await })
-    }
-
-    fn find_spans(&self, query: PilotTraceQuery) -> DeskAnswer<'_, PilotTrace> {
-        self.answer(|own| async move { own.spans(query).await })
-    }
-
-    fn list_history(&self, query: PilotHistoryQuery) -> DeskAnswer<'_, PilotHistory> {
-        self.answer(|own| async move { own.history(query).await })
-    }
-
-    fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned> {
-        self.answer(|own| async move { own.clean(order).await })
-    }
-
-    fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {
-        self.answer(|own| async move { own.trials(project).await })
-    }
 }

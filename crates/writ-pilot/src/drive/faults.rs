@@ -55,6 +55,7 @@ pub(super) fn fault_result(error: &AutopilotError) -> PhaseResult {
         | AutopilotError::NoSession { .. }
         | AutopilotError::NoFilter { .. }
         | AutopilotError::NoTrace { .. }
+        | AutopilotError::Ship { .. }
         | AutopilotError::Machine(_) => result,
     }
 }
