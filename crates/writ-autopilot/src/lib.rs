@@ -59,3 +59,5 @@ pub mod doc_diff;
 pub mod chapter;
 
 pub mod forge;
+
+pub mod notice;

@@ -25,6 +25,8 @@ mod hooks;
 
 mod listing;
 
+mod notify;
+
 mod read;
 
 mod section;
@@ -35,6 +37,7 @@ pub use hooks::PilotHooks;
 
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
 pub use listing::list_settings;
+pub use notify::NoticeReceiver;
 pub use read::read_config;
 pub use ship::{ShipConfig, ShipMoment};
 
@@ -253,6 +256,8 @@ pub struct PilotConfig {
     pub hooks: PilotHooks,
     /// The requests that are opened at a forge; none: work is merged here alone.
     pub ship: Option<ShipConfig>,
+    /// The receivers of notices about units.
+    pub notify: Vec<NoticeReceiver>,
     /// Paths that agents leave as they are, besides those that are protected always.
     pub protected_paths: Vec<String>,
 }
@@ -288,6 +293,7 @@ impl Default for PilotConfig {
             gates: Vec::new(),
             hooks: PilotHooks::default(),
             ship: None,
+            notify: Vec::new(),
             protected_paths: Vec::new(),
         }
     }

@@ -71,6 +71,8 @@ mod money;
 
 mod news;
 
+mod notices;
+
 mod question;
 
 mod report_file;

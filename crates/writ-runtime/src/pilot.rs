@@ -49,7 +49,7 @@ pub use crate::session::{AttemptTerms, ToolEndTimes};
 pub use crate::work::pilot::needs_approval;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
-pub use outgoing::NewShip;
+pub use outgoing::{NewShip, NoticeError};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
 pub use writ_agent::config::Share;
 

@@ -10,6 +10,7 @@ use writ_inspect::redact::KnownSecret;
 use writ_pilot::pilots::OwnerFiles;
 use writ_runtime::secret::SecretSource;
 use writ_testbed::forge_server::{ForgeEntry, ForgeFault, ForgeServer};
+use writ_testbed::raw_server::{RawAnswer, RawRequest, RawServer};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::action::{Action, ForgeKind};
 use writ_types::api::pilot::{PilotReport, PilotShip, PilotShipState};
@@ -315,4 +316,82 @@ fn needs_userns_needs_git_a_branch_of_others_is_not_overwritten() {
     });
     assert_eq!((quiet.pushed(), quiet.forge.calls()), (None, Vec::new()));
     quiet.scene.end();
+}
+
+/// A home whose secrets are addresses.
+#[derive(Debug)]
+struct Addresses(Vec<(&'static str, String)>);
+
+impl SecretSource for Addresses {
+    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
+        Ok(Vec::new())
+    }
+
+    fn value(&self, secret: &CredentialRef) -> Result<Option<SecretString>, Report> {
+        let named = self.0.iter().find(|(name, _)| secret.to_string() == format!("secret:{name}"));
+        Ok(named.map(|(_, url)| SecretString::from(url.as_str())))
+    }
+}
+
+/// Each receiver is told of what has ended in the form of its kind. One that is down, and one whose address is missing, hold nothing up: the goal
+/// is merged all the same.
+///
+/// Rows: SF-521 (in part: the line in the log)
+#[test]
+fn needs_userns_needs_git_receivers_are_told_and_one_that_is_down_holds_nothing_up() {
+    let waiting = tokio::runtime::Runtime::new().expect("a runtime");
+    let good = || RawAnswer { status: 200, headers: Vec::new(), body: b"ok".to_vec(), chunk: 64, cut: false };
+    let start = || waiting.block_on(RawServer::start(good())).expect("starts");
+    let servers = [start(), start(), start()];
+    let closed = waiting.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        listener.local_addr().expect("an address")
+    });
+    let names = ["slack", "discord", "webhook"];
+    let mut addresses: Vec<(&'static str, String)> = names
+        .into_iter()
+        .zip(&servers)
+        .map(|(name, server)| (name, format!("http://{}/hooks/{name}", server.address())))
+        .collect();
+    addresses.push(("down", format!("http://{closed}/hooks")));
+    let home = tempfile::tempdir().expect("temp dir");
+    let settings = home.path().join("pilot.toml");
+    let entry = |kind: &str, name: &str| {
+        format!(
+            "[[pilot.notify]]\nkind = \"{kind}\"\nurl = \"secret:{name}\"\non = [\"unit_done\", \"unit_merged\"]\n"
+        )
+    };
+    let mut text: String = names.iter().map(|name| entry(name, name)).collect();
+    text.push_str(&entry("slack", "down"));
+    text.push_str(&entry("webhook", "missing"));
+    std::fs::write(&settings, text).expect("written");
+    let dir = project("", GATE, SHORT);
+    let engine = TestEngine::with(|parts| parts.secrets = Arc::new(Addresses(addresses)), |_| right());
+    let owner = OwnerFiles { settings: Some(settings), hidden_tests: None };
+    let path = std::fs::canonicalize(dir.path()).expect("is there");
+    let scene = Scene::with_owner_files(engine, path, owner);
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let until = Instant::now() + PATIENCE;
+        // Each is told four times: of the task, of the slice (merged, and over) and of the milestone.
+        while servers.iter().any(|server| server.requests().len() < 4) {
+            assert!(Instant::now() < until, "notices are missing");
+            scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+        }
+    });
+    let [slack, discord, webhook] = servers.each_ref().map(RawServer::requests);
+    let has = |requests: &[RawRequest], key: &str, words: &str| {
+        requests.iter().any(|request| request.body[key].as_str().is_some_and(|text| text.contains(words)))
+    };
+    assert!(has(&slack, "text", "slice/m1/s1 Sums (complete), succeeded"), "{slack:?}");
+    assert!(slack.iter().all(|request| request.path == "/hooks/slack"));
+    assert!(has(&discord, "content", "milestone/m1 A library of sums (complete), succeeded"), "{discord:?}");
+    let quiet = serde_json::json!({ "parse": [] });
+    assert!(discord.iter().all(|request| request.body["allowed_mentions"] == quiet), "{discord:?}");
+    assert!(has(&webhook, "event", "unit_merged"), "{webhook:?}");
+    let of_task = webhook.iter().find(|request| request.body["unit"]["id"] == "task/m1/s1/t1");
+    let of_task = &of_task.expect("the task").body;
+    assert_eq!((of_task["verdict"].as_str(), of_task["phase"].as_str()), (Some("success"), Some("complete")));
+    scene.end();
 }

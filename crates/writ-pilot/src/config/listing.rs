@@ -150,6 +150,9 @@ fn list_scopes(config: &PilotConfig) -> Vec<(String, String)> {
         all.push((format!("pilot.hooks.timeouts.{}", kind.name()), time(config.hooks.time_limit(kind))));
     }
     all.extend(list_ship(config));
+    let receivers: Vec<&str> = config.notify.iter().map(|one| one.format.name()).collect();
+    let receivers = if receivers.is_empty() { "-".to_owned() } else { receivers.join(", ") };
+    all.push(("pilot.notify".to_owned(), receivers));
     let gates: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
     all.push(("gate".to_owned(), if gates.is_empty() { "-".to_owned() } else { gates.join(", ") }));
     all

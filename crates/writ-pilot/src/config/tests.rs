@@ -649,3 +649,30 @@ fn only_the_owner_says_where_a_token_goes() {
     let error = both("[pilot.ship]\nremote = \"up\"\n", "").unwrap_err();
     assert!(error.problem.contains("has no `token`"), "{error}");
 }
+
+/// Receivers of notices are the owner's to name, by references alone.
+///
+/// Rows: SF-521 (in part: the settings)
+#[test]
+fn only_the_owner_names_receivers_of_notices() {
+    let owner = |text: &str| read_config(&[("/home/me/pilot.toml", text)]);
+    let entry = "[[pilot.notify]]\nkind = \"slack\"\nurl = \"secret:chat\"\n";
+    let config = owner(&format!("{entry}{entry}on = [\"unit_merged\", \"unit_merged\"]\n")).unwrap();
+    let on: Vec<Vec<&str>> =
+        config.notify.iter().map(|one| one.on.iter().map(|event| event.as_str()).collect()).collect();
+    assert_eq!(on, [vec!["unit_blocked", "unit_done"], vec!["unit_merged"]]);
+    assert!(read(entry).unwrap_err().problem.contains("stands only in the owner's own file"));
+    assert!(owner(&entry.repeat(9)).unwrap_err().problem.contains("more than 8"));
+    for (text, part) in [
+        ("kind = \"irc\"\nurl = \"secret:chat\"", "has no value"),
+        ("url = \"secret:chat\"", "has no `kind`"),
+        ("kind = \"slack\"", "has no `url`"),
+        ("kind = \"slack\"\nurl = \"https://hooks.slack.com/services/T/B/tok-secret\"", "is no reference"),
+        ("kind = \"slack\"\nurl = \"secret:chat\"\non = [\"unit_gone\"]", "names an event"),
+        ("kind = \"slack\"\nurl = \"secret:chat\"\nchannel = \"x\"", "unknown key"),
+    ] {
+        let error = owner(&format!("[[pilot.notify]]\n{text}\n")).unwrap_err();
+        assert!(error.problem.contains(part) && !error.hint.is_empty(), "{text}: {error}");
+        assert!(!format!("{error} {}", error.hint).contains("tok-secret"), "{error}");
+    }
+}

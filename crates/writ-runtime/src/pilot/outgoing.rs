@@ -1,6 +1,7 @@
-//! What the autopilot sends out: requests for review of merged work.
+//! What the autopilot sends out: requests for review of merged work, and notices of its own work.
 //!
-//! A request passes the door in a session of its own, and a person is asked about it unless a rule permits it.
+//! A request passes the door in a session of its own, and a person is asked about it unless a rule permits it. A notice is the engine's own
+//! report of units to an address that its owner names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use writ_store::batch::Batch;
 use writ_tools::render::render_result;
 use writ_types::action::{Action, ForgeRequest, Vcs};
 use writ_types::api::pilot::{PilotShip, PilotShipState};
+use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Label, Source, Taint};
 
@@ -24,6 +26,10 @@ use crate::place::{self, CallPlace};
 use crate::services::Services;
 use crate::session::Surface;
 use crate::{asks, opening, passage};
+
+mod notice;
+
+pub use notice::NoticeError;
 
 /// Merged work for which a request is to be opened at a forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +51,15 @@ impl PilotHands {
     /// If the project cannot be used, or the store cannot be written.
     pub async fn ship(&self, new: NewShip) -> Result<(), Report> {
         self.reported(ship(&self.services, new).await)
+    }
+
+    /// Posts a notice of the autopilot's own work as JSON, once. The address is a secret, since whoever knows it may write there.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such secret, it is no address, or the other side does not take the notice.
+    pub async fn post_notice(&self, url: &CredentialRef, body: Vec<u8>) -> Result<(), NoticeError> {
+        notice::post(&self.services, url, body).await
     }
 }
 
