@@ -318,6 +318,45 @@ fn needs_userns_needs_git_a_branch_of_others_is_not_overwritten() {
     quiet.scene.end();
 }
 
+/// Runs the recipe for comments on issues with an object, and returns its exit code and the calls of a `gh` that only writes them down.
+fn comment(object: &serde_json::Value) -> (Option<i32>, String) {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().expect("temp dir");
+    let gh = dir.path().join("gh");
+    std::fs::write(&gh, format!("#!/bin/sh\nprintf '%s|' \"$@\" >> {}/calls\n", dir.path().display()))
+        .expect("written");
+    make_executable(&gh);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/issue-comments/post-unit-gh.sh");
+    #[expect(clippy::disallowed_types, reason = "the recipe is a program of the user's")]
+    let mut child = std::process::Command::new(script)
+        .env("GH", &gh)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    child.stdin.take().expect("a pipe").write_all(object.to_string().as_bytes()).expect("written");
+    let ended = child.wait().expect("ends");
+    (ended.code(), std::fs::read_to_string(dir.path().join("calls")).unwrap_or_default())
+}
+
+/// The recipe posts one comment with phase and verdict on the linked issue; without one it ends well and calls nothing.
+///
+/// Rows: SF-211
+#[test]
+fn needs_python_the_recipe_comments_on_a_linked_issue_alone() {
+    let object = |metadata: serde_json::Value, verdict: serde_json::Value| serde_json::json!({ "unit": { "metadata": metadata }, "phase": "verify", "verdict": verdict });
+    let linked = || serde_json::json!({ "gh_issue": 42 });
+    assert_eq!(
+        comment(&object(linked(), "success".into())),
+        (Some(0), "issue|comment|42|--body|writ verify: success|".to_owned())
+    );
+    assert_eq!(comment(&object(serde_json::json!({}), "success".into())), (Some(0), String::new()));
+    assert_eq!(comment(&object(linked(), serde_json::Value::Null)), (Some(0), String::new()));
+    let hostile = serde_json::json!({ "gh_issue": "1; touch /tmp/x" });
+    assert_eq!(comment(&object(hostile, "success".into())), (Some(1), String::new()));
+    let words = object(linked(), "$(touch x) `y`".into());
+    assert_eq!(comment(&words).1, "issue|comment|42|--body|writ verify: $(touch x) `y`|");
+}
+
 /// A home whose secrets are addresses.
 #[derive(Debug)]
 struct Addresses(Vec<(&'static str, String)>);
