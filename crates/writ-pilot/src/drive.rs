@@ -76,12 +76,15 @@ mod money;
 mod news;
 
 mod pace;
+mod notices;
 
 mod question;
 
 mod report_file;
 
 mod reviewing;
+
+mod shipping;
 
 mod single;
 
@@ -107,6 +110,7 @@ use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
 use pace::{LookSignals, wait_for_look};
+pub(crate) use shipping::{describe_ship, push_branch, resume_ships, ship_again};
 pub(crate) use single::{dispatch_next, dispatch_unit};
 use tick::{Tick, tick};
 

@@ -259,6 +259,16 @@ pub enum AutopilotError {
         /// The id that was asked for.
         id: String,
     },
+    /// No request can be opened for a unit.
+    #[error("no request is opened for {unit}: {why}")]
+    Ship {
+        /// The unit.
+        unit: String,
+        /// The reason.
+        why: String,
+        /// The next thing to do.
+        hint: &'static str,
+    },
     /// The machine refuses an event.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -319,6 +329,7 @@ impl ToReport for AutopilotError {
             Self::NoTrace { .. } => Report::new(Exit::Usage, "pilot.no_trace", text).with_hint(
                 "name a unit, as `writ pilot status` lists it, a run, or the session of the project",
             ),
+            Self::Ship { hint, .. } => Report::new(Exit::Blocked, "pilot.ship", text).with_hint(*hint),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

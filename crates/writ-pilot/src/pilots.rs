@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
+use writ_runtime::pilot_desk::BranchPush;
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
@@ -120,6 +121,7 @@ impl Pilots {
             tracing::error!(%error, "the plan of a removed milestone is not ended; the next start tries again");
         }
         spans::begin_trace(&project).await;
+        drive::resume_ships(&project).await;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -357,6 +359,10 @@ impl Pilots {
 
     async fn clean(&self, order: PilotCleaning) -> Result<PilotCleaned, AutopilotError> {
         spans::clean_up(&*self.open_known(&order.project).await?, &order).await
+    }
+
+    async fn push(&self, push: BranchPush) -> Result<(), AutopilotError> {
+        drive::push_branch(&*self.open_known(&push.project).await?, &push).await
     }
 
     /// Runs a request to its end, also if its caller goes away.

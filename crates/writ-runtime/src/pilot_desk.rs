@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use secrecy::SecretString;
 use writ_types::api::pilot::{
     PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
     PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
@@ -15,6 +16,21 @@ use writ_types::api::pilot::{
 };
 
 use crate::fleet::DeskAnswer;
+
+/// A branch to be pushed from a project's repository.
+#[derive(Clone, Debug)]
+pub struct BranchPush {
+    /// The project's folder.
+    pub project: String,
+    /// The address of the other repository.
+    pub remote: String,
+    /// The commit.
+    pub commit: String,
+    /// The branch there.
+    pub branch: String,
+    /// The value of the header `Authorization`, for an address of the web.
+    pub authorization: Option<SecretString>,
+}
 
 /// The autopilot, as people ask it. What has begun runs to its end, also if its answer is not waited for any more.
 pub trait PilotDesk: fmt::Debug + Send + Sync {
@@ -92,6 +108,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Moves old trace files to the archive.
     fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned>;
+
+    /// Pushes a branch, as an action says that the door has permitted. The engine's own performer calls it.
+    fn push_branch(&self, push: BranchPush) -> DeskAnswer<'_, ()>;
 
     /// Tries the gates that a project could have.
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;

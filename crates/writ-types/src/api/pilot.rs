@@ -19,6 +19,7 @@ pub use report::{
     PilotChanges, PilotLog, PilotLogLine, PilotLogQuery, PilotReport, PilotScope, ReportCommit, ReportGate,
     ReportMove, ReportReview, ReportRun, ReportUnit,
 };
+pub use ship::{PilotShip, PilotShipState};
 pub use state::{
     PilotCounts, PilotRefreshed, PilotRetryLine, PilotRunningLine, PilotSessionQuery, PilotSnapshot,
     PilotSnapshots, PilotState, PilotTokens, PilotTotals, PilotUnitQuery, PilotUnitSnapshot,
@@ -36,6 +37,8 @@ mod history;
 mod orders;
 
 mod report;
+
+mod ship;
 
 mod state;
 
@@ -327,6 +330,9 @@ pub struct PilotUnitDetails {
     /// The change of documents that waits for a person's answer; empty without one.
     #[serde(default)]
     pub documents: String,
+    /// Its request at a forge, where one was to be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ship: Option<PilotShip>,
     /// Its runs, oldest first.
     pub runs: Vec<PilotRunLine>,
     /// Its moves, oldest first.
@@ -351,6 +357,8 @@ pub enum PilotOrder {
     Accept,
     /// Rejects its result: it is reassessed.
     Reject,
+    /// Opens a request for its merged work at a forge, if that has not been done.
+    Ship,
 }
 
 impl PilotOrder {
@@ -362,6 +370,7 @@ impl PilotOrder {
             Self::ForceClear => "force-clear",
             Self::Accept => "accept",
             Self::Reject => "reject",
+            Self::Ship => "ship",
         }
     }
 }
