@@ -61,3 +61,6 @@ pub mod doc_diff;
 pub mod chapter;
 
 pub mod learning;
+pub mod forge;
+
+pub mod notice;

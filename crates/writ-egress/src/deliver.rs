@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::EgressError;
@@ -125,13 +125,18 @@ pub(crate) async fn post_report(
             request = request.header(AUTHORIZATION, authorization);
         }
         let answer = request.send().await?;
-        let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
-        // Capped, since a server could otherwise put the next delivery off for ever.
-        let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
+        let retry_after = read_retry_after(answer.headers());
         Ok::<_, reqwest::Error>(DeliveryReceipt { status: answer.status().as_u16(), retry_after })
     });
     let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
     posted?.map_err(DeliverError::Request)
+}
+
+/// Reads for how long a server asks not to be called again.
+pub(crate) fn read_retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let secs = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    // Capped, since a server could otherwise put the next try off for ever.
+    Some(Duration::from_secs(secs).min(MAX_RETRY_AFTER))
 }
 
 /// Asks for a head, as [`Egress::probe_endpoint`] says.

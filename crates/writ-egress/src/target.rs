@@ -17,7 +17,7 @@ use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::deliver::Endpoint;
+use crate::deliver::{Endpoint, read_retry_after};
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::line::{HostRoute, LineLimits, MAX_CONNECTIONS, Way, connect_secure};
@@ -151,6 +151,8 @@ pub struct ApiAnswer {
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+    /// The time for which it asks not to be called again, five minutes at most.
+    pub retry_after: Option<Duration>,
 }
 
 /// The reason why an API gave no answer.
@@ -232,7 +234,8 @@ pub(crate) async fn call_api(
         }
         let answer = request.send().await?;
         let status = answer.status().as_u16();
-        Ok::<_, reqwest::Error>(ApiAnswer { status, body: answer.bytes().await?.to_vec() })
+        let retry_after = read_retry_after(answer.headers());
+        Ok::<_, reqwest::Error>(ApiAnswer { status, body: answer.bytes().await?.to_vec(), retry_after })
     });
     let unanswered = || ApiFailure::Unanswered(format!("no answer within {limit:?}"));
     let called = tokio::time::timeout(limit, calling).await.map_err(|_| unanswered())?;

@@ -93,6 +93,9 @@ mod autopilot_rows;
 #[path = "suite/autopilot_seen.rs"]
 mod autopilot_seen;
 
+#[path = "suite/autopilot_ship.rs"]
+mod autopilot_ship;
+
 #[path = "suite/autopilot_steps.rs"]
 mod autopilot_steps;
 

@@ -190,7 +190,7 @@ pub(crate) fn action_samples() -> Vec<ActionSample> {
         sample(Action::Spawn(Spawn { agent: name(), task: "t".into(), budget: MicroUsd::new(1) }), &[(Name, "n")], medium),
         sample(Action::Escalate(Escalate { to: "person".into(), question: "q".into() }), &[(Recipient, "person")], medium),
         sample(Action::ModelCall(model_call()), &[(Provider, "local")], low),
-        sample(Action::Vcs(Vcs { operation: "push".into(), repository: "/home/me/p".into(), target: "main".into() }), &[(Path, "/home/me/p"), (Name, "main")], high),
+        sample(Action::Vcs(Vcs { operation: "push".into(), repository: "/home/me/p".into(), target: "main".into(), request: None }), &[(Path, "/home/me/p"), (Name, "main")], high),
         sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest, content: None }), &[(Path, "/agent/AGENTS.md")], high),
         sample(Action::Operate(refund(100)), &[(Name, "refund")], high),
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], medium),

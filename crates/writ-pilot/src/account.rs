@@ -13,11 +13,12 @@ use writ_types::api::pilot::{
 };
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::drive::plan_of;
+use crate::drive::{describe_ship, plan_of};
 use crate::error::{AutopilotError, PilotGitError};
 use crate::project::OpenProject;
 use crate::report::MAX_ROWS;
 use crate::show;
+use crate::standing::read_facts;
 use crate::unit_files::UnitFile;
 
 /// The longest diff that is shown, in bytes.
@@ -60,6 +61,7 @@ pub(crate) async fn make_report(
             phase: line.phase.clone(),
             status: if blocker.is_empty() { line.status.clone() } else { "blocked".to_owned() },
             blocker,
+            request: request_of(project, id).await?,
             cost: line.cost,
         });
     }
@@ -83,6 +85,14 @@ pub(crate) async fn make_report(
     keep_newest(&mut report.gates);
     keep_newest(&mut report.moves);
     Ok(report)
+}
+
+/// Returns the address of a unit's request at a forge, or how it stands.
+async fn request_of(project: &OpenProject, id: UnitId) -> Result<String, AutopilotError> {
+    let row = project.hands.store().unit(project.key_of(id)).await?;
+    let facts = row.as_ref().map(read_facts).transpose()?;
+    let ship = describe_ship(project, facts.and_then(|facts| facts.ship).as_ref()).await?;
+    Ok(ship.map(|ship| if ship.url.is_empty() { ship.text } else { ship.url }).unwrap_or_default())
 }
 
 fn keep_newest<T>(rows: &mut Vec<T>) {

@@ -25,15 +25,21 @@ mod hooks;
 
 mod listing;
 
+mod notify;
+
 mod read;
 
 mod section;
+
+mod ship;
 
 pub use hooks::PilotHooks;
 
 pub use gates::{GateCommand, GateMoment, PilotGate, report_name};
 pub use listing::list_settings;
+pub use notify::NoticeReceiver;
 pub use read::read_config;
+pub use ship::{ShipConfig, ShipMoment};
 
 /// The place of the file in a project.
 pub const CONFIG_FILE: &str = ".writ/pilot.toml";
@@ -248,6 +254,10 @@ pub struct PilotConfig {
     pub gates: Vec<PilotGate>,
     /// The hooks around attempts.
     pub hooks: PilotHooks,
+    /// The requests that are opened at a forge; none: work is merged here alone.
+    pub ship: Option<ShipConfig>,
+    /// The receivers of notices about units.
+    pub notify: Vec<NoticeReceiver>,
     /// Paths that agents leave as they are, besides those that are protected always.
     pub protected_paths: Vec<String>,
 }
@@ -282,6 +292,8 @@ impl Default for PilotConfig {
             escalate_after: 2,
             gates: Vec::new(),
             hooks: PilotHooks::default(),
+            ship: None,
+            notify: Vec::new(),
             protected_paths: Vec::new(),
         }
     }

@@ -39,6 +39,8 @@ mod agent;
 
 mod baseline;
 
+mod benchmark;
+
 mod candidates;
 
 mod choice;
@@ -74,12 +76,15 @@ mod money;
 mod news;
 
 mod pace;
+mod notices;
 
 mod question;
 
 mod report_file;
 
 mod reviewing;
+
+mod shipping;
 
 mod single;
 
@@ -92,6 +97,7 @@ mod trail;
 mod turns;
 
 pub(crate) use baseline::Baselines;
+pub(crate) use benchmark::measure_models;
 pub(crate) use candidates::{ended_units, find_next};
 pub(crate) use course::{SeenState, WorkCourse};
 pub(crate) use documents::{answer_documents, proposed_documents, waits_for_documents};
@@ -104,6 +110,7 @@ use money::MoneyAnswer;
 pub(crate) use money::allow_question;
 pub(crate) use news::{UnitNews, tell_hooks};
 use pace::{LookSignals, wait_for_look};
+pub(crate) use shipping::{describe_ship, push_branch, resume_ships, ship_again};
 pub(crate) use single::{dispatch_next, dispatch_unit};
 use tick::{Tick, tick};
 

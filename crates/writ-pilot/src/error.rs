@@ -230,6 +230,9 @@ pub enum AutopilotError {
         /// The file.
         file: String,
     },
+    /// No task of the project is done, by which models could be measured.
+    #[error("no task of the project is done yet")]
+    NoSample,
     /// The session of a project has open work.
     #[error("the session cannot end: {what} is open in it")]
     SessionOpen {
@@ -255,6 +258,16 @@ pub enum AutopilotError {
     NoTrace {
         /// The id that was asked for.
         id: String,
+    },
+    /// No request can be opened for a unit.
+    #[error("no request is opened for {unit}: {why}")]
+    Ship {
+        /// The unit.
+        unit: String,
+        /// The reason.
+        why: String,
+        /// The next thing to do.
+        hint: &'static str,
     },
     /// The machine refuses an event.
     #[error(transparent)]
@@ -305,6 +318,8 @@ impl ToReport for AutopilotError {
                 .with_hint("look at the edits again, and confirm them"),
             Self::UnitsMoved { .. } => Report::new(Exit::Blocked, "pilot.units_moved", text)
                 .with_hint("`writ pilot pause`, look at the edits again, and confirm them"),
+            Self::NoSample => Report::new(Exit::Usage, "pilot.no_sample", text)
+                .with_hint("models are measured by tasks that are done: `writ pilot auto` does some"),
             Self::SessionOpen { .. } => Report::new(Exit::Blocked, "pilot.session_open", text)
                 .with_hint("`writ pilot status` lists it: let it come to its end, or cancel it"),
             Self::NoSession { .. } => Report::new(Exit::Usage, "pilot.no_session", text)
@@ -314,6 +329,7 @@ impl ToReport for AutopilotError {
             Self::NoTrace { .. } => Report::new(Exit::Usage, "pilot.no_trace", text).with_hint(
                 "name a unit, as `writ pilot status` lists it, a run, or the session of the project",
             ),
+            Self::Ship { hint, .. } => Report::new(Exit::Blocked, "pilot.ship", text).with_hint(*hint),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),
         }

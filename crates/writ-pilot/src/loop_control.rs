@@ -1,9 +1,9 @@
 //! The scheduling loop of a project: if it runs, if it is to run another round, how often it has looked, and who asks it to look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::refresh::RefreshRequests;
@@ -17,6 +17,21 @@ pub(crate) struct LoopControl {
     pub(crate) wake: Notify,
     /// Requests to look at the units now.
     pub(crate) refreshes: RefreshRequests,
+    /// Notices that are on their way.
+    notices: NoticePlaces,
+}
+
+/// The most notices that are on their way at a time.
+const MAX_NOTICES: usize = 64;
+
+/// The places for notices that are on their way.
+#[derive(Debug)]
+struct NoticePlaces(Arc<Semaphore>);
+
+impl Default for NoticePlaces {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_NOTICES)))
+    }
 }
 
 /// A scheduling loop that runs.
@@ -29,6 +44,11 @@ struct RunningLoop {
 }
 
 impl LoopControl {
+    /// Takes the place of a notice until the result is dropped; `None` if as many are on their way as may be.
+    pub(crate) fn take_notice_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.notices.0).try_acquire_owned().ok()
+    }
+
     /// Returns the cancellation token of a loop that begins now, a child of `draining`; `None` if a loop runs already, which then runs
     /// another round instead of ending.
     pub(crate) fn begin(&self, draining: &CancellationToken) -> Option<CancellationToken> {

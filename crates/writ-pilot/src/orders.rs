@@ -39,6 +39,9 @@ pub(crate) async fn carry_out(
         return cancel(project, &unit, &words_of(person, order)).await;
     }
     project.settings.refresh();
+    if order.order == PilotOrder::Ship {
+        return drive::ship_again(project, &unit).await;
+    }
     // Two writers of one unit: the worker's result would be refused, and with it what it has cost.
     if unit.row.claim.is_some() {
         return Err(AutopilotError::Busy { unit: id.to_string() });
@@ -122,7 +125,10 @@ fn event_of(unit: &UnitRecord, order: PilotOrder) -> UnitEvent {
         PilotOrder::Resume if is_escalated => {
             UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::ReassessResolve)
         }
-        PilotOrder::Resume => UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume),
+        // A request at a forge is no move of the machine, and is opened before this.
+        PilotOrder::Resume | PilotOrder::Ship => {
+            UnitEvent::Resolve(BlockerKind::Paused, BlockerResolver::Resume)
+        }
         PilotOrder::Cancel => UnitEvent::Cancel,
     }
 }

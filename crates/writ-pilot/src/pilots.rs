@@ -8,17 +8,18 @@ use tokio::sync::Mutex;
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
+use writ_runtime::pilot_desk::BranchPush;
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials,
-    PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitSnapshots, PilotUnitState,
-    ResolveState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotSnapshots, PilotState, PilotStatus,
+    PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotUnitQuery, PilotUnitSnapshots, PilotUnitState, ResolveState,
 };
 use writ_types::error::ToReport as _;
 use writ_types::id::PilotId;
@@ -120,6 +121,7 @@ impl Pilots {
             tracing::error!(%error, "the plan of a removed milestone is not ended; the next start tries again");
         }
         spans::begin_trace(&project).await;
+        drive::resume_ships(&project).await;
         projects.insert(name, Arc::clone(&project));
         Ok(project)
     }
@@ -234,6 +236,10 @@ impl Pilots {
         let project = self.open_known(&order.project).await?;
         let unit = if order.unit.is_empty() { None } else { Some(read_id(&order.unit)?) };
         rating::rate_run(&project, unit, &order).await
+    }
+
+    async fn measure(&self, order: PilotBenchmarkOrder) -> Result<PilotBenchmark, AutopilotError> {
+        drive::measure_models(&*self.open_known(&order.project).await?, &order).await
     }
 
     async fn end_session(&self, asked: PilotProject) -> Result<PilotSessionEnded, AutopilotError> {
@@ -353,6 +359,10 @@ impl Pilots {
 
     async fn clean(&self, order: PilotCleaning) -> Result<PilotCleaned, AutopilotError> {
         spans::clean_up(&*self.open_known(&order.project).await?, &order).await
+    }
+
+    async fn push(&self, push: BranchPush) -> Result<(), AutopilotError> {
+        drive::push_branch(&*self.open_known(&push.project).await?, &push).await
     }
 
     /// Runs a request to its end, also if its caller goes away.

@@ -28,11 +28,13 @@ pub fn write_html(report: &PilotReport) -> String {
     write_table(&mut html, "Work", &["unit", "title", "phase", "status", "cost"], &report.units, |unit| {
         // Depths above 3 get the same indent.
         let indent = "&emsp;".repeat(usize::try_from(unit.depth.min(3)).unwrap_or(0));
-        let status = if unit.blocker.is_empty() {
-            unit.status.clone()
-        } else {
-            format!("{}: {}", unit.status, unit.blocker)
-        };
+        let mut status = unit.status.clone();
+        if !unit.blocker.is_empty() {
+            status = format!("{status}: {}", unit.blocker);
+        }
+        if !unit.request.is_empty() {
+            status = format!("{status}; request: {}", unit.request);
+        }
         vec![
             format!("{indent}{}", escape_html(&unit.id)),
             escape_html(&unit.title),

@@ -49,6 +49,8 @@ pub struct PilotGit {
     events: Arc<dyn GitEvents>,
     /// One merge at a time.
     pub(crate) merging: Mutex<()>,
+    /// One request at a forge at a time.
+    pub(crate) shipping: Mutex<()>,
 }
 
 impl PilotGit {
@@ -68,7 +70,10 @@ impl PilotGit {
         // Before anything is made: a name could be in use by what was left.
         let report = recover_project(&project, &root).await?;
         let committer = config.committer;
-        Ok((Self { project, root, committer, events, merging: Mutex::new(()) }, report))
+        Ok((
+            Self { project, root, committer, events, merging: Mutex::new(()), shipping: Mutex::new(()) },
+            report,
+        ))
     }
 
     /// Returns the folder of workspaces.

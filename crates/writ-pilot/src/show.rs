@@ -14,7 +14,7 @@ use writ_types::api::pilot::{
 use writ_types::unit::MicroUsd;
 
 use crate::circuits::show_circuits;
-use crate::drive::{find_next, proposed_documents};
+use crate::drive::{describe_ship, find_next, proposed_documents};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::settings::SettingsView;
@@ -151,6 +151,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
     let row =
         store.unit(key.clone()).await?.ok_or_else(|| AutopilotError::NoUnit { unit: id.to_string() })?;
     let facts = read_facts(&row)?;
+    let ship = describe_ship(project, facts.ship.as_ref()).await?;
     let costs = costs_of(project).await?;
     let gates = store.unit_gates(key.clone()).await?;
     let moves = store.unit_transitions(key.clone()).await?;
@@ -165,6 +166,7 @@ pub(crate) async fn show_unit(project: &OpenProject, id: UnitId) -> Result<Pilot
             None => project.files.read_file(id, UnitFile::LastError)?,
         },
         documents: proposed_documents(project, &project.read_unit(id).await?)?,
+        ship,
         runs: store.unit_runs(key.clone()).await?.into_iter().map(show_run).collect(),
         moves: moves
             .into_iter()

@@ -13,6 +13,7 @@ use writ_autopilot::workflow::PhaseFlow;
 use writ_runtime::clock::Ids;
 use writ_store::batch::Op;
 use writ_store::units::{PilotBlocker, UnitDecision, UnitKey, UnitOp, UnitRow, UnitRunEnd, UnitTransition};
+use writ_types::api::pilot::PilotShip;
 use writ_types::id::{ItemId, PilotId};
 use writ_types::unit::Timestamp;
 
@@ -53,6 +54,9 @@ pub struct UnitFacts {
     /// Set once its merged commits were undone by a person's word.
     #[serde(default, rename = "reverted", skip_serializing_if = "std::ops::Not::not")]
     pub is_reverted: bool,
+    /// Its request at a forge, once one was to be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ship: Option<PilotShip>,
 }
 
 impl UnitFacts {

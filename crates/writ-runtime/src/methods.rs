@@ -401,6 +401,8 @@ methods! {
     PilotClean = "pilot.clean", pilot::PilotCleaning => pilot::PilotCleaned, Terminal;
     /// Rates a run of the autopilot, for later choices of a model.
     PilotRateRun = "pilot.rate", pilot::PilotRate => pilot::PilotRated, Terminal;
+    /// Measures the models of all tiers by tasks of a project that are done.
+    PilotMeasure = "pilot.benchmark", pilot::PilotBenchmarkOrder => pilot::PilotBenchmark, Terminal;
     /// Ends the session of a project in which nothing is open: later work is done in another one.
     PilotEndSession = "pilot.end_session", pilot::PilotProject => pilot::PilotSessionEnded, Terminal;
     /// Closes the circuits of models that have failed in a row: they are asked again.

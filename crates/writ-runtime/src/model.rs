@@ -16,6 +16,8 @@ mod files;
 
 mod form;
 
+mod sample;
+
 mod shown;
 
 mod trial;
@@ -60,6 +62,7 @@ use self::clearance::{Cleared, clear};
 pub(crate) use self::embedding::{embed_texts, end_session, engine_place};
 pub(crate) use self::form::{FormAnswer, FormQuestion, ask_form};
 use self::refusal::{is_of_price, refused};
+pub(crate) use self::sample::ask_sample;
 use self::shown::{HeardAnswer, show, show_reasoning, shown_text};
 pub(crate) use self::trial::{Trial, try_model};
 pub(crate) use self::usage::failed_usage;

@@ -54,6 +54,8 @@ mod result;
 
 pub(crate) mod send;
 
+pub(crate) mod ship;
+
 pub(crate) mod subscribe;
 
 mod tool;
@@ -113,16 +115,16 @@ async fn by_kind(
             place::opened(place, permit)?;
             search_memory(place, recall).await?
         }
-        Action::ReadResult(read) => {
-            place::opened(place, permit)?;
-            result::read_result(place, read).await?
-        }
+        Action::ReadResult(read) => result::read_result(place, permit, read).await?,
         Action::ModifySelf(modify) if modify.is_tool_list() => tool_list::write_list(place, permit).await?,
         Action::ModifySelf(_) => document::write_document(place, permit).await?,
         Action::Remember(_) => remember(place, permit, &mut ops).instrument(trace::memory_store()).await?,
         Action::Say(_) => say(place, permit, cancel).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
+        Action::Vcs(vcs) if vcs.request.is_some() && prepared.tool == ship::SHIP => {
+            ship::ship(place, permit, cancel, &mut ops).await?
+        }
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Plan(_) => plans::mint(place, permit, &mut ops).await?,

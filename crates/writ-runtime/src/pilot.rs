@@ -39,8 +39,10 @@ mod activity;
 mod attempt;
 mod gate;
 mod memory;
+mod outgoing;
 mod plan;
 mod question;
+mod sample;
 
 use gate::GateSessions;
 
@@ -50,7 +52,9 @@ pub use crate::work::pilot::needs_approval;
 pub use attempt::{MAX_INSTRUCTION_BYTES, MAX_OPEN_ATTEMPTS};
 pub use gate::{GateEnd, GateProgram, MAX_GATE_VARIABLES, TriedProgram};
 pub use memory::PilotNote;
+pub use outgoing::{NewShip, NoticeError};
 pub use question::{MAX_QUESTION_BYTES, PlannerQuestion, PlannerReply};
+pub use sample::{ModelTask, TaskAnswer};
 pub use writ_agent::config::Share;
 
 /// What the autopilot acts with. Clones share the engine.

@@ -4,16 +4,33 @@
 
 use std::fmt;
 
+use secrecy::SecretString;
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails,
-    PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 
 use crate::fleet::DeskAnswer;
+
+/// A branch to be pushed from a project's repository.
+#[derive(Clone, Debug)]
+pub struct BranchPush {
+    /// The project's folder.
+    pub project: String,
+    /// The address of the other repository.
+    pub remote: String,
+    /// The commit.
+    pub commit: String,
+    /// The branch there.
+    pub branch: String,
+    /// The value of the header `Authorization`, for an address of the web.
+    pub authorization: Option<SecretString>,
+}
 
 /// The autopilot, as people ask it. What has begun runs to its end, also if its answer is not waited for any more.
 pub trait PilotDesk: fmt::Debug + Send + Sync {
@@ -68,6 +85,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
     /// Closes the circuits of models that have failed in a row.
     fn reset_circuits(&self, project: PilotProject) -> DeskAnswer<'_, PilotCircuitsReset>;
 
+    /// Measures the models of all tiers.
+    fn measure_models(&self, order: PilotBenchmarkOrder) -> DeskAnswer<'_, PilotBenchmark>;
+
     /// Ends the session of a project in which nothing is open.
     fn end_session(&self, project: PilotProject) -> DeskAnswer<'_, PilotSessionEnded>;
 
@@ -88,6 +108,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Moves old trace files to the archive.
     fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned>;
+
+    /// Pushes a branch, as an action says that the door has permitted. The engine's own performer calls it.
+    fn push_branch(&self, push: BranchPush) -> DeskAnswer<'_, ()>;
 
     /// Tries the gates that a project could have.
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials>;

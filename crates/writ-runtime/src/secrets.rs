@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use secrecy::SecretString;
 use writ_egress::credential::{BoundCredential, Credentials};
+use writ_types::credential::CredentialRef;
+use writ_types::error::{Exit, Report};
 
 use crate::error::EngineError;
 use crate::services::Services;
@@ -20,6 +23,26 @@ pub(crate) async fn learn_secrets(services: &Arc<Services>) -> Result<(), Engine
         Ok(())
     });
     learnt.await.map_err(|error| EngineError::Machine(error.to_string()))?.map_err(EngineError::Secrets)
+}
+
+/// Returns the value of a secret; `None`: there is none.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub(crate) async fn read_secret(
+    services: &Arc<Services>,
+    secret: &CredentialRef,
+) -> Result<Option<SecretString>, Report> {
+    let (owned, secret) = (Arc::clone(services), secret.clone());
+    // A keyring may ask a person.
+    let reading = tokio::task::spawn_blocking(move || owned.outside.secrets.value(&secret));
+    let broken = |why: String| {
+        Report::new(Exit::Bug, "secrets.reading", "a secret was not read")
+            .with_hint("try again")
+            .with_inside(why)
+    };
+    reading.await.map_err(|error| broken(error.to_string()))?
 }
 
 /// Returns the placeholders for the owner's credentials in a session. A credential without a readable secret

@@ -38,6 +38,8 @@ pub mod checkouts;
 
 pub mod notes;
 
+pub mod push;
+
 pub use error::GitFault;
 pub use names::{BranchName, CommitId, RefName, TreeId};
 pub use open::GitProject;

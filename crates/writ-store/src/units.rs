@@ -410,6 +410,14 @@ pub enum UnitOp {
         /// The unit.
         key: UnitKey,
     },
+    /// Stores how the request of a unit at a forge stands, in its metadata as `ship`. One that is open stays open; a unit that is not
+    /// there is passed over: what was opened is opened.
+    NoteShip {
+        /// The unit.
+        key: UnitKey,
+        /// The state, as JSON.
+        ship: String,
+    },
     /// Notes the choice of a model before an attempt.
     NoteChoice(Box<ChoiceRow>),
     /// Adds the rating of an attempt.

@@ -6,6 +6,10 @@ pub mod vault_server;
 
 pub mod search_server;
 
+pub mod forge_server;
+
+mod forge_git;
+
 pub mod embedding_server;
 
 pub mod raw_server;

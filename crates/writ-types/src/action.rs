@@ -14,6 +14,7 @@ use crate::recipient::Recipient;
 use crate::unit::MicroUsd;
 
 mod call;
+mod forge;
 mod kind;
 mod memory;
 mod model;
@@ -23,6 +24,7 @@ mod result;
 mod slot;
 
 pub use call::CallTool;
+pub use forge::{ForgeKind, ForgeRequest};
 pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use memory::{Forget, MemoryKind, MemoryTrust, Recall, Remember};
 pub use model::ModelCall;
@@ -396,6 +398,9 @@ pub struct Vcs {
     pub repository: String,
     /// The branch or remote that it is about.
     pub target: String,
+    /// The request for review that is opened at a forge once the branch is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<ForgeRequest>>,
 }
 
 /// A declared operation of the security proxy.

@@ -87,6 +87,8 @@ pub(crate) enum PilotCommand {
     /// End a unit; its commits stay below `refs/writ/archive/`
     #[command(visible_alias = "abandon")]
     Cancel(PilotReasonArgs),
+    /// Push the merged work of a unit, and open a request for it at the forge of `[pilot.ship]`, if that has not been done; you are asked first
+    Ship(PilotUnitArgs),
     /// Report on all units, or on one with its parts: costs, attempts, gates, reviews, moves and commits
     #[command(visible_alias = "session-report")]
     Report {
@@ -186,6 +188,7 @@ impl PilotCommand {
             Self::Show(args)
             | Self::Accept(args)
             | Self::ForceClear(args)
+            | Self::Ship(args)
             | Self::Diff(args)
             | Self::MergeResolve(args) => &mut args.place,
             Self::Logs { unit, .. } => &mut unit.place,
@@ -223,12 +226,23 @@ pub(crate) enum PilotLook {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Measure the models of all tiers: each plans tasks of the project that are done, which is paid for. The models of a tier are ordered by it
+    Benchmark {
+        #[command(flatten)]
+        place: PilotPlace,
+        /// The number of tasks, at most 10
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        samples: usize,
+    },
 }
 
 impl PilotLook {
     const fn place(&mut self) -> &mut PilotPlace {
         match self {
-            Self::Forensics { place, .. } | Self::History { place, .. } | Self::Clean { place, .. } => place,
+            Self::Forensics { place, .. }
+            | Self::History { place, .. }
+            | Self::Clean { place, .. }
+            | Self::Benchmark { place, .. } => place,
         }
     }
 }

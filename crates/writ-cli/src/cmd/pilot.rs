@@ -12,7 +12,7 @@ use writ_runtime::methods::{
 use writ_runtime::pilot::needs_approval;
 use writ_types::api::pilot::{
     PilotBlockerLine, PilotGoal, PilotLogQuery, PilotOrder, PilotPlanLine, PilotProject, PilotScope,
-    PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
+    PilotShip, PilotShipState, PilotStatus, PilotUnitDetails, PilotUnitName, PilotUnitOrder,
 };
 use writ_types::api::work::{ItemName, WorkState};
 use writ_types::error::Exit;
@@ -94,6 +94,7 @@ async fn run_command(context: &Context, command: &PilotCommand) -> Result<(), Fa
         PilotCommand::ForceClear(args) => {
             order(context, &mut client, (args, "", PilotOrder::ForceClear)).await
         }
+        PilotCommand::Ship(args) => ship(context, &mut client, args).await,
         PilotCommand::Reject(args) => obey(context, &mut client, args, PilotOrder::Reject).await,
         PilotCommand::Cancel(args) => obey(context, &mut client, args, PilotOrder::Cancel).await,
         PilotCommand::Report { unit, place, html } => {
@@ -351,6 +352,35 @@ async fn order(
     context.out.print_either(&details, |details| vec![describe_line(&details.unit)])
 }
 
+/// Ships a unit, and says how its request stands.
+async fn ship(context: &Context, client: &mut EngineClient, args: &PilotUnitArgs) -> Result<(), Failure> {
+    let PilotProject { project } = project_of(context, &args.place)?;
+    let (unit, reason) = (args.unit.clone(), String::new());
+    let order = PilotUnitOrder { project, unit, order: PilotOrder::Ship, reason };
+    let details = client.ask::<OrderMethod>(&order).await?;
+    context.out.print_either(&details, |details| details.ship.iter().flat_map(describe_ship).collect())?;
+    match details.ship.map(|ship| ship.state) {
+        Some(PilotShipState::Asked) => end_with(Exit::Waiting),
+        Some(PilotShipState::Failed) => end_with(Exit::Blocked),
+        Some(PilotShipState::Pending | PilotShipState::Opened) | None => Ok(()),
+    }
+}
+
+fn describe_ship(ship: &PilotShip) -> Vec<String> {
+    let state = match ship.state {
+        PilotShipState::Opened => return vec![format!("request: {}", escape_line(&ship.url))],
+        PilotShipState::Pending => "request is on its way",
+        PilotShipState::Asked => "request asked about",
+        PilotShipState::Failed => "request not opened",
+    };
+    let code = if ship.code.is_empty() { String::new() } else { format!(" ({})", escape_line(&ship.code)) };
+    let mut lines = vec![format!("{state}{code}: {}", escape_line(&ship.text))];
+    if !ship.hint.is_empty() {
+        lines.push(format!("  {}", escape_line(&ship.hint)));
+    }
+    lines
+}
+
 fn cut(text: &str) -> String {
     let line: String = text.lines().next().unwrap_or_default().chars().take(MAX_REASON).collect();
     escape_line(&line)
@@ -384,6 +414,7 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
     for blocker in &details.blockers {
         lines.push(format!("{}: {}", blocker.event, cut(&blocker.detail)));
     }
+    lines.extend(details.ship.iter().flat_map(describe_ship));
     if !details.documents.is_empty() {
         lines.push("proposed change of documents:".to_owned());
         lines.extend(details.documents.lines().map(|line| format!("  {}", escape_line(line))));

@@ -7,7 +7,7 @@ use serde_json::json;
 use writ_models::ModelRole;
 use writ_store::units::{ChoiceRow, UnitKey};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
-use writ_types::api::pilot::{PilotStatus, PilotUnitLine};
+use writ_types::api::pilot::{PilotBenchmark, PilotStatus, PilotUnitLine};
 
 use crate::autopilot::{DONE, Scene, git, moves, plan_of};
 use crate::autopilot_hooks::{commit_script, hook_runs};
@@ -784,5 +784,69 @@ fn needs_userns_needs_git_reach_and_ratings_choose_the_model() {
     let key = UnitKey { project: project.to_string_lossy().into_owned(), id: OTHER.to_owned() };
     let rows = scene.engine.store.blocking().unit_choices(key).expect("reads");
     assert_eq!(rows.len(), 1, "it is there after a restart");
+    scene.end();
+}
+
+/// Each model of each tier plans a task that is done, and is measured by its plan, its time and its cost: one row for each. One that fails
+/// is named, and the others are measured all the same. Without a task that is done there is nothing to measure by.
+///
+/// Rows: SF-548
+#[test]
+fn needs_userns_needs_git_models_of_all_tiers_are_measured_by_tasks_that_are_done() {
+    let tiers = "[tiers.fast]\nmodels = [\"test/plain\"]\n[tiers.standard]\nmodels = [\"test/usual\", \"test/spare\"]\n[tiers.reasoning]\nmodels = [\"test/deep\"]\n";
+    // No phase of this workflow plans a unit, so what plans one is measured.
+    let dir = project("", &format!("{tiers}{GATE}"), SHORT);
+    let mut work =
+        coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
+    let script = move |request: &ParsedRequest| {
+        let (part, unit) = heading_of(request);
+        match (part.as_str(), request.model.as_str()) {
+            ("Plan", "plain") => Reply::text("I would write a sum."),
+            ("Plan", "spare") => done().with_fault(ReplyFault::Status { status: 400, retry_after: None }),
+            ("Plan", _) => Reply::text(&plan_of(&unit)),
+            _ => work(request),
+        }
+    };
+    let roles = [
+        (ModelRole::Executor, "usual"),
+        (ModelRole::Scorer, "plain"),
+        (ModelRole::Observer, "spare"),
+        (ModelRole::Oracle, "deep"),
+    ];
+    let scene = scene(dir.path(), TestEngine::with_roles(&roles, |_| script));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        let refused =
+            scene.engine.call("pilot.benchmark", scene.params()).await.expect_err("nothing is done");
+        assert_eq!(refused.code, "pilot.no_sample");
+        scene.approve(&planned.ask).await;
+        assert_eq!(scene.run().await.state, "complete");
+        let measured: PilotBenchmark = scene.ask("pilot.benchmark", json!({ "samples": 5 })).await;
+        let lines: Vec<(&str, &str, usize, usize, bool)> = measured
+            .lines
+            .iter()
+            .map(|one| {
+                (one.tier.as_str(), one.model.as_str(), one.samples, one.readable, one.error.is_empty())
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                ("fast", "test/plain", 1, 0, true),
+                ("standard", "test/usual", 1, 1, true),
+                ("standard", "test/spare", 0, 0, false),
+                ("reasoning", "test/deep", 1, 1, true),
+            ],
+            "{measured:#?}"
+        );
+    });
+    let name = scene.project.to_string_lossy().into_owned();
+    let rows = scene.engine.store.blocking().model_results(&name, "plan/one/within").expect("reads");
+    let rows: Vec<(&str, &str, bool)> =
+        rows.iter().map(|row| (row.model.as_str(), row.rating.as_str(), row.is_human)).collect();
+    assert_eq!(
+        rows,
+        [("test/plain", "under", false), ("test/usual", "ok", false), ("test/deep", "ok", false)]
+    );
     scene.end();
 }

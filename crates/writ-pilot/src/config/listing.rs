@@ -149,9 +149,29 @@ fn list_scopes(config: &PilotConfig) -> Vec<(String, String)> {
         all.push((format!("pilot.hooks.{}", kind.name()), scripts));
         all.push((format!("pilot.hooks.timeouts.{}", kind.name()), time(config.hooks.time_limit(kind))));
     }
+    all.extend(list_ship(config));
+    let receivers: Vec<&str> = config.notify.iter().map(|one| one.format.name()).collect();
+    let receivers = if receivers.is_empty() { "-".to_owned() } else { receivers.join(", ") };
+    all.push(("pilot.notify".to_owned(), receivers));
     let gates: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
     all.push(("gate".to_owned(), if gates.is_empty() { "-".to_owned() } else { gates.join(", ") }));
     all
+}
+
+/// The values of `[pilot.ship]`.
+fn list_ship(config: &PilotConfig) -> Vec<(String, String)> {
+    let Some(ship) = &config.ship else { return vec![("pilot.ship.at".to_owned(), "-".to_owned())] };
+    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
+    let pairs: [(&str, String); 7] = [
+        ("at", ship.at.name().to_owned()),
+        ("forge", ship.forge.name().to_owned()),
+        ("api", ship.api.clone()),
+        ("token", ship.token.to_string()),
+        ("repository", word(&ship.repository)),
+        ("remote", ship.remote.clone()),
+        ("base", word(&ship.base)),
+    ];
+    pairs.into_iter().map(|(key, value)| (format!("pilot.ship.{key}"), value)).collect()
 }
 
 /// A time as files name it.

@@ -12,7 +12,9 @@ use writ_types::unit::MicroUsd;
 
 use super::gates::read_gates;
 use super::hooks::read_hooks;
+use super::notify::read_receivers;
 use super::section::{Section, SettingsText};
+use super::ship::read_ship;
 use super::{
     DocSync, InputRequired, MAX_TIER_MODELS, PilotConfig, PilotConfigError, PilotTier, PilotTimes,
     WorktreeMode,
@@ -64,6 +66,10 @@ pub fn read_config(files: &[(&str, &str)]) -> Result<PilotConfig, PilotConfigErr
     read_supervisor(pilot.open_section("supervisor")?, &mut config)?;
     read_ceilings(pilot.open_section("ceilings")?, &mut config)?;
     config.hooks = read_hooks(pilot.open_section("hooks")?)?;
+    if let Some(place) = pilot.find_setting("ship") {
+        config.ship = read_ship(&place, pilot.open_section("ship")?)?;
+    }
+    config.notify = read_receivers(pilot.open_list("notify")?)?;
     // Last, when every key was asked for.
     pilot.end_section()?;
     read_routing(top.open_section("routing")?, &mut config)?;

@@ -601,3 +601,79 @@ fn hooks_have_scripts_and_times() {
     std::os::unix::fs::symlink("/bin/sh", folder.path().join("a.sh")).unwrap();
     assert!(problem().problem.contains("is no file of the project"), "a link may lead anywhere");
 }
+
+/// The forge of a token, its address and the token are the owner's to say, since a project may come from anywhere; the rest is a
+/// project's, too.
+///
+/// Rows: SF-518 (in part: the settings)
+#[test]
+fn only_the_owner_says_where_a_token_goes() {
+    const OWNER: &str = "[pilot.ship]\ntoken = \"secret:forge\"\n";
+    let both =
+        |owner: &str, project: &str| read_config(&[("/home/me/pilot.toml", owner), (CONFIG_FILE, project)]);
+    assert_eq!(both("", "").unwrap().ship, None);
+    assert_eq!(read("[pilot.ship]\nbase = \"dev\"\n").unwrap().ship, None, "a project alone ships nothing");
+    let ship =
+        both(OWNER, "[pilot.ship]\nbase = \"dev\"\nremote = \"up\"\nat = \"slice\"\nrepository = \"o/r\"\n");
+    let ship = ship.unwrap().ship.unwrap();
+    assert_eq!((ship.forge.name(), ship.api.as_str()), ("github", "https://api.github.com"));
+    assert_eq!((ship.at, ship.remote.as_str()), (ShipMoment::Slice, "up"));
+    assert_eq!((ship.base.as_deref(), ship.repository.as_deref()), (Some("dev"), Some("o/r")));
+    let own = both(&format!("{OWNER}forge = \"gitlab\"\n"), "").unwrap().ship.unwrap();
+    assert_eq!((own.api.as_str(), own.remote.as_str()), ("https://gitlab.com/api/v4", "origin"));
+    for key in ["token = \"secret:forge\"", "api = \"https://h.example\"", "forge = \"gitlab\""] {
+        let error = both(OWNER, &format!("[pilot.ship]\n{key}\n")).unwrap_err();
+        assert!(error.problem.contains("stands only in the owner's own file"), "{key}: {error}");
+        assert_eq!((error.file.as_str(), error.line), (CONFIG_FILE, 2));
+    }
+    for (line, part) in [
+        ("api = \"http://h.example/api\"", "is no https address"),
+        ("api = \"http://localhost.h.example\"", "is no https address"),
+        ("api = \"https://user:pass@h.example\"", "is no https address"),
+        ("token = \"ghp_0123456789abcdef\"", "is no reference"),
+        ("forge = \"bitbucket\"", "has no value"),
+        ("repository = \"../x\"", "names no repository"),
+        ("remote = \"--upload-pack=x\"", "names no remote"),
+        ("base = \"a..b\"", "names no branch"),
+        ("at = \"task\"", "has no value"),
+        ("when = \"x\"", "unknown key"),
+    ] {
+        let text = if line.starts_with("token") {
+            format!("[pilot.ship]\n{line}\n")
+        } else {
+            format!("{OWNER}{line}\n")
+        };
+        let error = both(&text, "").unwrap_err();
+        assert!(error.problem.contains(part) && !error.hint.is_empty(), "{line}: {error}");
+        assert!(!error.to_string().contains("ghp_") && !error.hint.contains("ghp_"), "{error}");
+    }
+    let error = both("[pilot.ship]\nremote = \"up\"\n", "").unwrap_err();
+    assert!(error.problem.contains("has no `token`"), "{error}");
+}
+
+/// Receivers of notices are the owner's to name, by references alone.
+///
+/// Rows: SF-521 (in part: the settings)
+#[test]
+fn only_the_owner_names_receivers_of_notices() {
+    let owner = |text: &str| read_config(&[("/home/me/pilot.toml", text)]);
+    let entry = "[[pilot.notify]]\nkind = \"slack\"\nurl = \"secret:chat\"\n";
+    let config = owner(&format!("{entry}{entry}on = [\"unit_merged\", \"unit_merged\"]\n")).unwrap();
+    let on: Vec<Vec<&str>> =
+        config.notify.iter().map(|one| one.on.iter().map(|event| event.as_str()).collect()).collect();
+    assert_eq!(on, [vec!["unit_blocked", "unit_done"], vec!["unit_merged"]]);
+    assert!(read(entry).unwrap_err().problem.contains("stands only in the owner's own file"));
+    assert!(owner(&entry.repeat(9)).unwrap_err().problem.contains("more than 8"));
+    for (text, part) in [
+        ("kind = \"irc\"\nurl = \"secret:chat\"", "has no value"),
+        ("url = \"secret:chat\"", "has no `kind`"),
+        ("kind = \"slack\"", "has no `url`"),
+        ("kind = \"slack\"\nurl = \"https://hooks.slack.com/services/T/B/tok-secret\"", "is no reference"),
+        ("kind = \"slack\"\nurl = \"secret:chat\"\non = [\"unit_gone\"]", "names an event"),
+        ("kind = \"slack\"\nurl = \"secret:chat\"\nchannel = \"x\"", "unknown key"),
+    ] {
+        let error = owner(&format!("[[pilot.notify]]\n{text}\n")).unwrap_err();
+        assert!(error.problem.contains(part) && !error.hint.is_empty(), "{text}: {error}");
+        assert!(!format!("{error} {}", error.hint).contains("tok-secret"), "{error}");
+    }
+}

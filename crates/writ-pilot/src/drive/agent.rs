@@ -13,6 +13,7 @@ use writ_autopilot::failure::FailureCode;
 use writ_autopilot::machine::{AttemptReport, MachineError, UnitEvent};
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::reassess::{ReassessDecision, parse_answer};
+use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::unit_plan::{read_unit_plan, set_plan_version};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
@@ -57,7 +58,7 @@ pub(super) async fn work_in_phase(
     let prompt = prompt_of(project, work, (&flow, &workspace.folder), PromptKind::Work).await?;
     // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
-    let is_plan = move |said: &str| phase == PilotPhase::Plan && read_unit_plan(plan_text(said), id).is_ok();
+    let is_plan = move |said: &str| phase == PilotPhase::Plan && is_plan_of(said, id);
     let (folder, is_result) = (workspace.folder.clone(), Some(&is_plan as &ResultCheck));
     let ended = run_agent(
         project,
@@ -165,7 +166,7 @@ const fn replans_left(flow: &PhaseFlow, unit: &UnitRecord) -> u32 {
     flow.max_reassess.saturating_sub(unit.stand.counters.replans)
 }
 
-fn planned_unit(unit: &UnitRecord) -> PilotUnit {
+pub(super) fn planned_unit(unit: &UnitRecord) -> PilotUnit {
     PilotUnit {
         id: unit.id,
         title: unit.row.title.clone(),
@@ -228,6 +229,11 @@ fn take_research(
     }
     project.files.write_file(work.unit.id, UnitFile::Research, &ended.said)?;
     Ok(ended_well(&ended, (true, true), None))
+}
+
+/// Returns true if a reply has a plan of a unit that can be read.
+pub(super) fn is_plan_of(said: &str, id: UnitId) -> bool {
+    read_unit_plan(plan_text(said), id).is_ok()
 }
 
 fn take_plan(project: &OpenProject, work: &WorkClaim, ended: WorkEnd) -> Result<PhaseResult, AutopilotError> {

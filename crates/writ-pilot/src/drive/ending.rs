@@ -16,7 +16,7 @@ use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransitio
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 
-use super::{UnitNews, commit_move, ends, hooks, plan_of, tell_hooks};
+use super::{UnitNews, commit_move, ends, hooks, plan_of, shipping, tell_hooks};
 use crate::config::GateMoment;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -46,12 +46,15 @@ pub(crate) async fn end_unit(project: &Arc<OpenProject>, id: UnitId) -> Result<(
                 project.git.remove_workspace(&work, &project.target).await?;
                 project.seen.note_branch(work.branch.as_str(), None);
             }
+            shipping::begin_ship(project, &unit).await?;
             archive(project, id).await?;
             if id.is_ad_hoc() {
                 end_plan(project, id).await?;
             }
         }
         UnitType::Milestone => {
+            // Before the end of its plan: one that has ended is an earlier one, which is not shipped by a later setting.
+            shipping::begin_ship(project, &unit).await?;
             archive(project, id).await?;
             end_plan(project, id).await?;
         }

@@ -70,9 +70,11 @@ pub(super) fn failure_of(error: &AutopilotError) -> FailureCode {
         | AutopilotError::NoReason { .. }
         | AutopilotError::NoRun { .. }
         | AutopilotError::NoSession { .. }
+        | AutopilotError::NoSample
         | AutopilotError::SessionOpen { .. }
         | AutopilotError::NoFilter { .. }
         | AutopilotError::NoTrace { .. }
+        | AutopilotError::Ship { .. }
         | AutopilotError::Machine(_) => FailureCode::EngineRefused,
     }
 }
@@ -99,6 +101,10 @@ const fn failure_of_git(error: &PilotGitError) -> FailureCode {
             | GitFault::NestedRepository { .. }
             | GitFault::LargeFile { .. }
             | GitFault::Unwritable { .. }
+            | GitFault::NoRemote { .. }
+            | GitFault::PushRejected { .. }
+            | GitFault::RemoteRefused { .. }
+            | GitFault::RemoteUnreachable { .. }
             | GitFault::Failed { .. }
             | GitFault::Io { .. } => FailureCode::RepositoryHeld,
         },

@@ -5,6 +5,7 @@ use writ_autopilot::machine::UnitMove;
 use writ_autopilot::phase::PilotPhase;
 use writ_types::entry::HookEvent;
 
+use super::notices::tell_receivers;
 use super::plan_of;
 use crate::project::OpenProject;
 use crate::standing::{UnitRecord, status_name};
@@ -15,9 +16,9 @@ const MAX_REASON_CHARS: usize = 500;
 /// A unit as a hook reads of it.
 #[derive(Debug)]
 pub(crate) struct UnitNews<'a> {
-    unit: &'a UnitRecord,
-    phase: PilotPhase,
-    status: &'a str,
+    pub(super) unit: &'a UnitRecord,
+    pub(super) phase: PilotPhase,
+    pub(super) status: &'a str,
     reason: &'a str,
 }
 
@@ -25,6 +26,11 @@ impl<'a> UnitNews<'a> {
     /// Makes the news of a unit in the phase that it is in.
     pub(crate) const fn of_unit(unit: &'a UnitRecord, status: &'a str, reason: &'a str) -> Self {
         Self { unit, phase: unit.stand.phase, status, reason }
+    }
+
+    /// The reason in one line.
+    pub(super) fn short_reason(&self) -> String {
+        self.reason.lines().next().unwrap_or_default().chars().take(MAX_REASON_CHARS).collect()
     }
 }
 
@@ -34,10 +40,9 @@ fn metadata_of(unit: &UnitRecord) -> Value {
     Value::Object(issue.into_iter().collect())
 }
 
-/// Notifies the hooks of an event of a unit.
+/// Notifies the hooks and the receivers of notices of an event of a unit.
 pub(crate) async fn tell_hooks(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
-    let reason: String =
-        news.reason.lines().next().unwrap_or_default().chars().take(MAX_REASON_CHARS).collect();
+    tell_receivers(project, event, news);
     let about: Map<String, Value> = Map::from_iter([
         ("project".to_owned(), project.name.clone().into()),
         ("unit".to_owned(), news.unit.row.key.id.clone().into()),
@@ -45,7 +50,7 @@ pub(crate) async fn tell_hooks(project: &OpenProject, event: HookEvent, news: &U
         ("phase".to_owned(), news.phase.name().into()),
         ("attempt".to_owned(), news.unit.stand.counters.dispatches.into()),
         ("status".to_owned(), news.status.into()),
-        ("reason".to_owned(), reason.into()),
+        ("reason".to_owned(), news.short_reason().into()),
         ("metadata".to_owned(), metadata_of(news.unit)),
     ]);
     let told = match plan_of(project, news.unit.id).await {

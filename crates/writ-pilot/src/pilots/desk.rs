@@ -1,14 +1,15 @@
 //! The desk of the autopilot, at which the engine asks: each request is run to its end.
 
 use writ_runtime::fleet::DeskAnswer;
-use writ_runtime::pilot_desk::PilotDesk;
+use writ_runtime::pilot_desk::{BranchPush, PilotDesk};
 use writ_types::api::pilot::{
-    PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned, PilotCleaning, PilotDispatchOrder,
-    PilotDispatched, PilotFindings, PilotGoal, PilotHistory, PilotHistoryQuery, PilotLog, PilotLogQuery,
-    PilotPlanned, PilotProject, PilotRate, PilotRated, PilotRefreshed, PilotReload, PilotReloaded,
-    PilotReport, PilotResolved, PilotRevert, PilotRevertPlan, PilotReverted, PilotScope, PilotSessionEnded,
-    PilotSessionQuery, PilotState, PilotStatus, PilotTrace, PilotTraceQuery, PilotTrials, PilotUnitDetails,
-    PilotUnitName, PilotUnitOrder, PilotUnitQuery, PilotUnitState,
+    PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
+    PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
+    PilotHistoryQuery, PilotLog, PilotLogQuery, PilotPlanned, PilotProject, PilotRate, PilotRated,
+    PilotRefreshed, PilotReload, PilotReloaded, PilotReport, PilotResolved, PilotRevert, PilotRevertPlan,
+    PilotReverted, PilotScope, PilotSessionEnded, PilotSessionQuery, PilotState, PilotStatus, PilotTrace,
+    PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
+    PilotUnitState,
 };
 
 use super::Pilots;
@@ -85,6 +86,10 @@ impl PilotDesk for Pilots {
         self.answer(|own| async move { own.reset_circuits(project).await })
     }
 
+    fn measure_models(&self, order: PilotBenchmarkOrder) -> DeskAnswer<'_, PilotBenchmark> {
+        self.answer(|own| async move { own.measure(order).await })
+    }
+
     fn end_session(&self, project: PilotProject) -> DeskAnswer<'_, PilotSessionEnded> {
         self.answer(|own| async move { own.end_session(project).await })
     }
@@ -111,6 +116,10 @@ impl PilotDesk for Pilots {
 
     fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned> {
         self.answer(|own| async move { own.clean(order).await })
+    }
+
+    fn push_branch(&self, push: BranchPush) -> DeskAnswer<'_, ()> {
+        self.answer(|own| async move { own.push(push).await })
     }
 
     fn try_gates(&self, project: PilotProject) -> DeskAnswer<'_, PilotTrials> {

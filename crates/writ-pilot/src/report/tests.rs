@@ -96,6 +96,7 @@ fn nothing_of_an_agent_is_markup() {
             phase: text(),
             status: text(),
             blocker: text(),
+            request: text(),
             ..ReportUnit::default()
         }],
         runs: vec![ReportRun {

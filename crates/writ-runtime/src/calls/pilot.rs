@@ -52,6 +52,7 @@ pilot_calls! { (desk, who, params)
     PilotRateRun => desk.rate_run(params);
     PilotTry => desk.try_gates(params);
     PilotResetCircuits => desk.reset_circuits(params);
+    PilotMeasure => desk.measure_models(params);
     PilotEndSession => desk.end_session(params);
     PilotStateOf => desk.show_state(params);
     PilotUnitStateOf => desk.show_unit_state(params);

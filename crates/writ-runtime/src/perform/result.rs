@@ -1,12 +1,13 @@
 //! Reads more of an earlier result that was too long to be shown whole.
 
+use writ_policy::permit::Permit;
 use writ_store::reads::ResultReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::ReadResult;
 use writ_types::error::{Exit, Report};
 
 use crate::error::EngineError;
-use crate::place::CallPlace;
+use crate::place::{CallPlace, opened};
 
 /// Characters before a text that was found, which show where it stands.
 const BEFORE_FOUND: u64 = 200;
@@ -14,8 +15,10 @@ const BEFORE_FOUND: u64 = 200;
 /// Reads a part of an earlier result of the session, unless it is withheld from the model.
 pub(super) async fn read_result(
     place: &CallPlace,
+    permit: Permit,
     read: &ReadResult,
 ) -> Result<PerformedOutcome, EngineError> {
+    opened(place, permit)?;
     let failed = |code: &'static str, text: &str, hint: &str| PerformedOutcome::Failed {
         report: Report::new(Exit::Usage, code, text).with_hint(hint),
     };

@@ -62,6 +62,8 @@ pub(crate) fn base_grants() -> Grants {
             [(Dimension::Path, "/agent/docs"), (Dimension::Path, "/agent/tools.toml")],
         )
         .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+        // No tool of a model leads to it: the autopilot pushes what is merged, each time by its owner's yes.
+        .allow_kind(ActionKind::Vcs, [(Dimension::Path, ANY), (Dimension::Name, ANY)])
 }
 
 /// Returns the widest grants of a session: those of a session that the owner has opened on this folder.
@@ -74,5 +76,9 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
     // No session may forget memories, and its writes are limited to its own folder.
     grants.kinds.remove(&ActionKind::Forget);
     grants.kinds.remove(&ActionKind::WriteFile);
+    grants.kinds.remove(&ActionKind::Vcs);
+    if let Some(project) = project {
+        grants = grants.allow_kind(ActionKind::Vcs, [(Dimension::Path, project), (Dimension::Name, ANY)]);
+    }
     grants.allow_kind(ActionKind::WriteFile, write)
 }

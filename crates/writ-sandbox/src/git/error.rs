@@ -119,6 +119,32 @@ pub enum GitFault {
         /// Git's words about it.
         said: String,
     },
+    /// There is no remote of that name, or its address is one that is not pushed to.
+    #[error("the remote '{name}' is not pushed to: {why}")]
+    NoRemote {
+        /// The name, or the address without credentials.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The other repository has something else in that branch.
+    #[error("the branch '{branch}' of the other repository has commits that this one lacks")]
+    PushRejected {
+        /// The branch.
+        branch: String,
+    },
+    /// The other side does not permit it, or knows no such repository.
+    #[error("the other repository refused the push: {said}")]
+    RemoteRefused {
+        /// Git's words about it.
+        said: String,
+    },
+    /// The other side was not reached, or broke off.
+    #[error("the other repository was not reached: {said}")]
+    RemoteUnreachable {
+        /// Git's words about it.
+        said: String,
+    },
     /// Git refused for another reason.
     #[error("git could not {doing} (exit {code}): {said}")]
     Failed {
@@ -224,6 +250,14 @@ impl ToReport for GitFault {
             Self::BadName { .. } => Report::new(Exit::Usage, "git.name", text),
             Self::Taken { .. } => Report::new(Exit::Blocked, "git.taken", text)
                 .with_hint("rename that branch or remove it: nothing is overwritten"),
+            Self::NoRemote { .. } => Report::new(Exit::Config, "git.no_remote", text)
+                .with_hint("name a remote with an https address as `pilot.ship.remote`"),
+            Self::PushRejected { .. } => Report::new(Exit::Blocked, "git.push_rejected", text)
+                .with_hint("look at that branch there; nothing of it is overwritten"),
+            Self::RemoteRefused { .. } => Report::new(Exit::Denied, "git.remote_refused", text)
+                .with_hint("give the token of `pilot.ship` the right to push to this repository"),
+            Self::RemoteUnreachable { .. } => Report::new(Exit::Blocked, "git.remote_unreachable", text)
+                .with_hint("try again when the other side is there"),
             Self::Moved { .. } => Report::new(Exit::Blocked, "git.moved", text)
                 .with_hint("try again: the work is done anew from the newest base"),
             Self::Locked { .. } => Report::new(Exit::Blocked, "git.locked", text).with_hint(

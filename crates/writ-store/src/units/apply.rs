@@ -28,6 +28,7 @@ pub(crate) fn apply_unit_op(conn: &Connection, op: &UnitOp) -> Result<(), StoreE
         UnitOp::Cancel { key, at } => claims::cancel(conn, key, *at),
         UnitOp::NoteCancel { key, reason } => claims::note_cancel(conn, key, reason),
         UnitOp::NoteRevert { key } => claims::note_revert(conn, key),
+        UnitOp::NoteShip { key, ship } => claims::note_ship(conn, key, ship),
         UnitOp::NoteChoice(row) => results::note_choice(conn, row),
         UnitOp::AddResult(row) => results::add_result(conn, row),
         UnitOp::SetCircuit(row) => circuits::set_circuit(conn, row),

@@ -270,6 +270,15 @@ pub(super) fn note_revert(conn: &Connection, key: &UnitKey) -> Result<(), StoreE
     require(changed, "unit that is over", || key.id.clone())
 }
 
+pub(super) fn note_ship(conn: &Connection, key: &UnitKey, ship: &str) -> Result<(), StoreError> {
+    // A question that is written down late does not hide that it was answered, and carried out, meanwhile.
+    let sql = "UPDATE unit SET metadata = json_set(metadata, '$.ship', json(?3))
+               WHERE project = ?1 AND id = ?2
+                 AND (json_extract(metadata, '$.ship.state') IS NOT 'opened' OR json_extract(?3, '$.state') = 'opened')";
+    execute(conn, sql, params![key.project, key.id, ship])?;
+    Ok(())
+}
+
 pub(super) fn end_run(conn: &Connection, end: &UnitRunEnd) -> Result<(), StoreError> {
     // Written once, at the end: what was used until then is in the ledger.
     let changed = execute(

@@ -1154,3 +1154,22 @@ fn the_state_of_a_session_is_read_from_its_rows() {
     };
     assert_eq!(["paused", "interrupted", "idle", "complete", "failed"].map(states), [1, 1, 1, 0, 0]);
 }
+
+/// A request that is open at a forge stays noted as open, however late an earlier state is written down.
+///
+/// Rows: SF-518 (in part: the state of a request)
+#[test]
+fn a_request_that_is_open_stays_open() {
+    let home = planned_home();
+    let note = |state: &str| {
+        let ship = format!("{{\"state\":\"{state}\",\"at\":1}}");
+        home.commit(units([UnitOp::NoteShip { key: key("slice/m1/s1"), ship }]));
+        let metadata: serde_json::Value =
+            serde_json::from_str(&read(&home, "slice/m1/s1").metadata).expect("JSON");
+        metadata["ship"]["state"].as_str().map(str::to_owned)
+    };
+    let states = ["pending", "asked", "failed", "asked", "opened", "asked", "failed", "opened"];
+    let noted: Vec<_> = states.into_iter().filter_map(note).collect();
+    assert_eq!(noted, ["pending", "asked", "failed", "asked", "opened", "opened", "opened", "opened"]);
+    home.commit(units([UnitOp::NoteShip { key: key("slice/m9/s9"), ship: "{}".to_owned() }]));
+}

@@ -19,6 +19,7 @@ pub use report::{
     PilotChanges, PilotLog, PilotLogLine, PilotLogQuery, PilotReport, PilotScope, ReportCommit, ReportGate,
     ReportMove, ReportReview, ReportRun, ReportUnit,
 };
+pub use ship::{PilotShip, PilotShipState};
 pub use state::{
     PilotCounts, PilotRefreshed, PilotRetryLine, PilotRunningLine, PilotSessionQuery, PilotSnapshot,
     PilotSnapshots, PilotState, PilotTokens, PilotTotals, PilotUnitQuery, PilotUnitSnapshot,
@@ -36,6 +37,8 @@ mod history;
 mod orders;
 
 mod report;
+
+mod ship;
 
 mod state;
 
@@ -184,6 +187,44 @@ pub struct PilotCircuitLine {
     pub reason: String,
 }
 
+/// An order to measure the models of all tiers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotBenchmarkOrder {
+    /// The project's folder.
+    pub project: String,
+    /// The number of tasks that each model plans, at most 10; 0: three.
+    #[serde(default)]
+    pub samples: usize,
+}
+
+/// The models of all tiers, as they were measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotBenchmark {
+    /// One line for each model of each tier.
+    pub lines: Vec<PilotBenchmarkLine>,
+}
+
+/// A model that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PilotBenchmarkLine {
+    /// Its tier; `engine`: no tier has models of its own.
+    pub tier: String,
+    /// The model, as `provider/name`.
+    pub model: String,
+    /// The number of tasks that it has answered.
+    pub samples: usize,
+    /// The number of plans among them that can be read.
+    pub readable: usize,
+    /// The time in the middle of all answers, in milliseconds.
+    pub took_ms: u64,
+    /// The money that it has cost.
+    pub cost: MicroUsd,
+    /// The reason why it could not be measured; empty: it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
 /// A session of a project that a person has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PilotSessionEnded {
@@ -289,6 +330,9 @@ pub struct PilotUnitDetails {
     /// The change of documents that waits for a person's answer; empty without one.
     #[serde(default)]
     pub documents: String,
+    /// Its request at a forge, where one was to be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ship: Option<PilotShip>,
     /// Its runs, oldest first.
     pub runs: Vec<PilotRunLine>,
     /// Its moves, oldest first.
@@ -313,6 +357,8 @@ pub enum PilotOrder {
     Accept,
     /// Rejects its result: it is reassessed.
     Reject,
+    /// Opens a request for its merged work at a forge, if that has not been done.
+    Ship,
 }
 
 impl PilotOrder {
@@ -324,6 +370,7 @@ impl PilotOrder {
             Self::ForceClear => "force-clear",
             Self::Accept => "accept",
             Self::Reject => "reject",
+            Self::Ship => "ship",
         }
     }
 }

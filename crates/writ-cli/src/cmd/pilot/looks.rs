@@ -57,6 +57,9 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
         let indent = "  ".repeat(usize::try_from(unit.depth).unwrap_or(0));
         let (id, title) = (escape_line(&unit.id), escape_line(&unit.title));
         lines.push(format!("{indent}{id}  {} {}  {title}  ({})", unit.phase, unit.status, unit.cost));
+        if !unit.request.is_empty() {
+            lines.push(format!("{indent}  request: {}", cut(&unit.request)));
+        }
         if !unit.blocker.is_empty() {
             lines.push(format!("{indent}  {}", cut(&unit.blocker)));
         }

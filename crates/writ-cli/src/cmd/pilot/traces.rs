@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use writ_inspect::show::escape_line;
-use writ_runtime::methods::{PilotClean, PilotForensics, PilotHistoryOf};
+use writ_runtime::methods::{PilotClean, PilotForensics, PilotHistoryOf, PilotMeasure};
 use writ_types::api::pilot::{
-    ChapterOutcome, PilotCleaned, PilotCleaning, PilotHistory, PilotHistoryLine, PilotHistoryQuery,
-    PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation,
+    ChapterOutcome, PilotBenchmarkLine, PilotBenchmarkOrder, PilotCleaned, PilotCleaning, PilotHistory,
+    PilotHistoryLine, PilotHistoryQuery, PilotSpan, PilotTrace, PilotTraceQuery, SpanOperation,
 };
 
 use super::{cut, project_of};
@@ -32,7 +32,32 @@ pub(super) async fn look_back(
             let project = project_of(context, place)?.project;
             clean(context, client, &PilotCleaning { project, dry_run: *dry_run }).await
         }
+        PilotLook::Benchmark { place, samples } => {
+            let project = project_of(context, place)?.project;
+            measure(context, client, &PilotBenchmarkOrder { project, samples: *samples }).await
+        }
     }
+}
+
+/// Measures the models of all tiers.
+async fn measure(
+    context: &Context,
+    client: &mut EngineClient,
+    order: &PilotBenchmarkOrder,
+) -> Result<(), Failure> {
+    let measured = client.ask::<PilotMeasure>(order).await?;
+    context.out.print_either(&measured, |measured| measured.lines.iter().map(describe_measured).collect())
+}
+
+fn describe_measured(line: &PilotBenchmarkLine) -> String {
+    let (tier, model) = (escape_line(&line.tier), escape_line(&line.model));
+    if !line.error.is_empty() {
+        return format!("{tier}  {model}  FAILED: {}", cut(&line.error));
+    }
+    format!(
+        "{tier}  {model}  {} of {} plans can be read, {} ms, {}",
+        line.readable, line.samples, line.took_ms, line.cost
+    )
 }
 
 /// Prints spans in the order of their begins.

@@ -25,7 +25,7 @@ const OUTLINE: &str = "\
 /// The most times that a first request is waited for.
 const MOST_WAITS: usize = 60;
 /// The names of commands that the design of the autopilot uses.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "init",
     "plan",
     "auto",
@@ -36,6 +36,7 @@ const NAMES: [&str; 23] = [
     "abandon",
     "revert",
     "rate",
+    "benchmark",
     "doctor",
     "history",
     "forensics",

@@ -57,6 +57,9 @@ pub struct ReportUnit {
     pub status: String,
     /// The reason why it waits; empty if it does not.
     pub blocker: String,
+    /// The address of its request at a forge, or the reason why that is not open; empty if none was to be opened.
+    #[serde(default)]
+    pub request: String,
     /// Its cost, with that of its parts.
     pub cost: MicroUsd,
 }
