@@ -60,7 +60,7 @@ pub mod doc_diff;
 
 pub mod chapter;
 
-pub mod learning;
 pub mod forge;
+pub mod learning;
 
 pub mod notice;

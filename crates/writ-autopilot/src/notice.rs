@@ -32,7 +32,7 @@ impl NoticeFormat {
     }
 }
 
-/// An event of a unit, as it is told to others.
+/// An event of a unit, as others read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitNotice {
     /// The name of the event, such as `unit_done`.
@@ -108,8 +108,8 @@ impl UnitNotice {
     }
 }
 
-/// Returns the metadata of a unit that others are told: the issue that its goal is about.
-pub fn told_metadata(issue: Option<u64>) -> Map<String, Value> {
+/// Returns the metadata of a unit that others read: the issue that its goal is about.
+pub fn linked_metadata(issue: Option<u64>) -> Map<String, Value> {
     issue.into_iter().map(|issue| ("gh_issue".to_owned(), Value::from(issue))).collect()
 }
 
@@ -121,7 +121,7 @@ mod tests {
         UnitNotice {
             event: "unit_done",
             project: "/home/me/shop".to_owned(),
-            unit: json!({ "id": "slice/m1/s1", "type": "slice", "title": title, "metadata": told_metadata(Some(42)) }),
+            unit: json!({ "id": "slice/m1/s1", "type": "slice", "title": title, "metadata": linked_metadata(Some(42)) }),
             phase: "complete",
             status: "succeeded".to_owned(),
             reason: reason.to_owned(),

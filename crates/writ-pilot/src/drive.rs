@@ -75,8 +75,8 @@ mod money;
 
 mod news;
 
-mod pace;
 mod notices;
+mod pace;
 
 mod question;
 

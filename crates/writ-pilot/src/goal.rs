@@ -263,6 +263,7 @@ pub(crate) fn new_unit(
         cancelled: None,
         is_reverted: false,
         gh_issue,
+        ship: None,
     };
     // What has parts waits for them.
     let parts = plan.units.iter().filter(|part| part.id.parent() == Some(unit.id)).map(|part| part.id);

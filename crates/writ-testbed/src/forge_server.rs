@@ -22,7 +22,7 @@ use writ_types::action::ForgeKind;
 use crate::forge_git::answer_git;
 
 /// The most calls in the record.
-const MAX_KEPT: usize = 1_000;
+const MAX_RECORDED: usize = 1_000;
 /// The longest title that the forges take, in characters.
 const MAX_TITLE: usize = 255;
 
@@ -72,7 +72,7 @@ struct ForgeState {
     project: String,
     token: String,
     address: SocketAddr,
-    kept: Mutex<ForgeRecord>,
+    record: Mutex<ForgeRecord>,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl ForgeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (project, token) = (project.to_owned(), token.to_owned());
-        let shared = Arc::new(ForgeState { kind, project, token, address, kept: Mutex::default() });
+        let shared = Arc::new(ForgeState { kind, project, token, address, record: Mutex::default() });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         let running = tokio::spawn(async move {
             if axum::serve(listener, router).await.is_err() {
@@ -114,23 +114,23 @@ impl ForgeServer {
 
     /// Answers the next calls with these faults, one each.
     pub fn break_next(&self, faults: impl IntoIterator<Item = ForgeFault>) {
-        self.shared.kept().faults.extend(faults);
+        self.shared.record().faults.extend(faults);
     }
 
     /// Lets git push to this repository, and returns the address of that.
     pub fn serve_repository(&self, folder: &Path) -> String {
-        self.shared.kept().repository = Some(folder.to_owned());
+        self.shared.record().repository = Some(folder.to_owned());
         format!("http://{}/{}.git", self.address, self.shared.project)
     }
 
     /// Says which commit a branch has.
     pub fn set_branch(&self, branch: &str, commit: &str) {
-        self.shared.kept().branches.insert(branch.to_owned(), commit.to_owned());
+        self.shared.record().branches.insert(branch.to_owned(), commit.to_owned());
     }
 
     /// Merges or closes all requests.
     pub fn close_all(&self) {
-        self.shared.kept().entries.iter_mut().for_each(|entry| entry.is_open = false);
+        self.shared.record().entries.iter_mut().for_each(|entry| entry.is_open = false);
     }
 
     /// Returns the address of a request for people.
@@ -140,17 +140,17 @@ impl ForgeServer {
 
     /// Lists all requests, the oldest first.
     pub fn entries(&self) -> Vec<ForgeEntry> {
-        self.shared.kept().entries.clone()
+        self.shared.record().entries.clone()
     }
 
     /// Lists all calls, as method and path with the query.
     pub fn calls(&self) -> Vec<String> {
-        self.shared.kept().calls.clone()
+        self.shared.record().calls.clone()
     }
 
     /// Lists the faults of all calls.
     pub fn complaints(&self) -> Vec<String> {
-        self.shared.kept().complaints.clone()
+        self.shared.record().complaints.clone()
     }
 }
 
@@ -169,14 +169,14 @@ const fn prefix(kind: ForgeKind) -> &'static str {
 }
 
 impl ForgeState {
-    fn kept(&self) -> MutexGuard<'_, ForgeRecord> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, ForgeRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn complain(&self, why: String) {
-        let mut kept = self.kept();
-        if kept.complaints.len() < MAX_KEPT {
-            kept.complaints.push(why);
+        let mut record = self.record();
+        if record.complaints.len() < MAX_RECORDED {
+            record.complaints.push(why);
         }
     }
 
@@ -290,8 +290,8 @@ impl ForgeState {
                 && base == entry.base
                 && (entry.is_open || get("state") == Some("all"))
         };
-        let kept = self.kept();
-        let rows: Vec<Value> = kept
+        let record = self.record();
+        let rows: Vec<Value> = record
             .entries
             .iter()
             .rev()
@@ -323,11 +323,11 @@ impl ForgeState {
             self.complain(format!("a wrong request: {asked}"));
             return self.error(422, "wrong field");
         }
-        let mut kept = self.kept();
+        let mut record = self.record();
         let is_same = |entry: &&ForgeEntry| entry.is_open && entry.branch == *branch && entry.base == *base;
-        if let Some(entry) = kept.entries.iter().find(is_same) {
+        if let Some(entry) = record.entries.iter().find(is_same) {
             let number = entry.number;
-            drop(kept);
+            drop(record);
             let owner = self.project.split('/').next().unwrap_or_default();
             return match self.kind {
                 ForgeKind::Github => {
@@ -343,12 +343,12 @@ impl ForgeState {
                 ),
             };
         }
-        let number = u64::try_from(kept.entries.len()).unwrap_or(u64::MAX).saturating_add(1);
-        let commit = kept.branches.get(branch).cloned().unwrap_or_else(|| "0".repeat(40));
+        let number = u64::try_from(record.entries.len()).unwrap_or(u64::MAX).saturating_add(1);
+        let commit = record.branches.get(branch).cloned().unwrap_or_else(|| "0".repeat(40));
         let [title, text, branch, base] = [title, text, branch, base].map(String::clone);
         let entry = ForgeEntry { number, branch, base, title, text, commit, is_open: true };
-        kept.entries.push(entry.clone());
-        drop(kept);
+        record.entries.push(entry.clone());
+        drop(record);
         (StatusCode::CREATED, axum::Json(self.show(&entry))).into_response()
     }
 }
@@ -364,13 +364,13 @@ async fn answer(
         return answer;
     }
     let fault = {
-        let mut kept = shared.kept();
-        if kept.calls.len() < MAX_KEPT {
-            kept.calls.push(format!("{method} {uri}"));
+        let mut record = shared.record();
+        if record.calls.len() < MAX_RECORDED {
+            record.calls.push(format!("{method} {uri}"));
         }
         // A lost answer is one to the opening of a request.
-        let waits = kept.faults.front() == Some(&ForgeFault::LostAnswer) && method != Method::POST;
-        if waits { None } else { kept.faults.pop_front() }
+        let waits = record.faults.front() == Some(&ForgeFault::LostAnswer) && method != Method::POST;
+        if waits { None } else { record.faults.pop_front() }
     };
     match fault {
         Some(ForgeFault::Status(status, said, wait)) => {
@@ -417,7 +417,7 @@ async fn answer_push(
     request: (&HeaderMap, Bytes),
 ) -> Option<Response> {
     let below = uri.path().strip_prefix(&format!("/{}.git/", shared.project))?.to_owned();
-    let folder = shared.kept().repository.clone()?;
+    let folder = shared.record().repository.clone()?;
     let user = (shared.kind.git_user(), shared.token.as_str());
     let query = uri.query().unwrap_or_default();
     Some(answer_git(&folder, user, (method, &below, query), request).await)

@@ -21,7 +21,8 @@ use writ_types::id::AskId;
 
 use crate::autopilot::{PATIENCE, Scene, git};
 use crate::autopilot_limits::{GATE, ONE_TASK, SHORT, coder, done, first_run, project, writes};
-use crate::harness::TestEngine;
+use crate::harness::{OWNER, TestEngine};
+use crate::set_back::signed;
 
 const TOKEN: &str = "tok-7f3a9c1e5b";
 const MILESTONE: &str = "milestone/m1";
@@ -43,7 +44,7 @@ impl SecretSource for OneToken {
 }
 
 /// A project with a remote in a folder of this machine, and a forge.
-struct Harbour {
+struct ShipScene {
     scene: Scene,
     forge: ForgeServer,
     remote: PathBuf,
@@ -55,7 +56,7 @@ fn right() -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
     coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") })
 }
 
-impl Harbour {
+impl ShipScene {
     /// `more` are settings of the project's own.
     fn new(kind: ForgeKind, more: &str) -> Self {
         let dir = project("", &format!("{more}{GATE}"), SHORT);
@@ -110,7 +111,12 @@ impl Harbour {
     }
 
     async fn approve(&self, ask: &AskId) -> PilotShip {
-        self.scene.approve(ask).await;
+        let engine = &self.scene.engine;
+        let shown = engine.call("approvals.show", serde_json::json!({ "ask": ask })).await.expect("shown");
+        let card = serde_json::from_value(shown).expect("a card");
+        // What leaves the machine in its owner's name needs the approver's key.
+        let yes = signed(engine, &card, engine.clock.now());
+        engine.engine.answer(OWNER, ask.clone(), yes).await.expect("approved");
         self.request_after(MILESTONE, &[PilotShipState::Pending, PilotShipState::Asked]).await
     }
 
@@ -148,32 +154,32 @@ fn make_executable(path: &Path) {
 #[test]
 fn needs_userns_needs_git_each_forge_gets_one_request_for_what_is_merged() {
     for kind in ForgeKind::ALL {
-        let harbour = Harbour::new(kind, "");
-        harbour.scene.engine.runtime.block_on(async {
-            harbour.merge().await;
-            let ask = harbour.asked(MILESTONE).await;
-            assert_eq!((harbour.forge.calls(), harbour.pushed()), (Vec::new(), None), "{kind:?}");
-            harbour.forge.set_branch(BRANCH, &harbour.tip());
-            let opened = harbour.approve(&ask).await;
+        let shipping = ShipScene::new(kind, "");
+        shipping.scene.engine.runtime.block_on(async {
+            shipping.merge().await;
+            let ask = shipping.asked(MILESTONE).await;
+            assert_eq!((shipping.forge.calls(), shipping.pushed()), (Vec::new(), None), "{kind:?}");
+            shipping.forge.set_branch(BRANCH, &shipping.tip());
+            let opened = shipping.approve(&ask).await;
             assert_eq!(opened.state, PilotShipState::Opened, "{kind:?}: {opened:?}");
-            assert_eq!(opened.url, harbour.forge.url_of(1));
-            let [entry]: [ForgeEntry; 1] = harbour.forge.entries().try_into().expect("one request");
+            assert_eq!(opened.url, shipping.forge.url_of(1));
+            let [entry]: [ForgeEntry; 1] = shipping.forge.entries().try_into().expect("one request");
             assert_eq!((entry.branch.as_str(), entry.base.as_str()), (BRANCH, "main"));
             assert_eq!(entry.title, "A library of sums");
             assert!(entry.text.contains("slice/m1/s1: Sums"), "{}", entry.text);
-            assert_eq!(harbour.pushed().as_deref(), Some(&*harbour.tip()));
-            let again = harbour.scene.order(MILESTONE, "ship", "").await.ship.expect("shown");
+            assert_eq!(shipping.pushed().as_deref(), Some(&*shipping.tip()));
+            let again = shipping.scene.order(MILESTONE, "ship", "").await.ship.expect("shown");
             assert_eq!(again.url, opened.url);
-            assert_eq!(harbour.forge.entries().len(), 1);
-            let report: PilotReport = harbour.scene.ask("pilot.report", serde_json::json!({})).await;
+            assert_eq!(shipping.forge.entries().len(), 1);
+            let report: PilotReport = shipping.scene.ask("pilot.report", serde_json::json!({})).await;
             assert!(report.units.iter().any(|unit| unit.id == MILESTONE && unit.request == opened.url));
         });
-        let facts = harbour.scene.engine.facts("intent").into_iter();
+        let facts = shipping.scene.engine.facts("intent").into_iter();
         let intents = facts.filter(
             |fact| matches!(fact, Fact::Intent { action: Action::Vcs(vcs), .. } if vcs.request.is_some()),
         );
         assert_eq!(intents.count(), 1, "the ledger has the push and the request");
-        harbour.end();
+        shipping.end();
     }
 }
 
@@ -182,8 +188,8 @@ fn needs_userns_needs_git_each_forge_gets_one_request_for_what_is_merged() {
 /// Rows: SF-518 (in part: the push over HTTP)
 #[test]
 fn needs_userns_needs_git_a_branch_is_pushed_over_http_with_the_token_alone() {
-    let harbour = Harbour::new(ForgeKind::Gitea, "");
-    let (dir, url) = (harbour.dir.path(), harbour.forge.serve_repository(&harbour.remote));
+    let shipping = ShipScene::new(ForgeKind::Gitea, "");
+    let (dir, url) = (shipping.dir.path(), shipping.forge.serve_repository(&shipping.remote));
     git(dir, &["remote", "set-url", "origin", &url]);
     git(dir, &["config", "credential.helper", "!touch helper-has-run; false"]);
     git(dir, &["config", "url.http://127.0.0.1:1/.pushInsteadOf", "http://127.0.0.1"]);
@@ -192,17 +198,17 @@ fn needs_userns_needs_git_a_branch_is_pushed_over_http_with_the_token_alone() {
     std::fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
     std::fs::write(&hook, "#!/bin/sh\ntouch hook-has-run\nexit 1\n").expect("written");
     make_executable(&hook);
-    harbour.scene.engine.runtime.block_on(async {
-        harbour.merge().await;
-        let ask = harbour.asked(MILESTONE).await;
-        let opened = harbour.approve(&ask).await;
+    shipping.scene.engine.runtime.block_on(async {
+        shipping.merge().await;
+        let ask = shipping.asked(MILESTONE).await;
+        let opened = shipping.approve(&ask).await;
         assert_eq!(opened.state, PilotShipState::Opened, "{opened:?}");
     });
-    assert_eq!(harbour.pushed().as_deref(), Some(&*harbour.tip()));
+    assert_eq!(shipping.pushed().as_deref(), Some(&*shipping.tip()));
     for trace in ["helper-has-run", "hook-has-run", ".git/helper-has-run", ".git/writ/git/helper-has-run"] {
         assert!(!dir.join(trace).exists(), "{trace}");
     }
-    harbour.end();
+    shipping.end();
 }
 
 /// Each refusal is an error with a code of its own; the work stays merged, and an order of a person asks about it again.
@@ -210,7 +216,7 @@ fn needs_userns_needs_git_a_branch_is_pushed_over_http_with_the_token_alone() {
 /// Rows: SF-518 (in part: an API failure is a typed error)
 #[test]
 fn needs_userns_needs_git_a_refusal_of_the_forge_is_a_typed_error() {
-    let harbour = Harbour::new(ForgeKind::Github, "");
+    let shipping = ShipScene::new(ForgeKind::Github, "");
     let status = |code, said: &str| ForgeFault::Status(code, said.to_owned(), None);
     let faults = [
         (status(401, "Bad credentials"), "forge.token"),
@@ -219,25 +225,25 @@ fn needs_userns_needs_git_a_refusal_of_the_forge_is_a_typed_error() {
         (ForgeFault::Page, "forge.format"),
         (ForgeFault::Redirect("http://127.0.0.1:1/elsewhere".to_owned()), "forge.moved"),
     ];
-    harbour.scene.engine.runtime.block_on(async {
-        harbour.merge().await;
-        let mut ask = harbour.asked(MILESTONE).await;
+    shipping.scene.engine.runtime.block_on(async {
+        shipping.merge().await;
+        let mut ask = shipping.asked(MILESTONE).await;
         for (fault, code) in faults {
-            harbour.forge.break_next([fault]);
-            let failed = harbour.approve(&ask).await;
+            shipping.forge.break_next([fault]);
+            let failed = shipping.approve(&ask).await;
             assert_eq!((failed.state, failed.code.as_str()), (PilotShipState::Failed, code), "{failed:?}");
             assert!(!failed.hint.is_empty() && failed.url.is_empty(), "{failed:?}");
-            let unit = harbour.scene.order(MILESTONE, "ship", "").await;
+            let unit = shipping.scene.order(MILESTONE, "ship", "").await;
             assert!(unit.unit.is_over && unit.unit.status == "succeeded", "{unit:?}");
             let ship = unit.ship.expect("shown");
             assert_eq!(ship.state, PilotShipState::Asked, "{ship:?}");
             ask = ship.ask.expect("a question");
         }
-        let opened = harbour.approve(&ask).await;
+        let opened = shipping.approve(&ask).await;
         assert_eq!(opened.state, PilotShipState::Opened, "{opened:?}");
-        assert_eq!(harbour.forge.entries().len(), 1);
+        assert_eq!(shipping.forge.entries().len(), 1);
     });
-    harbour.end();
+    shipping.end();
 }
 
 /// Where another try may help, it is made after a pause. A request whose answer was lost is found by it, and is not opened twice; one that
@@ -247,30 +253,30 @@ fn needs_userns_needs_git_a_refusal_of_the_forge_is_a_typed_error() {
 #[test]
 fn needs_userns_needs_git_a_lost_answer_opens_no_second_request() {
     for kind in [ForgeKind::Github, ForgeKind::Gitlab, ForgeKind::Gitea] {
-        let harbour = Harbour::new(kind, "");
-        harbour.scene.engine.runtime.block_on(async {
-            harbour.merge().await;
-            let ask = harbour.asked(MILESTONE).await;
-            harbour.forge.set_branch(BRANCH, &harbour.tip());
+        let shipping = ShipScene::new(kind, "");
+        shipping.scene.engine.runtime.block_on(async {
+            shipping.merge().await;
+            let ask = shipping.asked(MILESTONE).await;
+            shipping.forge.set_branch(BRANCH, &shipping.tip());
             let limit = ForgeFault::Status(429, "slow down".to_owned(), Some(1));
-            harbour.forge.break_next([limit, ForgeFault::LostAnswer]);
+            shipping.forge.break_next([limit, ForgeFault::LostAnswer]);
             let hurried = async {
                 let mut seen = 0;
                 let mut steps = tokio::time::interval(Duration::from_millis(20));
-                while harbour.forge.calls().len() < 4 {
+                while shipping.forge.calls().len() < 4 {
                     steps.tick().await;
-                    if harbour.forge.calls().len() > seen {
-                        seen = harbour.forge.calls().len();
-                        harbour.scene.engine.clock.go_on(Duration::from_secs(5));
+                    if shipping.forge.calls().len() > seen {
+                        seen = shipping.forge.calls().len();
+                        shipping.scene.engine.clock.go_on(Duration::from_secs(5));
                     }
                 }
             };
-            let (opened, ()) = tokio::join!(harbour.approve(&ask), hurried);
+            let (opened, ()) = tokio::join!(shipping.approve(&ask), hurried);
             assert_eq!(opened.state, PilotShipState::Opened, "{kind:?}: {opened:?}");
-            assert_eq!(opened.url, harbour.forge.url_of(1));
-            assert_eq!(harbour.forge.entries().len(), 1, "{:?}", harbour.forge.calls());
+            assert_eq!(opened.url, shipping.forge.url_of(1));
+            assert_eq!(shipping.forge.entries().len(), 1, "{:?}", shipping.forge.calls());
         });
-        harbour.end();
+        shipping.end();
     }
 }
 
@@ -280,13 +286,13 @@ fn needs_userns_needs_git_a_lost_answer_opens_no_second_request() {
 /// Rows: SF-518 (in part: a branch that is not overwritten)
 #[test]
 fn needs_userns_needs_git_a_branch_of_others_is_not_overwritten() {
-    let harbour = Harbour::new(ForgeKind::Github, "");
-    // Somebody else's work in a branch of that name.
-    git(harbour.dir.path(), &["checkout", "-q", "-b", "other"]);
-    git(harbour.dir.path(), &["commit", "-q", "--allow-empty", "-m", "of others"]);
+    let shipping = ShipScene::new(ForgeKind::Github, "");
+    // The work of another person in a branch of that name.
+    git(shipping.dir.path(), &["checkout", "-q", "-b", "other"]);
+    git(shipping.dir.path(), &["commit", "-q", "--allow-empty", "-m", "of others"]);
     let refspec = format!("other:refs/heads/{BRANCH}");
     git(
-        harbour.dir.path(),
+        shipping.dir.path(),
         &[
             "-c",
             "core.hooksPath=/dev/null",
@@ -298,18 +304,18 @@ fn needs_userns_needs_git_a_branch_of_others_is_not_overwritten() {
             &refspec,
         ],
     );
-    git(harbour.dir.path(), &["checkout", "-q", "main"]);
-    let theirs = harbour.pushed();
-    harbour.scene.engine.runtime.block_on(async {
-        harbour.merge().await;
-        let ask = harbour.asked(MILESTONE).await;
-        let failed = harbour.approve(&ask).await;
+    git(shipping.dir.path(), &["checkout", "-q", "main"]);
+    let theirs = shipping.pushed();
+    shipping.scene.engine.runtime.block_on(async {
+        shipping.merge().await;
+        let ask = shipping.asked(MILESTONE).await;
+        let failed = shipping.approve(&ask).await;
         assert_eq!((failed.state, failed.code.as_str()), (PilotShipState::Failed, "git.push_rejected"));
     });
-    assert_eq!((harbour.pushed(), harbour.forge.calls()), (theirs, Vec::new()));
-    harbour.end();
+    assert_eq!((shipping.pushed(), shipping.forge.calls()), (theirs, Vec::new()));
+    shipping.end();
 
-    let quiet = Harbour::new(ForgeKind::Github, "[pilot.ship]\nat = \"never\"\n");
+    let quiet = ShipScene::new(ForgeKind::Github, "[pilot.ship]\nat = \"never\"\n");
     quiet.scene.engine.runtime.block_on(async {
         quiet.merge().await;
         assert_eq!(quiet.scene.unit(MILESTONE).await.ship, None);
@@ -372,12 +378,12 @@ impl SecretSource for Addresses {
     }
 }
 
-/// Each receiver is told of what has ended in the form of its kind. One that is down, and one whose address is missing, hold nothing up: the goal
+/// Each receiver gets a notice of what has ended, in the form of its kind. One that is down, and one whose address is missing, hold nothing up: the goal
 /// is merged all the same.
 ///
 /// Rows: SF-521 (in part: the line in the log)
 #[test]
-fn needs_userns_needs_git_receivers_are_told_and_one_that_is_down_holds_nothing_up() {
+fn needs_userns_needs_git_receivers_get_notices_and_one_that_is_down_holds_nothing_up() {
     let waiting = tokio::runtime::Runtime::new().expect("a runtime");
     let good = || RawAnswer { status: 200, headers: Vec::new(), body: b"ok".to_vec(), chunk: 64, cut: false };
     let start = || waiting.block_on(RawServer::start(good())).expect("starts");
@@ -413,7 +419,7 @@ fn needs_userns_needs_git_receivers_are_told_and_one_that_is_down_holds_nothing_
         let status = first_run(&scene).await;
         assert_eq!(status.state, "complete", "{status:#?}");
         let until = Instant::now() + PATIENCE;
-        // Each is told four times: of the task, of the slice (merged, and over) and of the milestone.
+        // Each gets four: of the task, of the slice (merged, and over) and of the milestone.
         while servers.iter().any(|server| server.requests().len() < 4) {
             assert!(Instant::now() < until, "notices are missing");
             scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;

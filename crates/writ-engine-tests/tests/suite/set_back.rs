@@ -157,7 +157,7 @@ fn what_is_signed_while_the_clock_is_behind_counts_from_the_time_that_the_engine
 }
 
 /// A yes with the approver's key, for an hour from then on.
-fn signed(handed: &TestEngine, card: &Card, from: Timestamp) -> Answer {
+pub(crate) fn signed(handed: &TestEngine, card: &Card, from: Timestamp) -> Answer {
     let [_, _, approver] = keys();
     let claims = ApprovalClaims {
         installation: handed.store.installation(),

@@ -8,16 +8,16 @@ use super::section::{FoundSetting, Section};
 use super::{CONFIG_FILE, PilotConfigError};
 
 /// The most receivers.
-pub const MAX_RECEIVERS: usize = 8;
+pub(super) const MAX_RECEIVERS: usize = 8;
 
-/// The events of units that are told.
+/// The events of units that receivers may get.
 const EVENTS: [(&str, HookEvent); 4] = [
     ("unit_started", HookEvent::UnitStarted),
     ("unit_blocked", HookEvent::UnitBlocked),
     ("unit_merged", HookEvent::UnitMerged),
     ("unit_done", HookEvent::UnitDone),
 ];
-/// Those that are told where the file names none: what needs a person, and what is over.
+/// Those that receivers get where the file names none: what needs a person, and what is over.
 const USUAL: [HookEvent; 2] = [HookEvent::UnitBlocked, HookEvent::UnitDone];
 
 /// A receiver of notices.
@@ -27,7 +27,7 @@ pub struct NoticeReceiver {
     pub format: NoticeFormat,
     /// Its address, by reference: it is a secret.
     pub url: CredentialRef,
-    /// The events that it is told.
+    /// The events that it gets.
     pub on: Vec<HookEvent>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn read_receivers(
 ) -> Result<Vec<NoticeReceiver>, PilotConfigError> {
     let mut receivers = Vec::new();
     for (place, mut section) in list {
-        // A project may come from anywhere: it must not say to whom its owner's work is told.
+        // A project may come from anywhere: it must not say who reads of its owner's work.
         if place.origin().0 == CONFIG_FILE {
             return Err(place.fault(
                 "stands only in the owner's own file",

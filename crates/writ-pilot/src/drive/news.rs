@@ -5,7 +5,7 @@ use writ_autopilot::machine::UnitMove;
 use writ_autopilot::phase::PilotPhase;
 use writ_types::entry::HookEvent;
 
-use super::notices::tell_receivers;
+use super::notices::notify_receivers;
 use super::plan_of;
 use crate::project::OpenProject;
 use crate::standing::{UnitRecord, status_name};
@@ -42,7 +42,7 @@ fn metadata_of(unit: &UnitRecord) -> Value {
 
 /// Notifies the hooks and the receivers of notices of an event of a unit.
 pub(crate) async fn tell_hooks(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
-    tell_receivers(project, event, news);
+    notify_receivers(project, event, news);
     let about: Map<String, Value> = Map::from_iter([
         ("project".to_owned(), project.name.clone().into()),
         ("unit".to_owned(), news.unit.row.key.id.clone().into()),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use writ_autopilot::notice::{NoticeFormat, UnitNotice, told_metadata};
+use writ_autopilot::notice::{NoticeFormat, UnitNotice, linked_metadata};
 use writ_runtime::pilot::PilotHands;
 use writ_types::credential::CredentialRef;
 use writ_types::entry::HookEvent;
@@ -20,8 +20,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause, also where the other side asks for more.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Has the receivers told of an event of a unit.
-pub(super) fn tell_receivers(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
+/// Posts an event of a unit to its receivers.
+pub(super) fn notify_receivers(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
     let config = project.config();
     for receiver in config.notify.iter().filter(|receiver| receiver.on.contains(&event)) {
         let Some(place) = project.looping.take_notice_place() else {
@@ -46,7 +46,7 @@ fn notice_of(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) -> Un
             "id": row.key.id,
             "type": news.unit.id.unit_type().name(),
             "title": row.title,
-            "metadata": told_metadata(facts.gh_issue),
+            "metadata": linked_metadata(facts.gh_issue),
         }),
         phase: news.phase.name(),
         status: news.status.to_owned(),

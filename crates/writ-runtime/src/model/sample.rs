@@ -91,6 +91,7 @@ pub(crate) async fn ask_sample(
     let text = match tried {
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply.text),
         Tried::Over(_) => Err("the call was refused".to_owned()),
+        Tried::Unaffordable(denial) => Err(denial.text),
         Tried::Failed(error) => Err(recorded_error(&services, &error)),
     };
     Ok(SampleAnswer { text, took, usage, cost })

@@ -53,7 +53,7 @@ impl PilotHands {
         self.reported(ship(&self.services, new).await)
     }
 
-    /// Posts a notice of the autopilot's own work as JSON, once. The address is a secret, since whoever knows it may write there.
+    /// Posts a notice of the autopilot's own work as JSON, once. The address is a secret, since all who know it may write there.
     ///
     /// # Errors
     ///
