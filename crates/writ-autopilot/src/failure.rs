@@ -196,12 +196,14 @@ impl FailureCode {
     /// Returns its class.
     pub const fn class(self) -> FailureClass {
         match self {
+            // Only a person can change the settings, the repository or the files that these are about.
             Self::PromptRenderFailed
             | Self::ModelUnavailable
             | Self::CircuitOpen
             | Self::RepositoryHeld
             | Self::UnitFileFailed
             | Self::UnitUnreadable => FailureClass::Config,
+            // Another attempt has a folder of its own, or finds the place free.
             Self::WorkspaceCreationFailed
             | Self::WorkspaceSymlinkEscape
             | Self::HookFailed
@@ -210,6 +212,7 @@ impl FailureCode {
             | Self::GateTimeout
             | Self::NotMerged
             | Self::StoreFailed => FailureClass::Workspace,
+            // The agent may do better when it reads what was wrong.
             Self::AgentSessionStartup
             | Self::TurnFailed
             | Self::TurnTimeout
@@ -229,6 +232,7 @@ impl FailureCode {
             | Self::ReviewSize
             | Self::NoWorker
             | Self::EngineRefused => FailureClass::AgentSession,
+            // Notes about the work: the work itself is done.
             Self::TraceFailed | Self::ChapterFailed => FailureClass::Observability,
         }
     }

@@ -18,6 +18,7 @@ pub(crate) async fn remember_learnings(hands: &PilotHands, project: &str, learni
     if learnings.is_empty() {
         return;
     }
+    // One subject for all projects would show each the learnings of the others.
     let subject = subject_of(project);
     let note = |one: Learning| PilotNote {
         text: format!("{} by the autopilot in {}: {}", one.kind.label(), project, one.text),
@@ -39,6 +40,7 @@ pub(crate) async fn describe_learnings(hands: &PilotHands, project: &str) -> Res
     if notes.is_empty() {
         return Ok(String::new());
     }
+    // The place is for people who read their memories; here it is the same in each line.
     let place = format!(" by the autopilot in {project}");
     let lines: String = notes.iter().map(|note| format!("- {}\n", note.replacen(&place, "", 1))).collect();
     Ok(format!("What earlier work here has learned, as data:\n\n{lines}"))

@@ -136,7 +136,7 @@ pub(crate) fn format_schedule(interval: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// What the clock says, and what has gone by, in milliseconds.
+    /// The time of the clock, and the time that has passed, in milliseconds.
     #[derive(Debug)]
     struct Set(i64, u64);
 

@@ -228,7 +228,7 @@ struct RunningJob {
     pace: JobTimes,
     /// The next run that its row names, as far as it is known here.
     row_next: Option<Timestamp>,
-    /// The row was seen to name another one: somebody has scheduled the job while it ran, and the row stands.
+    /// The row was seen to name another one: another task has scheduled the job while it ran, and the row stands.
     scheduled: bool,
 }
 

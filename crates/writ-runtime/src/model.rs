@@ -158,10 +158,7 @@ async fn make_call(
         let turn_cost = spent_in_turn.saturating_add(account.cost);
         let next = (&planned, &step);
         if !await_attempt(&mut place, &mut account, next, (last.as_ref(), turn_cost), &cancel).await? {
-            return Ok(match &last {
-                Some(report) => account.failed(report),
-                None => account.cancelled(),
-            });
+            return Ok(account.stopped(last.as_ref()));
         }
         place.spent = Spent { turn_cost, ..place.spent };
         match attempt(&place, models, (&planned, role), &cleared, &cancel, &mut account).await? {
@@ -335,7 +332,7 @@ async fn attempt(
             let text = recorded_error(&place.services, &error);
             let failed = Err((&usage, text.as_str(), error.failure.is_lasting()));
             record(place, models, (planned, role), (number, &used), failed, account);
-            // What was not shown may be said again by another model.
+            // Another model may repeat what was not shown.
             error.begun &= has_shown;
             Ok(Tried::Failed(Box::new(error)))
         }

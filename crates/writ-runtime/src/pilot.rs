@@ -493,7 +493,7 @@ impl PilotHands {
     pub fn wake(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.services.life.work.watch_pilot();
         async move {
-            // The engine is gone: nothing changes any more.
+            // The engine has ended: nothing changes.
             let _ended = changes.changed().await;
         }
     }

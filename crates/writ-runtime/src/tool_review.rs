@@ -1,5 +1,5 @@
 //! The review of the tools that other programs offer: once a month as a job, which sends its summary to the owner, and at any time
-//! on request. It changes nothing by itself: a clean-up is one question in a session of its own, and is done if the owner approves it.
+//! on request. It changes nothing: a clean-up is one question in a session of its own, and is done if the owner approves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const MAX_NAMED: usize = 8;
 /// The summary where there is nothing to review.
 const NO_TOOLS: &str = "There are no tools of servers to review.";
 
-/// The time after which the counters of a tool that is gone are forgotten.
+/// The time after which the counters of a removed tool are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Reviews the tools as a job: notes which there are, and sends the summary to the owner.

@@ -35,7 +35,7 @@ pub enum ForgeFault {
     Page,
     /// A redirect to this address.
     Redirect(String),
-    /// A request is opened, and its answer is lost on the way.
+    /// A request is opened, and its answer does not arrive.
     LostAnswer,
 }
 
@@ -368,7 +368,7 @@ async fn answer(
         if record.calls.len() < MAX_RECORDED {
             record.calls.push(format!("{method} {uri}"));
         }
-        // A lost answer is one to the opening of a request.
+        // An answer that does not arrive is one to the opening of a request.
         let waits = record.faults.front() == Some(&ForgeFault::LostAnswer) && method != Method::POST;
         if waits { None } else { record.faults.pop_front() }
     };

@@ -100,10 +100,12 @@ impl ForgeError {
         let lower = said.to_lowercase();
         let is_limit = wait_secs.is_some() || lower.contains("rate limit") || lower.contains("abuse");
         match status {
+            // Gitea says 401 to a token that was deleted, GitHub also to one that has expired.
             401 => Self::Token,
             // GitHub says 403 where too much was created in a short time.
             403 if is_limit => Self::Limited { status, wait_secs },
             403 => Self::Forbidden { said },
+            // A repository that the token may not see looks like one that is not there.
             404 | 410 => Self::NoProject,
             429 => Self::Limited { status, wait_secs },
             409 | 422 if lower.contains("already exists") => Self::Exists { said },
@@ -166,6 +168,7 @@ fn read_message(body: &[u8]) -> String {
 }
 
 fn collect_texts(value: &Value, depth: usize, said: &mut Vec<String>) {
+    // The answer is another's: it may be nested and long without end.
     if depth > MAX_DEPTH || said.len() >= MAX_SAID {
         return;
     }

@@ -118,9 +118,7 @@ async fn run_command(context: &Context, command: &PilotCommand) -> Result<(), Fa
         PilotCommand::Diff(args) => {
             looks::print_changes(context, &mut client, &name_of(context, args)?).await
         }
-        PilotCommand::Reload { place, yes } => {
-            changes::reload(context, &mut client, (&project_of(context, place)?, *yes)).await
-        }
+        PilotCommand::Reload { place, yes } => changes::reload(context, &mut client, (place, *yes)).await,
         PilotCommand::Revert { unit, place, yes } => {
             let PilotProject { project } = project_of(context, place)?;
             menu::revert_slice(context, &mut client, (project, unit.clone(), *yes)).await

@@ -70,6 +70,7 @@ pub(crate) async fn measure_models(
 async fn choose_samples(project: &OpenProject, most: usize) -> Result<Vec<UnitRecord>, AutopilotError> {
     let lines = project.hands.store().unit_lines(&project.name, MAX_UNITS).await?;
     let is_sample = |id: &UnitId| id.unit_type() == UnitType::Task;
+    // The newest are most like what comes next.
     let done = lines.iter().rev().filter(|line| line.is_over && line.phase_status == "succeeded");
     let ids: Vec<UnitId> =
         done.filter_map(|line| line.id.parse().ok()).filter(is_sample).take(most).collect();
@@ -156,6 +157,7 @@ async fn store_results(
     for (fingerprint, of_class) in classes {
         let Some((unit, _)) = of_class.first() else { continue };
         let readable = of_class.iter().filter(|(_, one)| one.is_readable).count();
+        // A class is right or not as a whole: one bad plan of three may be chance.
         let rating = if readable * 2 > of_class.len() { RunRating::Ok } else { RunRating::Under };
         let count = u64::try_from(of_class.len()).unwrap_or(u64::MAX);
         let cost = of_class.iter().fold(MicroUsd::ZERO, |sum, (_, one)| sum.saturating_add(one.cost));

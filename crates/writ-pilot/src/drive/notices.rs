@@ -24,6 +24,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 pub(super) fn notify_receivers(project: &OpenProject, event: HookEvent, news: &UnitNews<'_>) {
     let config = project.config();
     for receiver in config.notify.iter().filter(|receiver| receiver.on.contains(&event)) {
+        // An outage of a receiver must not gather tasks without end.
         let Some(place) = project.looping.take_notice_place() else {
             tracing::warn!(unit = %news.unit.id, event = event.as_str(), "too many notices wait: one is left out");
             continue;

@@ -117,6 +117,7 @@ fn spawn_ship(project: &Arc<OpenProject>, id: UnitId) {
 
 /// Ships a unit. How that went is noted with it.
 async fn run_ship(project: &Arc<OpenProject>, id: UnitId) -> Result<(), AutopilotError> {
+    // Two pushes of one target at once would race for its branch at the forge.
     let _one = project.git.shipping.lock().await;
     let unit = project.read_unit(id).await?;
     if let Some(ship) = &unit.facts.ship
@@ -264,6 +265,7 @@ fn is_same_forge(ship: &ShipConfig, remote: &RemotePlace) -> bool {
 }
 
 fn title_of(unit: &UnitRecord) -> String {
+    // A planner has written it: forges cut a longer one, or refuse it.
     let line = unit.row.title.lines().next().unwrap_or_default().trim();
     let title: String = line.chars().filter(|c| !c.is_control()).take(MAX_TITLE_CHARS).collect();
     if title.is_empty() { unit.id.to_string() } else { title }

@@ -39,6 +39,14 @@ impl Account {
         self.ended(failure(report))
     }
 
+    /// Ends a call that makes no further attempt: with the last failure, or else as cancelled.
+    pub(super) fn stopped(self, last: Option<&Report>) -> ModelCallResult {
+        match last {
+            Some(report) => self.failed(report),
+            None => self.cancelled(),
+        }
+    }
+
     pub(super) fn cancelled(self) -> ModelCallResult {
         let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled")
             .with_hint("send the message again when its answer is wanted");

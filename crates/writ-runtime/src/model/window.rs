@@ -1,4 +1,4 @@
-//! Notices about a model's window, and the end of a turn whose context is full.
+//! Notices about a model's window, and the end of a turn with a full context.
 
 use writ_models::PlannedCall;
 use writ_store::batch::Op;

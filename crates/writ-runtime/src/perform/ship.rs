@@ -81,7 +81,7 @@ pub(super) async fn ship(
     })
 }
 
-/// Returns what is written down with a unit whose request was not opened.
+/// Returns the note of a unit for which no request was opened.
 pub(crate) fn failed_note(place: &CallPlace, report: &Report) -> PilotShip {
     let journal = &place.services.journal;
     let cut =
@@ -204,7 +204,7 @@ impl ForgeClient<'_> {
         }
         let answer = self.call(open_request(self.request)).await?;
         match read_opened(self.request, view(&answer)) {
-            // Opened a moment ago, by a try whose answer was not read or by a person.
+            // Opened a moment ago, by a try that got no answer, or by a person.
             Err(error @ ForgeError::Exists { .. }) => self.find().await?.ok_or(error),
             other => other,
         }

@@ -1,9 +1,10 @@
-//! What the autopilot sends out: requests for review of merged work, and notices of its own work.
+//! What the autopilot sends out: tasks for one model, requests for review of merged work, and notices of its own work.
 //!
 //! A request passes the door in a session of its own, and a person is asked about it unless a rule permits it. A notice is the engine's own
 //! report of units to an address that its owner names.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use writ_inspect::prepared::{Prepared, Sink};
@@ -16,7 +17,8 @@ use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Label, Source, Taint};
 
-use super::PilotHands;
+use super::sample::ask_model;
+use super::{ModelTask, PilotHands, TaskAnswer};
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
@@ -43,6 +45,15 @@ pub struct NewShip {
 }
 
 impl PilotHands {
+    /// Gives one model a task, without tools, in a session of its own on the project.
+    ///
+    /// # Errors
+    ///
+    /// If the model is not configured, the task is too large, or the store cannot be read or written. A model that fails is in the answer.
+    pub async fn ask_model(&self, project: &Path, task: ModelTask) -> Result<TaskAnswer, Report> {
+        self.reported(ask_model(&self.services, project, task).await)
+    }
+
     /// Pushes a branch and opens a request for it at a forge, or asks a person about it: then that is done once they have approved it. How it
     /// stands is written down in the unit's metadata, as `ship`.
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::{MAX_QUESTION_BYTES, PilotHands};
+use super::MAX_QUESTION_BYTES;
 use crate::error::{EngineError, PilotError};
 use crate::model::ask_sample;
 use crate::services::Services;
@@ -38,18 +38,12 @@ pub struct TaskAnswer {
     pub cost: MicroUsd,
 }
 
-impl PilotHands {
-    /// Gives one model a task, without tools, in a session of its own on the project.
-    ///
-    /// # Errors
-    ///
-    /// If the model is not configured, the task is too large, or the store cannot be read or written. A model that fails is in the answer.
-    pub async fn ask_model(&self, project: &Path, task: ModelTask) -> Result<TaskAnswer, Report> {
-        self.reported(ask(&self.services, project, task).await)
-    }
-}
-
-async fn ask(services: &Arc<Services>, project: &Path, task: ModelTask) -> Result<TaskAnswer, EngineError> {
+/// Asks, as [`PilotHands::ask_model`](super::PilotHands::ask_model) says.
+pub(super) async fn ask_model(
+    services: &Arc<Services>,
+    project: &Path,
+    task: ModelTask,
+) -> Result<TaskAnswer, EngineError> {
     let bytes = task.text.len();
     if bytes > MAX_QUESTION_BYTES {
         let (what, most) = ("task of a model", MAX_QUESTION_BYTES);

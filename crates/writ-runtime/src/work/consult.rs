@@ -108,7 +108,7 @@ async fn ask(
             at: services.journal.clock.now(),
         })),
     ];
-    // Without guidance to ask for, the other plan is the second question all the same.
+    // Without guidance to ask for, the other plan is still the second question.
     ops.extend((item.consultations..question).map(|_| Op::Work(WorkOp::Consult { item: item.id })));
     ops.extend(asked);
     commit_news(services, item, Batch::synced(ops)).await?;

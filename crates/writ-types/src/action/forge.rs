@@ -46,6 +46,7 @@ impl ForgeKind {
     /// Returns the user name under which git sends a token of this forge as a password.
     pub const fn git_user(self) -> &'static str {
         match self {
+            // GitHub takes any name but none; this is the one in its documents.
             Self::Github => "x-access-token",
             Self::Gitlab | Self::Gitea | Self::Forgejo => "oauth2",
         }

@@ -24,9 +24,9 @@ use crate::terminal;
 pub(super) async fn reload(
     context: &Context,
     client: &mut EngineClient,
-    (project, yes): (&PilotProject, bool),
+    (place, yes): (&PilotPlace, bool),
 ) -> Result<(), Failure> {
-    let project = project.project.clone();
+    let PilotProject { project } = project_of(context, place)?;
     let order = PilotReload { project: project.clone(), apply: false, digest: String::new() };
     let shown = client.ask::<PilotReloadPlan>(&order).await?;
     if shown.written || shown.edits.is_empty() || !shown.conflicts.is_empty() {
