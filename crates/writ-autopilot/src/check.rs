@@ -132,6 +132,9 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
         } else if counts.executed() == 0 && (run.runs_tests || !run.reports.is_empty()) {
             judged = ScriptVerdict::NotRun;
             reason = format!("no test was run ({} skipped, {} left out)", counts.skipped, counts.filtered);
+        } else if counts.passed > 0 {
+            let tests = if counts.passed == 1 { "test" } else { "tests" };
+            reason = format!("passed ({} {tests})", counts.passed);
         }
     }
     let is_own = judged == verdict;

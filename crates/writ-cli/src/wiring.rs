@@ -197,13 +197,14 @@ pub(crate) async fn build_engine(
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
     writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
         .map_err(|report| Failure::Report(Box::new(report)))?;
+    let settings = live::HomeSettings::of_home(context, config);
     let parts = EngineParts {
         agents: Vec::new(),
         channels: Vec::new(),
         secrets: Arc::new(known),
         redactor,
         search: build_search(config, &credentials, &egress).await?,
-        setup: Some(setup::ConfigModels::of_home(context, config, &credentials, &egress)),
+        setup: Some(setup::ConfigModels::of_home(context, config, &credentials, &egress, &settings)),
         models: build_models(config, credentials, Arc::clone(&egress)).await?,
         egress,
         config: runtime,
@@ -216,7 +217,7 @@ pub(crate) async fn build_engine(
         servers,
         sandbox,
         keys,
-        settings: live::HomeSettings::of_home(context, config),
+        settings,
         home_files: Arc::new(generated::GeneratedFiles::of_home(&context.home, config)),
         seal: secrets.content_key()?,
     };

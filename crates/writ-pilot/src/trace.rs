@@ -51,7 +51,9 @@ pub(crate) async fn read_log(
     }
     for gate in store.unit_gates(key).await? {
         let verdict = if gate.passed { "passed" } else { "not passed" };
-        let text = format!("{}, try {}: {verdict}: {}", gate.gate, gate.attempt, first_line(&gate.output));
+        let words = first_line(&gate.output);
+        let end = if words.starts_with(verdict) { words } else { format!("{verdict}: {words}") };
+        let text = format!("{}, try {}: {end}", gate.gate, gate.attempt);
         lines.push(PilotLogLine { took_ms: Some(gate.duration_ms), ..line(&runs, gate.at, "gate", &text) });
     }
     lines.extend(store.unit_hook_runs(project.key_of(id)).await?.into_iter().map(line_of_hook));

@@ -150,8 +150,14 @@ pub(crate) async fn watch_settings(services: Arc<Services>) {
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let own = Arc::clone(&services);
-        if tokio::task::spawn_blocking(move || own.outside.settings.look()).await.is_err() {
-            tracing::error!("the settings could not be read anew");
+        match tokio::task::spawn_blocking(move || own.outside.settings.look()).await {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Err(report) = services.outside.models.fill_from_config().await {
+                    tracing::error!(error = report.inside, "the configured model cannot be used");
+                }
+            }
+            Err(_) => tracing::error!("the settings could not be read anew"),
         }
     }
 }

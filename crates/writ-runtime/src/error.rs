@@ -429,7 +429,7 @@ fn no_vectors(why: &str) -> Report {
 fn no_model(text: String) -> Report {
     Report::new(Exit::Model, "model.none", text).with_hint(
         "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
-         and store its key with 'writ secrets set'",
+         and store its key with 'writ secrets set'; an engine that runs takes it up within seconds",
     )
 }
 

@@ -71,9 +71,9 @@ impl SettingsInForce {
         self.lock().clone()
     }
 
-    /// Takes over what has changed; it reads a file.
-    pub(crate) fn look(&self) {
-        let Some(read) = self.source.read_changed() else { return };
+    /// Takes over what has changed; it reads a file. Returns true if the file has changed, and can stand.
+    pub(crate) fn look(&self) -> bool {
+        let Some(read) = self.source.read_changed() else { return false };
         match read {
             Ok(ReadSettings { live, needs_restart }) => {
                 let is_other = *self.now() != live;
@@ -84,6 +84,7 @@ impl SettingsInForce {
                 let mut status = self.lock();
                 status.changes = status.changes.saturating_add(u64::from(is_other));
                 (status.fault, status.needs_restart) = (None, needs_restart);
+                true
             }
             Err(report) => {
                 tracing::error!(
@@ -91,6 +92,7 @@ impl SettingsInForce {
                     "the settings cannot stand; those of before stay in force"
                 );
                 self.lock().fault = Some(report.outside);
+                false
             }
         }
     }

@@ -132,9 +132,12 @@ fn render_text(
             (render_part((tool, text), *from, *total), ToolOutcome::Done)
         }
         PerformedOutcome::Planned { steps, until } => {
-            let text = format!(
-                "the plan is approved: its {steps} steps are done without asking until {until}, each call as its step says"
-            );
+            // A plan of the autopilot has units in place of steps.
+            let done = match steps {
+                0 => "its work is done without asking".to_owned(),
+                steps => format!("its {steps} steps are done without asking, each call as its step says"),
+            };
+            let text = format!("the plan is approved until {until}: {done}");
             (text, ToolOutcome::Done)
         }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),

@@ -214,7 +214,12 @@ fn describe_blockers(status: &PilotStatus) -> Vec<String> {
 
 fn describe_unit(look: &WatchLook, unit: &PilotUnitLine) -> String {
     let indent = "  ".repeat(unit.id.matches('/').count().saturating_sub(1));
-    let state = if unit.is_over { &unit.status } else { &unit.phase };
+    let state = match (unit.is_over, unit.phase.as_str()) {
+        (true, _) => unit.status.as_str(),
+        // A milestone that waits for its parts has no other phase than its end.
+        (false, "complete") => "open",
+        (false, phase) => phase,
+    };
     let mut text = format!("{indent}{} {}", escape_line(&unit.id), escape_line(state));
     let running = look.snapshot.iter().flat_map(|shown| &shown.running).find(|run| run.unit_id == unit.id);
     match running {

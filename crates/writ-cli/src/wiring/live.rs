@@ -67,11 +67,20 @@ impl HomeSettings {
         Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
     }
 
-    fn read(&self) -> Result<ReadSettings, Report> {
+    /// Reads the whole configuration as it is now.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or has a mistake.
+    pub(super) fn load_config(&self) -> Result<Config, Report> {
         let flags: Vec<(&str, toml::Value)> =
             self.flags.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let sources = ConfigSources { home: &self.home, project: None, env: &self.env, flags: &flags };
-        let config = load_config(&sources).map_err(|error| error.report())?;
+        load_config(&sources).map_err(|error| error.report())
+    }
+
+    fn read(&self) -> Result<ReadSettings, Report> {
+        let config = self.load_config()?;
         let now = values_of(&config);
         let is_live = |name: &str| {
             let is = |live: &&str| name == *live || (live.ends_with('.') && name.starts_with(*live));
@@ -81,7 +90,7 @@ impl HomeSettings {
         let needs_restart = names
             .into_iter()
             .filter(|name| self.begun.get(*name) != now.get(*name) && !is_live(name))
-            .filter(|name| self.has_model || !name.starts_with("models."))
+            .filter(|name| self.has_model || !(name.starts_with("models.") || name.starts_with("providers.")))
             .take(MAX_NAMED)
             .cloned()
             .collect();

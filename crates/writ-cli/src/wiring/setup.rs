@@ -17,6 +17,7 @@ use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport as _};
 
 use super::CredentialSources;
+use super::live::HomeSettings;
 use crate::config::Config;
 use crate::context::Context;
 
@@ -35,6 +36,7 @@ pub(super) struct ConfigModels {
     models: ModelsConfig,
     credentials: Arc<CredentialSources>,
     egress: Arc<Egress>,
+    settings: Arc<HomeSettings>,
 }
 
 impl ConfigModels {
@@ -44,12 +46,14 @@ impl ConfigModels {
         config: &Config,
         credentials: &Arc<CredentialSources>,
         egress: &Arc<Egress>,
+        settings: &Arc<HomeSettings>,
     ) -> Arc<Self> {
         Arc::new(Self {
             file: context.home.config_file(),
             models: config.models.clone(),
             credentials: Arc::clone(credentials),
             egress: Arc::clone(egress),
+            settings: Arc::clone(settings),
         })
     }
 }
@@ -82,6 +86,16 @@ impl ModelSource for ConfigModels {
                     "correct what is named: a provider that is not well known needs a kind and an address";
                 Report::new(Exit::Usage, &code, outside).with_hint(hint)
             })
+    }
+
+    fn read_configured(&self) -> Result<Option<Models>, Report> {
+        let config = self.settings.load_config()?.models;
+        if config.models.default.is_none() {
+            return Ok(None);
+        }
+        Models::new(&config, Arc::<CredentialSources>::clone(&self.credentials), Arc::clone(&self.egress))
+            .map(Some)
+            .map_err(|error| error.report())
     }
 
     fn store(&self, choice: &ModelChoice) -> Result<(), Report> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate, ServedFormat};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::SessionId;
@@ -366,6 +366,39 @@ fn needs_userns_a_running_engine_takes_over_changed_settings() {
     assert_eq!(status["started_at"], begun, "the engine is the same");
     let shown = text(&bench.home.run(&["status"]));
     assert!(shown.contains("in force at the next start: strict"), "{shown}");
+}
+
+/// An engine that runs without a model takes up the first one that its owner writes into the file, together with its provider: the next
+/// message is answered, and no restart is asked for. Until then the error says that it will.
+#[test]
+fn needs_userns_the_first_model_of_the_file_is_taken_up_by_a_running_engine() {
+    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Good morning."));
+    let url = bench.server.base_url_for(ServedFormat::OpenAi);
+    bench
+        .home
+        .env
+        .retain(|(name, _)| !name.starts_with("WRIT_MODELS__") && !name.starts_with("WRIT_PROVIDERS__"));
+    bench.home.env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
+    let said = bench.chat("hello", &[]);
+    assert_eq!(code(&said), i32::from(Exit::Model.code()), "{}", text(&said));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("takes it up within seconds"), "{said:?}");
+    let mut link = super::engine::Link::open(&bench.home).expect("the engine runs");
+    let begun = link.call("status", json!({})).expect("an answer")["started_at"].clone();
+    let file = bench.home.root().join("config.toml");
+    let before = std::fs::read_to_string(&file).unwrap_or_default();
+    let more = format!("[providers.own]\nkind = \"openai\"\nbase_url = \"{url}\"\n[models]\ndefault = \"own/scripted\"\n");
+    std::fs::write(file.with_extension("new"), format!("{before}\n{more}")).expect("written");
+    std::fs::rename(file.with_extension("new"), &file).expect("renamed");
+    let status = loop {
+        let status = link.call("status", json!({})).expect("an answer");
+        if status["model"] == true {
+            break status;
+        }
+    };
+    assert_eq!((&status["started_at"], &status["settings"]["needs_restart"]), (&begun, &json!([])), "{status}");
+    let said = bench.chat("hello", &[]);
+    assert_eq!(code(&said), 0, "{}", text(&said));
+    assert!(text(&said).contains("Good morning."));
 }
 
 /// One place says how long a tool may run: its call, else its own setting, else the default of all.

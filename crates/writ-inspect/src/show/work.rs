@@ -61,7 +61,9 @@ pub(super) fn describe_order(order: &WorkOrder, page: &mut Page) {
     for check in checks {
         describe_check(check, page);
     }
-    if checks.is_empty() && steps.iter().all(|step| step.checks.is_empty()) {
+    if *kind == WorkKind::Pilot {
+        page.add_line("check", "the gates of the project, each time before a part of it counts as done");
+    } else if checks.is_empty() && steps.iter().all(|step| step.checks.is_empty()) {
         page.add_line("check", "none: nothing will be proven");
     }
 }

@@ -101,7 +101,7 @@ async fn try_all(context: &Context, project: &PilotProject) -> (Vec<PilotTrial>,
     };
     match asked.await {
         Ok(tried) => (tried.gates, None),
-        Err(Failure::Report(report)) => (Vec::new(), Some(report.outside)),
+        Err(Failure::Report(report)) => (Vec::new(), Some(format!("{} ({})", report.outside, report.hint))),
         Err(_) => (Vec::new(), Some("the engine could not be asked".to_owned())),
     }
 }

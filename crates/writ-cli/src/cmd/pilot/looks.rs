@@ -12,6 +12,7 @@ use writ_types::api::pilot::{
 use writ_types::error::Exit;
 
 use super::cut;
+use super::view::describe_end;
 use crate::client::EngineClient;
 use crate::cmd::chat::end_with;
 use crate::context::Context;
@@ -45,7 +46,7 @@ pub(super) async fn report(
 
 fn describe_report(report: &PilotReport) -> Vec<String> {
     let mut lines = vec![format!(
-        "{}: {} units, {} attempts, {} tokens, {}",
+        "{}: {} units, {} attempts, {}, {}",
         escape_line(&report.project),
         report.units.len(),
         report.runs.len(),
@@ -69,18 +70,14 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
             let error =
                 if run.error.is_empty() { String::new() } else { format!(" ({})", escape_line(&run.error)) };
             lines.push(format!(
-                "{indent}  attempt {}: {} {end}{error}, {} ms, {} tokens, {}",
+                "{indent}  attempt {}: {} {end}{error}, {} ms, {}, {}",
                 run.attempt, run.phase, run.millis, run.tokens, run.cost
             ));
         }
         for gate in report.gates.iter().filter(|gate| gate.unit == unit.id) {
             let name = escape_line(&gate.name);
-            lines.push(format!(
-                "{indent}  gate {name}, try {}: {}: {}",
-                gate.attempt,
-                gate.verdict,
-                cut(&gate.summary)
-            ));
+            let end = describe_end(&gate.verdict, &gate.summary);
+            lines.push(format!("{indent}  gate {name}, try {}: {end}", gate.attempt));
         }
         for review in report.reviews.iter().filter(|review| review.unit == unit.id) {
             lines.push(format!("{indent}  review:"));
@@ -127,7 +124,7 @@ fn describe_line(line: &PilotLogLine) -> String {
         text.push_str(&format!("  {took} ms"));
     }
     if let Some(tokens) = line.tokens {
-        text.push_str(&format!("  {tokens} tokens"));
+        text.push_str(&format!("  {tokens}"));
     }
     if let Some(cost) = line.cost {
         text.push_str(&format!("  {cost}"));

@@ -123,7 +123,7 @@ fn describe_result(details: &PilotUnitDetails) -> Vec<String> {
         let error =
             if run.error.is_empty() { String::new() } else { format!(" ({})", escape_line(&run.error)) };
         lines.push(format!(
-            "{} {}: {outcome}{error}, {} tokens, {}",
+            "{} {}: {outcome}{error}, {}, {}",
             run.phase, run.attempt, run.tokens, run.cost
         ));
     }

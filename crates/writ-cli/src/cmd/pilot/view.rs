@@ -11,6 +11,8 @@ use crate::clock;
 
 /// The kinds of units, with their name in a list.
 const KINDS: [(&str, &str); 3] = [("milestone/", "milestones"), ("slice/", "slices"), ("task/", "tasks")];
+/// The last phase of a unit.
+const COMPLETE: &str = "complete";
 /// Stands for nothing.
 const NONE: &str = "none";
 /// The seconds of a minute, and the minutes of an hour.
@@ -19,7 +21,12 @@ const SIXTY: u64 = 60;
 /// Describes a unit in one line, indented by its level.
 pub(super) fn describe_line(unit: &PilotUnitLine) -> String {
     let depth = unit.id.matches('/').count().saturating_sub(1);
-    let state = if unit.is_over { unit.status.as_str() } else { unit.phase.as_str() };
+    let state = match (unit.is_over, unit.phase.as_str()) {
+        (true, _) => unit.status.as_str(),
+        // A milestone has no phase but its end, which it waits for: "complete" would read as if it were there.
+        (false, COMPLETE) => "open",
+        (false, phase) => phase,
+    };
     let running = if unit.is_running { ", running" } else { "" };
     format!(
         "{}{}  {state}{running}  {}  ({})",
@@ -28,6 +35,18 @@ pub(super) fn describe_line(unit: &PilotUnitLine) -> String {
         escape_line(&unit.title),
         unit.cost
     )
+}
+
+/// Describes the end of a gate: its verdict, and its own words where they say more.
+pub(super) fn describe_end(verdict: &str, words: &str) -> String {
+    let words = cut(words);
+    if words.is_empty() {
+        verdict.to_owned()
+    } else if words.starts_with(verdict) {
+        words
+    } else {
+        format!("{verdict}: {words}")
+    }
 }
 
 /// Describes the state of a project: where it stands, then plans, units, circuits and warnings.
@@ -112,7 +131,8 @@ pub(super) fn describe_progress(status: &PilotStatus) -> String {
         .filter(|unit| unit.is_running)
         .map(|unit| format!("{} {}", escape_line(&unit.id), unit.phase))
         .collect();
-    format!("{over} of {} units are over; {}", status.units.len(), running.join(", "))
+    let text = format!("{over} of {} units are over", status.units.len());
+    if running.is_empty() { text } else { format!("{text}; {}", running.join(", ")) }
 }
 
 #[cfg(test)]
