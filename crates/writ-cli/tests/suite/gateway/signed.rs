@@ -284,7 +284,7 @@ fn what_the_owners_terminal_alone_may_call_is_refused_to_pages_and_programs() {
         };
         let terminal = Method::ALL.iter().filter(|method| method.access() == CallAccess::Terminal);
         let names: Vec<&str> = terminal.map(|method| method.name()).collect();
-        assert_eq!(names.len(), 42, "{names:?}");
+        assert_eq!(names.len(), 43, "{names:?}");
         for name in names {
             assert_eq!(refused(name), "auth.terminal_only", "{name}");
         }
