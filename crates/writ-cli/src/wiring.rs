@@ -197,7 +197,8 @@ pub(crate) async fn build_engine(
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
     writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
         .map_err(|report| Failure::Report(Box::new(report)))?;
-    let settings = live::HomeSettings::of_home(context, config);
+    let models = build_models(config, Arc::clone(&credentials), Arc::clone(&egress)).await?;
+    let settings = live::HomeSettings::of_home(context, config, models.is_some());
     let parts = EngineParts {
         agents: Vec::new(),
         channels: Vec::new(),
@@ -205,7 +206,7 @@ pub(crate) async fn build_engine(
         redactor,
         search: build_search(config, &credentials, &egress).await?,
         setup: Some(setup::ConfigModels::of_home(context, config, &credentials, &egress, &settings)),
-        models: build_models(config, credentials, Arc::clone(&egress)).await?,
+        models,
         egress,
         config: runtime,
         clock,

@@ -155,6 +155,7 @@ pub(crate) async fn watch_settings(services: Arc<Services>) {
             Ok(true) => {
                 if let Err(report) = services.outside.models.fill_from_config().await {
                     tracing::error!(error = report.inside, "the configured model cannot be used");
+                    services.outside.settings.note_fault(report.outside);
                 }
             }
             Err(_) => tracing::error!("the settings could not be read anew"),

@@ -32,7 +32,8 @@ use crate::session::{Interrupt, Session, TITLE, TitleAuthor, TitleRecord};
 use crate::settle;
 pub(crate) use crate::undo::Undone;
 use crate::way_back;
-use crate::{calls, chores, closing, recover};
+use crate::recover::{self, ApprovedPart};
+use crate::{calls, chores, closing};
 use crate::{dispatch, erase, opening, work};
 
 pub use crate::interface::{Answer, Answered, Cancelled, GateSaid, Join, Joined, MAX_OPEN};
@@ -100,7 +101,7 @@ impl Engine {
         let Life { jobs, draining, stop_now, .. } = &engine.services.life;
         jobs.start(table, (draining.clone(), stop_now.clone()));
         // It may take long: turns and jobs go on meanwhile.
-        recover::perform_approved(&engine.services).await?;
+        recover::perform_approved(&engine.services, ApprovedPart::Own).await?;
         // The first run of the job may come late: this erases payloads that were already old at the
         // start, and the next step copies heads that a sudden end left uncopied.
         match erase::erase_old(&engine.services).await {

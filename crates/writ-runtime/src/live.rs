@@ -97,6 +97,11 @@ impl SettingsInForce {
         }
     }
 
+    /// Notes why a part of the file is not in force.
+    pub(crate) fn note_fault(&self, why: String) {
+        self.lock().fault = Some(why);
+    }
+
     fn lock(&self) -> MutexGuard<'_, SettingsStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }

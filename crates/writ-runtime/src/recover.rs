@@ -10,6 +10,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::reads::{
     AskReads as _, LedgerReads as _, QueueReads as _, SettingReads as _, TurnReads as _,
 };
+use writ_types::action::Action;
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -111,15 +112,32 @@ pub(crate) async fn give_up(services: &Services) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// What was approved, by the part of the engine that performs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApprovedPart {
+    /// What the engine performs itself.
+    Own,
+    /// What the autopilot has to be there for.
+    Autopilot,
+}
+
+impl ApprovedPart {
+    const fn of_action(action: &Action) -> Self {
+        if let Action::Vcs(_) = action { Self::Autopilot } else { Self::Own }
+    }
+}
+
 /// Performs what was approved and not performed: the engine ended between the answer and the act.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn perform_approved(services: &Arc<Services>) -> Result<(), EngineError> {
+pub(crate) async fn perform_approved(services: &Arc<Services>, part: ApprovedPart) -> Result<(), EngineError> {
     let approved = services.journal.store.asks_with_approvals(Some(AskState::Approved), MAX_APPROVED).await?;
     for (ask, stored) in approved {
-        let Some(stored) = stored else { continue };
+        let Some(stored) = stored.filter(|_| ApprovedPart::of_action(&ask.prepared.action) == part) else {
+            continue;
+        };
         // A used one had begun: its outcome is unknown, and to do it again needs another answer.
         if stored.executions_used > 0 || stored.revoked {
             continue;

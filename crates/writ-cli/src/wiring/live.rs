@@ -39,23 +39,33 @@ pub(super) struct HomeSettings {
     home: Home,
     env: Env,
     flags: Vec<(String, toml::Value)>,
-    /// The values at the start, by name.
-    begun: BTreeMap<String, String>,
-    /// Set if models were configured at the start: a first choice of one is in force at once.
-    has_model: bool,
+    in_force: Mutex<SettingsInUse>,
     seen: Mutex<Option<FileStamp>>,
 }
 
+/// The settings that the engine uses.
+#[derive(Debug)]
+struct SettingsInUse {
+    /// The values, by name.
+    values: BTreeMap<String, String>,
+    /// Set if the engine has models: without one, the first that the file names is taken up at once.
+    has_model: bool,
+}
+
+/// Returns true for a setting of models or of their providers.
+fn is_of_models(name: &str) -> bool {
+    name.starts_with("models.") || name.starts_with("providers.")
+}
+
 impl HomeSettings {
-    /// Returns the settings of a home.
-    pub(super) fn of_home(context: &Context, config: &Config) -> Arc<Self> {
+    /// Returns the settings of a home, and whether its engine has models.
+    pub(super) fn of_home(context: &Context, config: &Config, has_model: bool) -> Arc<Self> {
         let sources = context.config_sources(None);
         let own = Self {
             home: context.home.clone(),
             env: context.env.clone(),
             flags: sources.flags.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            begun: values_of(config),
-            has_model: config.models.models.default.is_some(),
+            in_force: Mutex::new(SettingsInUse { values: values_of(config), has_model }),
             seen: Mutex::default(),
         };
         *own.seen.lock().unwrap_or_else(PoisonError::into_inner) = own.stamp();
@@ -65,6 +75,14 @@ impl HomeSettings {
     fn stamp(&self) -> Option<FileStamp> {
         let found = fs::metadata(self.home.config_file()).ok()?;
         Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    }
+
+    /// Notes that the models of a configuration are in use from now on: a later change of them counts from the next start.
+    pub(super) fn note_models(&self, config: &Config) {
+        let mut now = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        now.values.retain(|name, _| !is_of_models(name));
+        now.values.extend(values_of(config).into_iter().filter(|(name, _)| is_of_models(name)));
+        now.has_model = true;
     }
 
     /// Reads the whole configuration as it is now.
@@ -86,11 +104,12 @@ impl HomeSettings {
             let is = |live: &&str| name == *live || (live.ends_with('.') && name.starts_with(*live));
             name != "context.default_profile" && LIVE.iter().any(is)
         };
-        let names: std::collections::BTreeSet<&String> = self.begun.keys().chain(now.keys()).collect();
+        let begun = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: std::collections::BTreeSet<&String> = begun.values.keys().chain(now.keys()).collect();
         let needs_restart = names
             .into_iter()
-            .filter(|name| self.begun.get(*name) != now.get(*name) && !is_live(name))
-            .filter(|name| self.has_model || !(name.starts_with("models.") || name.starts_with("providers.")))
+            .filter(|name| begun.values.get(*name) != now.get(*name) && !is_live(name))
+            .filter(|name| begun.has_model || !is_of_models(name))
             .take(MAX_NAMED)
             .cloned()
             .collect();

@@ -1,5 +1,6 @@
 //! The owner's first choice of a model, written into the configuration.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io::Write as _;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 use writ_egress::Egress;
-use writ_models::Models;
+use writ_models::{Models, detect};
 use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
 use writ_runtime::setup::ModelSource;
 use writ_types::api::model::ModelChoice;
@@ -17,6 +18,7 @@ use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport as _};
 
 use super::CredentialSources;
+use super::credentials::named_references;
 use super::live::HomeSettings;
 use crate::config::Config;
 use crate::context::Context;
@@ -34,6 +36,8 @@ const KEY_PREFIX: &str = "model-key-";
 pub(super) struct ConfigModels {
     file: PathBuf,
     models: ModelsConfig,
+    /// The credentials that the configuration named at the start: the engine has read them, and masks their values.
+    known: BTreeSet<CredentialRef>,
     credentials: Arc<CredentialSources>,
     egress: Arc<Egress>,
     settings: Arc<HomeSettings>,
@@ -51,6 +55,7 @@ impl ConfigModels {
         Arc::new(Self {
             file: context.home.config_file(),
             models: config.models.clone(),
+            known: named_references(config),
             credentials: Arc::clone(credentials),
             egress: Arc::clone(egress),
             settings: Arc::clone(settings),
@@ -89,13 +94,25 @@ impl ModelSource for ConfigModels {
     }
 
     fn read_configured(&self) -> Result<Option<Models>, Report> {
-        let config = self.settings.load_config()?.models;
-        if config.models.default.is_none() {
+        let config = self.settings.load_config()?;
+        if config.models.models.default.is_none() {
             return Ok(None);
         }
-        Models::new(&config, Arc::<CredentialSources>::clone(&self.credentials), Arc::clone(&self.egress))
-            .map(Some)
-            .map_err(|error| error.report())
+        // Variables and vault servers are read at the start, and what was not read is not masked either.
+        let is_ready = |key: &CredentialRef| match key {
+            CredentialRef::Secret(_) => true,
+            CredentialRef::Env(name) => self.known.contains(key) || detect::key_variables().any(|known| known == name),
+            CredentialRef::Vault { .. } => self.known.contains(key),
+        };
+        if let Some(key) = named_references(&config).iter().find(|key| !is_ready(key)) {
+            let text = format!("the first model is in use from the next start on, which reads {key}");
+            return Err(Report::new(Exit::Config, "models.restart", text).with_hint("end the engine, and start it again"));
+        }
+        let credentials = Arc::<CredentialSources>::clone(&self.credentials);
+        let models =
+            Models::new(&config.models, credentials, Arc::clone(&self.egress)).map_err(|error| error.report())?;
+        self.settings.note_models(&config);
+        Ok(Some(models))
     }
 
     fn store(&self, choice: &ModelChoice) -> Result<(), Report> {
@@ -117,7 +134,11 @@ impl ModelSource for ConfigModels {
             .map_err(failed)?;
         new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(failed)?;
         // A crash leaves the old file or the new one, never half of one.
-        fs::rename(&fresh, &file).map_err(failed)
+        fs::rename(&fresh, &file).map_err(failed)?;
+        if let Ok(config) = self.settings.load_config() {
+            self.settings.note_models(&config);
+        }
+        Ok(())
     }
 }
 

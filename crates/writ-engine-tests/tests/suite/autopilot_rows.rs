@@ -798,10 +798,11 @@ fn needs_userns_needs_git_models_of_all_tiers_are_measured_by_tasks_that_are_don
     let dir = project("", &format!("{tiers}{GATE}"), SHORT);
     let mut work =
         coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
+    let mut is_first = true;
     let script = move |request: &ParsedRequest| {
         let (part, unit) = heading_of(request);
         match (part.as_str(), request.model.as_str()) {
-            ("Plan", "plain") => Reply::text("I would write a sum."),
+            ("Plan", "plain") if std::mem::take(&mut is_first) => Reply::text("I would write a sum."),
             ("Plan", "spare") => done().with_fault(ReplyFault::Status { status: 400, retry_after: None }),
             ("Plan", _) => Reply::text(&plan_of(&unit)),
             _ => work(request),
@@ -839,6 +840,8 @@ fn needs_userns_needs_git_models_of_all_tiers_are_measured_by_tasks_that_are_don
             ],
             "{measured:#?}"
         );
+        let again: PilotBenchmark = scene.ask("pilot.benchmark", json!({ "samples": 5 })).await;
+        assert_eq!(again.lines.first().map(|one| one.readable), Some(1), "{again:#?}");
     });
     let name = scene.project.to_string_lossy().into_owned();
     let rows = scene.engine.store.blocking().model_results(&name, "plan/one/within").expect("reads");
@@ -846,7 +849,15 @@ fn needs_userns_needs_git_models_of_all_tiers_are_measured_by_tasks_that_are_don
         rows.iter().map(|row| (row.model.as_str(), row.rating.as_str(), row.is_human)).collect();
     assert_eq!(
         rows,
-        [("test/plain", "under", false), ("test/usual", "ok", false), ("test/deep", "ok", false)]
+        [
+            ("test/plain", "under", false),
+            ("test/usual", "ok", false),
+            ("test/deep", "ok", false),
+            // It was barred, and a person has had it measured again.
+            ("test/plain", "ok", true),
+            ("test/usual", "ok", false),
+            ("test/deep", "ok", false),
+        ]
     );
     scene.end();
 }

@@ -5,6 +5,7 @@ use writ_types::credential::CredentialRef;
 use writ_types::entry::HookEvent;
 
 use super::section::{FoundSetting, Section};
+use super::ship::read_secret_name;
 use super::{CONFIG_FILE, PilotConfigError};
 
 /// The most receivers.
@@ -52,11 +53,8 @@ pub(super) fn read_receivers(
         let format = format.ok_or_else(|| place.fault("has no `kind`", "write kind = \"slack\""))?;
         let url = section.find_setting("url");
         let url = url.ok_or_else(|| place.fault("has no `url`", "write url = \"secret:NAME\""))?;
-        // The text is not repeated: it may be the address itself.
-        let reference = url.read_text()?.parse::<CredentialRef>().map_err(|error| {
-            let hint = "write \"secret:NAME\"; `writ secrets set NAME` stores the address";
-            url.fault(&format!("is no reference: {error}"), hint)
-        })?;
+        let hint = "write \"secret:NAME\"; `writ secrets set NAME` stores the address";
+        let reference = read_secret_name(&url, hint)?;
         let on = read_events(section.find_setting("on"))?;
         section.end_section()?;
         receivers.push(NoticeReceiver { format, url: reference, on });

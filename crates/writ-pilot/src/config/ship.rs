@@ -80,12 +80,9 @@ pub(super) fn read_ship(
     let api = read_api(section.find_setting("api"))?.unwrap_or_else(|| forge.public_api().to_owned());
     let token = match section.find_setting("token") {
         // The text is not repeated: it may be the token itself.
-        Some(setting) => Some(setting.read_text()?.parse::<CredentialRef>().map_err(|error| {
-            setting.fault(
-                &format!("is no reference: {error}"),
-                "write \"secret:NAME\"; `writ secrets set NAME` stores it",
-            )
-        })?),
+        Some(setting) => {
+            Some(read_secret_name(&setting, "write \"secret:NAME\"; `writ secrets set NAME` stores it")?)
+        }
         None => None,
     };
     let repository = read_word(
@@ -118,6 +115,19 @@ pub(super) fn read_ship(
             Err(place
                 .fault("has no `token`", "write token = \"secret:NAME\"; `writ secrets set NAME` stores it"))
         }
+    }
+}
+
+/// Reads the name of a secret of the home. Variables and vault servers are not read here, since the engine knows at its start alone which of
+/// their values to mask. The text is not repeated: it may be the secret itself.
+pub(super) fn read_secret_name(
+    setting: &FoundSetting<'_>,
+    hint: &str,
+) -> Result<CredentialRef, PilotConfigError> {
+    match setting.read_text()?.parse::<CredentialRef>() {
+        Ok(reference @ CredentialRef::Secret(_)) => Ok(reference),
+        Ok(_) => Err(setting.fault("names no secret of the home", hint)),
+        Err(error) => Err(setting.fault(&format!("is no reference: {error}"), hint)),
     }
 }
 

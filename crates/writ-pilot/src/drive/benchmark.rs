@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use writ_autopilot::phase::PilotPhase;
-use writ_autopilot::routing::{RunRating, UnitReach};
+use writ_autopilot::routing::{ModelResult, RunRating, UnitReach, order_models};
 use writ_autopilot::unit_id::{UnitId, UnitType};
 use writ_runtime::clock::Ids;
 use writ_runtime::pilot::ModelTask;
@@ -17,6 +17,7 @@ use writ_types::unit::MicroUsd;
 
 use super::agent::{is_plan_of, planned_unit};
 use super::allow_question;
+use super::choice::read_result;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 use crate::prompts::{UnitPrompt, describe_issue};
@@ -162,13 +163,17 @@ async fn store_results(
         let count = u64::try_from(of_class.len()).unwrap_or(u64::MAX);
         let cost = of_class.iter().fold(MicroUsd::ZERO, |sum, (_, one)| sum.saturating_add(one.cost));
         let took = of_class.iter().map(|(_, one)| one.took);
+        let known = project.hands.store().model_results(&project.name, fingerprint).await?;
+        let earlier: Vec<ModelResult> = known.into_iter().filter_map(read_result).collect();
+        let is_barred = order_models(&[model.to_owned()], &earlier, &project.config().scores).is_empty();
         ops.push(Op::Units(UnitOp::AddResult(Box::new(ResultRow {
             key: unit.row.key.clone(),
             run: Ids.unit_run(at),
             model: model.to_owned(),
             fingerprint: fingerprint.to_owned(),
             rating: rating.name().to_owned(),
-            is_human: false,
+            // A barred model gets no runs, so nothing else would lift what one bad measurement has said. A person has ordered this one.
+            is_human: is_barred && rating == RunRating::Ok,
             took_ms: median_of(took),
             cost: MicroUsd::new(cost.get().checked_div(count).unwrap_or(0)),
             at,

@@ -176,7 +176,7 @@ fn failed_tries(unit: &UnitRecord) -> u32 {
     counters.failures.saturating_add(gates).saturating_add(counters.review_rounds)
 }
 
-fn read_result(row: ResultRow) -> Option<ModelResult> {
+pub(super) fn read_result(row: ResultRow) -> Option<ModelResult> {
     let rating = RunRating::ALL.into_iter().find(|rating| rating.name() == row.rating)?;
     let ResultRow { model, is_human, took_ms, cost, .. } = row;
     Some(ModelResult { model, rating, is_human, took_ms, cost: cost.get() })

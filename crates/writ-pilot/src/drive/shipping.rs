@@ -75,11 +75,25 @@ pub(crate) async fn resume_ships(project: &Arc<OpenProject>) {
         Err(error) => return tracing::error!(%error, "units that are to be shipped cannot be read"),
     };
     for row in &rows {
-        let is_pending = read_facts(row)
-            .is_ok_and(|facts| facts.ship.is_some_and(|ship| ship.state == PilotShipState::Pending));
-        if is_pending && let Ok(id) = row.key.id.parse() {
+        let ship = read_facts(row).ok().and_then(|facts| facts.ship);
+        if let (Some(ship), Ok(id)) = (ship, row.key.id.parse())
+            && was_cut_off(project, &ship).await
+        {
             spawn_ship(project, id);
         }
+    }
+}
+
+/// Returns true if a request was to be asked about or opened when an engine ended. One that was begun is asked about again: the forge then
+/// shows if it is there.
+async fn was_cut_off(project: &OpenProject, ship: &PilotShip) -> bool {
+    match (ship.state, &ship.ask) {
+        (PilotShipState::Pending, _) => true,
+        (PilotShipState::Asked, Some(ask)) => {
+            let row = project.hands.store().ask(ask).await.ok().flatten();
+            row.is_some_and(|row| row.state == AskState::Used) && !project.hands.is_performing(ask)
+        }
+        (PilotShipState::Asked | PilotShipState::Opened | PilotShipState::Failed, _) => false,
     }
 }
 
@@ -151,8 +165,9 @@ fn failed(report: &Report, project: &OpenProject) -> PilotShip {
 /// Returns true if a question about a request is open, or what was approved is being done.
 async fn waits_for_person(project: &OpenProject, ship: &PilotShip) -> Result<bool, AutopilotError> {
     let (PilotShipState::Asked, Some(ask)) = (ship.state, &ship.ask) else { return Ok(false) };
-    let ask = project.hands.store().ask(ask).await?;
-    Ok(ask.is_some_and(|ask| matches!(ask.state, AskState::Open | AskState::Approved)))
+    let row = project.hands.store().ask(ask).await?;
+    Ok(row.is_some_and(|row| matches!(row.state, AskState::Open | AskState::Approved))
+        || project.hands.is_performing(ask))
 }
 
 /// Describes how the request of a unit stands.
@@ -168,8 +183,14 @@ pub(crate) async fn describe_ship(
     let mut shown = ship.clone();
     match shown.state {
         PilotShipState::Asked if waits_for_person(project, ship).await? => {
-            "a question about it waits for your answer".clone_into(&mut shown.text);
-            "`writ approvals` shows it".clone_into(&mut shown.hint);
+            let is_begun = ship.ask.as_ref().is_some_and(|ask| project.hands.is_performing(ask));
+            let (text, hint) = if is_begun {
+                ("it is being opened", "`writ pilot show UNIT` shows its address in a moment")
+            } else {
+                ("a question about it waits for your answer", "`writ approvals` shows it")
+            };
+            text.clone_into(&mut shown.text);
+            hint.clone_into(&mut shown.hint);
         }
         PilotShipState::Asked => {
             "it was asked about, and is not open".clone_into(&mut shown.text);

@@ -27,6 +27,7 @@ use crate::interface::{Answer, Answered, GateSaid};
 use crate::perform::send::{self, SentFile};
 use crate::pilot::PilotHands;
 use crate::pilot_desk::PilotDesk;
+use crate::recover::{self, ApprovedPart};
 use crate::session::{SURFACE, Surface};
 
 /// The state of a turn that a person has stopped.
@@ -276,5 +277,14 @@ impl Engine {
     /// Hands in the autopilot, so that people reach it through the engine's methods until it drains.
     pub fn open_autopilot(&self, desk: Arc<dyn PilotDesk>) {
         *self.services.life.autopilot() = Some(desk);
+        // What it is needed for, and was approved before an earlier engine ended. A forge may take minutes, so no one waits for it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let services = Arc::clone(&self.services);
+            drop(runtime.spawn(async move {
+                if let Err(error) = recover::perform_approved(&services, ApprovedPart::Autopilot).await {
+                    tracing::error!(%error, "approved requests are performed at the next start");
+                }
+            }));
+        }
     }
 }

@@ -9,7 +9,7 @@ use writ_agent::event::Event;
 use writ_inspect::withhold;
 use writ_models::provider::Route;
 use writ_models::{ModelRole, Models};
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpecs, Usage};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, StopReason, ToolSpecs, Usage};
 use writ_types::error::ToReport as _;
 use writ_types::taint::{Clearance, Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -89,6 +89,10 @@ pub(crate) async fn ask_sample(
     services.journal.commit_for(&place.session.hub, account.ops.into_relaxed()).await?;
     let took = services.journal.clock.now().time_since(began);
     let text = match tried {
+        // Half a plan says nothing about the other half.
+        Tried::Over(Event::ModelReplied { reply }) if reply.stop == StopReason::MaxTokens => {
+            Err(format!("its answer was cut at {MAX_OUTPUT}"))
+        }
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply.text),
         Tried::Over(_) => Err("the call was refused".to_owned()),
         Tried::Unaffordable(denial) => Err(denial.text),

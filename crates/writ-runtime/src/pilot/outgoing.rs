@@ -15,6 +15,7 @@ use writ_types::action::{Action, ForgeRequest, Vcs};
 use writ_types::api::pilot::{PilotShip, PilotShipState};
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report};
+use writ_types::id::AskId;
 use writ_types::taint::{Label, Source, Taint};
 
 use super::sample::ask_model;
@@ -62,6 +63,11 @@ impl PilotHands {
     /// If the project cannot be used, or the store cannot be written.
     pub async fn ship(&self, new: NewShip) -> Result<(), Report> {
         self.reported(ship(&self.services, new).await)
+    }
+
+    /// Returns true if what was approved with an answer is being performed.
+    pub fn is_performing(&self, ask: &AskId) -> bool {
+        self.services.life.approved.is_performing(ask)
     }
 
     /// Posts a notice of the autopilot's own work as JSON, once. The address is a secret, since all who know it may write there.
@@ -116,7 +122,10 @@ fn refusal(why: String) -> Report {
 
 /// Prepares the action: the branch is pushed and the request is opened as one, so that a person is asked once.
 fn prepare(place: &CallPlace, new: NewShip) -> Prepared {
-    let NewShip { project, remote, request } = new;
+    let NewShip { project, remote, mut request } = new;
+    let redactor = &place.services.journal.redactor;
+    request.title = redactor.mask_text(&request.title).into_owned();
+    request.text = redactor.mask_text(&request.text).into_owned();
     let sink = |argument: &str, value: &str| Sink { argument: argument.to_owned(), value: value.to_owned() };
     let sinks =
         vec![sink("remote", &remote), sink("api", &request.api), sink("repository", &request.project)];

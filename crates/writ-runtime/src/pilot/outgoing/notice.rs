@@ -81,6 +81,8 @@ pub(super) async fn post(
     let secret = secret.ok_or_else(|| NoticeError::NoAddress(url.to_string()))?;
     let endpoint = Endpoint::path_below(secret.expose_secret(), "").ok().filter(Endpoint::is_private);
     let endpoint = endpoint.ok_or_else(|| NoticeError::Address(url.to_string()))?;
+    // Titles and reasons are words of agents.
+    let body = services.journal.redactor.mask_text(&String::from_utf8_lossy(&body)).into_owned().into_bytes();
     let egress = &services.outside.egress;
     let posted = egress.post_report(&endpoint, "application/json", None, body, POST_LIMIT).await;
     let receipt = posted.map_err(|error| {
