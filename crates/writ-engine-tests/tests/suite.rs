@@ -87,6 +87,9 @@ mod autopilot_plan;
 #[path = "suite/autopilot_phases.rs"]
 mod autopilot_phases;
 
+#[path = "suite/autopilot_plan_unit.rs"]
+mod autopilot_plan_unit;
+
 #[path = "suite/autopilot_rows.rs"]
 mod autopilot_rows;
 

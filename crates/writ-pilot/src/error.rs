@@ -259,6 +259,14 @@ pub enum AutopilotError {
         /// The id that was asked for.
         id: String,
     },
+    /// A change that an agent asks for is not one of its plan.
+    #[error("{why}")]
+    UnitChange {
+        /// The reason.
+        why: String,
+        /// The next thing to do.
+        hint: &'static str,
+    },
     /// No request can be opened for a unit.
     #[error("no request is opened for {unit}: {why}")]
     Ship {
@@ -329,6 +337,7 @@ impl ToReport for AutopilotError {
             Self::NoTrace { .. } => Report::new(Exit::Usage, "pilot.no_trace", text).with_hint(
                 "name a unit, as `writ pilot status` lists it, a run, or the session of the project",
             ),
+            Self::UnitChange { hint, .. } => Report::new(Exit::Usage, "pilot.unit_change", text).with_hint(*hint),
             Self::Ship { hint, .. } => Report::new(Exit::Blocked, "pilot.ship", text).with_hint(*hint),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),

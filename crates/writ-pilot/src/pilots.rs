@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use writ_autopilot::unit_id::UnitId;
 use writ_runtime::fleet::DeskAnswer;
 use writ_runtime::pilot::PilotHands;
-use writ_runtime::pilot_desk::BranchPush;
+use writ_runtime::pilot_desk::{BranchPush, UnitChangeOrder};
 use writ_sandbox::git::{GitFault, GitProject};
 use writ_store::reads::UnitReads as _;
 use writ_store::units::{PilotSession, UnitKey};
@@ -359,6 +359,10 @@ impl Pilots {
 
     async fn clean(&self, order: PilotCleaning) -> Result<PilotCleaned, AutopilotError> {
         spans::clean_up(&*self.open_known(&order.project).await?, &order).await
+    }
+
+    async fn change_units_of(&self, order: UnitChangeOrder) -> Result<String, AutopilotError> {
+        reload::change_by_agent(&self.open_known(&order.project).await?, &order).await
     }
 
     async fn push(&self, push: BranchPush) -> Result<(), AutopilotError> {

@@ -24,8 +24,10 @@ use crate::goal::read_workflows;
 use crate::project::OpenProject;
 use crate::standing::{UnitFacts, read_facts};
 
+mod agent;
 mod apply;
 
+pub(crate) use agent::change_by_agent;
 pub(crate) use apply::end_removed_plans;
 
 /// The plan of a project, for people.

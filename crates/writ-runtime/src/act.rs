@@ -32,7 +32,7 @@ use crate::perform::{self, Performed};
 use crate::place::CallPlace;
 use crate::planner;
 use crate::quarantine::{self, PutIn, unfit};
-use crate::{asks, chapters, judging, trace};
+use crate::{asks, chapters, judging, plan_units, trace};
 
 /// Message to a model that tries to write a mask over the text that was masked.
 const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:secret:NAME], which stands for \
@@ -81,6 +81,9 @@ impl CallPlace {
         }
         if let Some(opened) = chapters::open_chapter(&self, &mut first, (&call, &label)).await? {
             return Ok(opened);
+        }
+        if let Some(changed) = plan_units::change_plan(&self, &mut first, (&call, &label)).await? {
+            return Ok(changed);
         }
         if let Some(handed) = planner::hand_off(&self, &mut first, (&call, &label), &cancel).await? {
             return Ok(handed);

@@ -98,6 +98,7 @@ mod chapters;
 mod perform;
 mod place;
 mod plan_results;
+mod plan_units;
 mod planner;
 mod plans;
 mod project;

@@ -14,6 +14,9 @@ use writ_types::api::pilot::{
     PilotTraceQuery, PilotTrials, PilotUnitDetails, PilotUnitName, PilotUnitOrder, PilotUnitQuery,
     PilotUnitState,
 };
+use writ_types::id::ItemId;
+
+pub use writ_tools::plan_unit::{NewTask, UnitChange};
 
 use crate::fleet::DeskAnswer;
 
@@ -30,6 +33,17 @@ pub struct BranchPush {
     pub branch: String,
     /// The value of the header `Authorization`, for an address of the web.
     pub authorization: Option<SecretString>,
+}
+
+/// A change of a plan that an agent asks for in its attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitChangeOrder {
+    /// The project's folder.
+    pub project: String,
+    /// The plan that the attempt works under.
+    pub plan: ItemId,
+    /// The change.
+    pub change: UnitChange,
 }
 
 /// The autopilot, as people ask it. What has begun runs to its end, also if its answer is not waited for any more.
@@ -75,6 +89,9 @@ pub trait PilotDesk: fmt::Debug + Send + Sync {
 
     /// Reads the plan that a person has edited.
     fn reload(&self, order: PilotReload) -> DeskAnswer<'_, PilotReloaded>;
+
+    /// Changes the open part of a plan, as an agent asks that works on it. Returns what has changed, in words for it.
+    fn change_units(&self, order: UnitChangeOrder) -> DeskAnswer<'_, String>;
 
     /// Looks for faults.
     fn check_up(&self, order: PilotCheckup) -> DeskAnswer<'_, PilotFindings>;

@@ -30,6 +30,8 @@ pub mod handoff;
 
 pub mod chapter;
 
+pub mod plan_unit;
+
 pub mod render;
 
 pub mod review;

@@ -75,6 +75,7 @@ pub(super) fn failure_of(error: &AutopilotError) -> FailureCode {
         | AutopilotError::NoFilter { .. }
         | AutopilotError::NoTrace { .. }
         | AutopilotError::Ship { .. }
+        | AutopilotError::UnitChange { .. }
         | AutopilotError::Machine(_) => FailureCode::EngineRefused,
     }
 }

@@ -1,7 +1,7 @@
 //! The desk of the autopilot, at which the engine asks: each request is run to its end.
 
 use writ_runtime::fleet::DeskAnswer;
-use writ_runtime::pilot_desk::{BranchPush, PilotDesk};
+use writ_runtime::pilot_desk::{BranchPush, PilotDesk, UnitChangeOrder};
 use writ_types::api::pilot::{
     PilotBenchmark, PilotBenchmarkOrder, PilotChanges, PilotCheckup, PilotCircuitsReset, PilotCleaned,
     PilotCleaning, PilotDispatchOrder, PilotDispatched, PilotFindings, PilotGoal, PilotHistory,
@@ -116,6 +116,10 @@ impl PilotDesk for Pilots {
 
     fn clean_up(&self, order: PilotCleaning) -> DeskAnswer<'_, PilotCleaned> {
         self.answer(|own| async move { own.clean(order).await })
+    }
+
+    fn change_units(&self, order: UnitChangeOrder) -> DeskAnswer<'_, String> {
+        self.answer(|own| async move { own.change_units_of(order).await })
     }
 
     fn push_branch(&self, push: BranchPush) -> DeskAnswer<'_, ()> {

@@ -46,7 +46,8 @@ pub(super) async fn carry_out(
     let mut proposed = BTreeMap::new();
     let mut done = propose_all(project, plan, (&after, &renewed), &mut proposed).await;
     if done.is_ok() {
-        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed)).await {
+        let plans = proposed.iter().map(|(id, (item, _))| (*id, *item)).collect();
+        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed, &plans)).await {
             Ok(ops) => {
                 let required = require_free(plan, changes, &renewed).into_iter().map(Op::Units);
                 commit_edits(project, required.chain(ops).collect()).await
@@ -71,6 +72,25 @@ pub(super) async fn carry_out(
         }
     }
     Ok(proposed.into_values().map(|(_, ask)| ask).collect())
+}
+
+/// Carries out changes that ask for no new card: new units belong to the plan of their milestone that is in force.
+///
+/// # Errors
+///
+/// If a unit has begun or has moved meanwhile, a workflow is not there, or the store cannot be written. Then nothing is changed.
+pub(super) async fn carry_out_in_plan(
+    project: &Arc<OpenProject>,
+    plan: &StoredPlan,
+    changes: &[PlanChange],
+    (milestone, item): (UnitId, ItemId),
+) -> Result<(), AutopilotError> {
+    let flows = read_workflows(project, None)?;
+    let after = with_workflows(plan, units_after(plan, changes));
+    let (proposed, plans) = (BTreeMap::new(), BTreeMap::from([(milestone, item)]));
+    let ops = make_ops(project, plan, (&after, changes), (&flows, &proposed, &plans)).await?;
+    let required = require_free(plan, changes, &BTreeSet::new()).into_iter().map(Op::Units);
+    commit_edits(project, required.chain(ops).collect()).await
 }
 
 async fn commit_edits(project: &OpenProject, ops: Vec<Op>) -> Result<(), AutopilotError> {
@@ -230,7 +250,7 @@ fn add_ops(
     project: &OpenProject,
     plan: &StoredPlan,
     after: &[PilotUnit],
-    (flows, proposed): (&Workflows, &BTreeMap<UnitId, (ItemId, AskId)>),
+    (flows, plans): (&Workflows, &BTreeMap<UnitId, ItemId>),
     ops: &mut Vec<UnitOp>,
 ) -> Result<Vec<NewUnit>, AutopilotError> {
     let at = project.hands.now();
@@ -243,7 +263,7 @@ fn add_ops(
         if pinned.insert(flow.digest) {
             ops.push(UnitOp::Pin { name: flow.name.clone(), content: text.clone(), at });
         }
-        let item = proposed.get(&unit.id.root()).map(|(item, _)| *item);
+        let item = plans.get(&unit.id.root()).copied();
         let no_plan = || AutopilotError::NoPlan { project: project.name.clone() };
         let issue = plan.rows.get(&unit.id.root()).and_then(|(_, facts)| facts.gh_issue);
         added.push(new_unit(&all, (item.ok_or_else(no_plan)?, issue), unit, flow)?);
@@ -297,7 +317,11 @@ async fn make_ops(
     project: &OpenProject,
     plan: &StoredPlan,
     (after, changes): (&[PilotUnit], &[PlanChange]),
-    (flows, proposed): (&Workflows, &BTreeMap<UnitId, (ItemId, AskId)>),
+    (flows, proposed, plans): (
+        &Workflows,
+        &BTreeMap<UnitId, (ItemId, AskId)>,
+        &BTreeMap<UnitId, ItemId>,
+    ),
 ) -> Result<Vec<Op>, AutopilotError> {
     let at = project.hands.now();
     let mut ops = Vec::new();
@@ -308,7 +332,7 @@ async fn make_ops(
             ops.push(UnitOp::Archive { key: project.key_of(*id), at });
         }
     }
-    let added = add_ops(project, plan, after, (flows, proposed), &mut ops)?;
+    let added = add_ops(project, plan, after, (flows, plans), &mut ops)?;
     let regrouped = regrouped_units(changes);
     let mut revised = Vec::new();
     for unit in after {

@@ -271,7 +271,10 @@ pub(crate) async fn seed(
     };
     let mut seed = ContextSeed {
         system: system_texts((services, session, profile), &tools).await?,
-        tools: chapters::with_tool(session, tools.toolset_of(&profile.roles, &allow).specs()),
+        tools: plan_units::with_tool(
+            session,
+            chapters::with_tool(session, tools.toolset_of(&profile.roles, &allow).specs()),
+        ),
         curated,
         owner_profile: known
             .into_iter()

@@ -1,0 +1,78 @@
+//! Changes of a plan of the autopilot that an agent asks for in its attempt: handed to the autopilot, which judges them and carries them out.
+
+use std::sync::Arc;
+
+use writ_tools::plan_unit::{plan_unit_tool, read_unit_change};
+use writ_tools::render::Rendered;
+use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
+use writ_types::error::{Report, ToReport as _};
+use writ_types::taint::Label;
+
+use crate::error::EngineError;
+use crate::outcome::Acted;
+use crate::pending::Pending;
+use crate::pilot_desk::UnitChangeOrder;
+use crate::place::CallPlace;
+use crate::session::{Session, UnderPlan};
+
+/// The summary of a call in the record.
+const SUMMARY: &str = "change the plan";
+
+/// Returns the plan that a session may change: that of an attempt which works. What only reads decides nothing.
+fn plan_of(session: &Session) -> Option<UnderPlan> {
+    session.plan_above().filter(|under| !under.reads_only)
+}
+
+/// Adds the tool that changes a plan to those of an attempt of the autopilot. Other sessions have no plan.
+pub(crate) fn with_tool(session: &Session, specs: ToolSpecs) -> ToolSpecs {
+    if plan_of(session).is_none() {
+        return specs;
+    }
+    let mut all: Vec<ToolSpec> = specs.iter().cloned().collect();
+    let tool = plan_unit_tool();
+    let at = all.partition_point(|spec| spec.name < tool.name);
+    all.insert(at, tool);
+    ToolSpecs::from(all)
+}
+
+/// Answers a call that changes a plan; none if it is another call, or the session is no attempt.
+///
+/// # Errors
+///
+/// If the session of the plan cannot be read.
+pub(crate) async fn change_plan(
+    place: &CallPlace,
+    first: &mut Pending,
+    (call, label): (&ToolCall, &Label),
+) -> Result<Option<Acted>, EngineError> {
+    let services = &place.services;
+    let Some(under) = plan_of(&place.session) else { return Ok(None) };
+    let change = match read_unit_change(&call.name, &call.arguments) {
+        Ok(None) => return Ok(None),
+        Ok(Some(change)) => change,
+        Err(error) => {
+            let tools = services.servers.registry();
+            let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
+            let refused = toolset.render_refusal(&error, label, &services.journal.redactor);
+            first.push(place.malformed(&call.name, &refused));
+            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
+        }
+    };
+    services.life.metrics.tool(&call.name);
+    let above = services.sessions.get(under.session).await?;
+    let project = above.project().map(str::to_owned);
+    // Its lock is not held while the autopilot works.
+    let desk = services.life.autopilot().as_ref().map(Arc::clone);
+    let changed = match (desk, project) {
+        (Some(desk), Some(project)) => desk.change_units(UnitChangeOrder { project, plan: under.item, change }).await,
+        _ => Err(EngineError::NoAutopilot.report()),
+    };
+    let (text, outcome) = match changed {
+        Ok(text) => (text, ToolOutcome::Done),
+        Err(Report { outside, hint, .. }) => {
+            (format!("The plan is as it was: {outside}. {hint}"), ToolOutcome::Failed)
+        }
+    };
+    let rendered = Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
+    Ok(Some(place.result(call, rendered, SUMMARY, std::mem::take(first))))
+}
