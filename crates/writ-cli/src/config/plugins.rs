@@ -14,6 +14,8 @@ use crate::home::{Home, HomeError, make_folder};
 
 /// The version of the interface that plugins are written for.
 pub(crate) const API_VERSION: u32 = 1;
+/// The kind of a plugin that offers tools.
+const TOOLS: &str = "tools";
 /// The name of a manifest.
 pub(crate) const MANIFEST: &str = "plugin.toml";
 /// The largest manifest, in bytes.
@@ -22,6 +24,8 @@ const MAX_MANIFEST_BYTES: u64 = 64 * 1024;
 const MAX_ENTRIES: usize = 2_000;
 /// The most bytes of a plugin's files.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The longest unknown kind that an error shows, in characters.
+const MAX_SHOWN_CHARS: usize = 60;
 /// The deepest folder of a plugin.
 const MAX_DEPTH: usize = 16;
 /// The longest version and the longest word of the command, in bytes.
@@ -114,8 +118,15 @@ pub(crate) struct PluginHead {
     /// Its description. Default: none.
     #[serde(default)]
     pub(crate) description: String,
+    /// Its kind. Default: [`TOOLS`], the only one.
+    #[serde(default = "usual_kind")]
+    pub(crate) kind: String,
     /// The program and its arguments, as they are found in its folder.
     pub(crate) command: Vec<String>,
+}
+
+fn usual_kind() -> String {
+    TOOLS.to_owned()
 }
 
 /// A tool of a plugin.
@@ -138,7 +149,7 @@ pub(crate) struct Plugin {
 
 /// The keys of the parts of a manifest.
 const KNOWN: [(&str, &[&str]); 2] = [
-    ("plugin", &["name", "version", "api_version", "description", "command"]),
+    ("plugin", &["name", "version", "api_version", "description", "kind", "command"]),
     ("tools", &["name", "description"]),
 ];
 
@@ -176,6 +187,11 @@ fn check_manifest(manifest: &PluginManifest) -> Result<(), String> {
     let is_word = |word: &String| !word.is_empty() && word.len() <= MAX_WORD && !word.contains('\0');
     if !is_word(&head.version) || head.version.contains(char::is_whitespace) {
         return Err(format!("version: it has 1 to {MAX_WORD} bytes and no spaces"));
+    }
+    // Which model is asked, which phases work passes and what a workflow says is decided by the engine, from data alone.
+    if head.kind != TOOLS {
+        let kind: String = writ_types::visible::escape_line(&head.kind).chars().take(MAX_SHOWN_CHARS).collect();
+        return Err(format!("kind: '{kind}' is none of a plugin; plugins are of the kind '{TOOLS}'"));
     }
     // A word with a NUL would be cut where the program is started.
     if head.command.is_empty() || head.command.len() > MAX_WORDS || !head.command.iter().all(is_word) {

@@ -91,6 +91,7 @@ fn needs_userns_needs_python_a_plugin_is_loaded_used_and_unloaded() {
 /// files. Unknown keys only warn. Plugins beside a broken one are listed.
 ///
 /// Rows: SCL-067 SCL-068 SCL-072
+/// Rows: SF-516 (in part: one kind, tools; a broken manifest and an unknown kind are named and left out) SF-522 (in part: the kinds)
 /// Rows: SCL-070 (in part: hooks are the owner's, in config.toml, so a list of them is an unknown key)
 #[test]
 fn needs_userns_needs_python_a_plugin_that_cannot_stand_is_not_loaded() {
@@ -103,6 +104,8 @@ fn needs_userns_needs_python_a_plugin_that_cannot_stand_is_not_loaded() {
         (whole.replace("\"greeter\"", "\"../up\""), 3, "a server's name has"),
         (format!("{whole}\n[[tools]]\nname = \"greet\"\n"), 3, "'greet' is there twice"),
         (format!("{whole}\n[[tools]]\nname = \"wave\"\n"), 3, "does not offer the tool 'wave'"),
+        (whole.replace("api_version = 1", "api_version = 1\nkind = \"router\""), 3, "kind: 'router' is none of a plugin"),
+        (whole.replace("api_version = 1", "api_version = 1\nkind = \"phase\""), 3, "kind: 'phase' is none of a plugin"),
         (manifest("fails = true\n"), -1, "these settings cannot be used"),
     ] {
         let folder = write_plugin(&desk, "wrong", &wrong);
@@ -114,6 +117,10 @@ fn needs_userns_needs_python_a_plugin_that_cannot_stand_is_not_loaded() {
             (Vec::new(), false)
         );
     }
+    let named = whole.replace("api_version = 1", "api_version = 1\nkind = \"tools\"");
+    let folder = write_plugin(&desk, "named", &named);
+    run(&desk, &["load", path(&folder), "--yes"], 0);
+    run(&desk, &["unload", "greeter"], 0);
     let linked = write_plugin(&desk, "linked", &whole);
     std::os::unix::fs::symlink("/etc/passwd", linked.join("passwd")).expect("linked");
     assert!(run(&desk, &["load", path(&linked), "--yes"], 3).contains("it is no plain file"));
