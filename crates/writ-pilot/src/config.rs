@@ -226,6 +226,8 @@ pub struct PilotConfig {
     pub input_required: InputRequired,
     /// The way in which documents follow a change.
     pub doc_sync: DocSync,
+    /// Set if agents may change the open part of the plan that they work on.
+    pub agents_change_plan: bool,
     /// The most turns of one attempt.
     pub max_turns: u32,
     /// The part of the context above which an attempt ends, where nothing more can leave it.
@@ -278,6 +280,7 @@ impl Default for PilotConfig {
             worktree_mode: WorktreeMode::default(),
             input_required: InputRequired::default(),
             doc_sync: DocSync::default(),
+            agents_change_plan: true,
             max_turns: 50,
             context_hard_limit: 0.95,
             agents: AgentCaps::default(),

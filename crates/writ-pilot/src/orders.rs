@@ -173,6 +173,8 @@ async fn write_cancels(
     unit: &UnitRecord,
     reason: &str,
 ) -> Result<Vec<UnitId>, AutopilotError> {
+    // No part may be added between the look and the write.
+    let _plans = project.hold_plans().await;
     let (store, at) = (project.hands.store(), project.hands.now());
     let mut tries = 0;
     loop {

@@ -42,6 +42,8 @@ pub struct UnitChangeOrder {
     pub project: String,
     /// The plan that the attempt works under.
     pub plan: ItemId,
+    /// The unit that the attempt works on.
+    pub unit: String,
     /// The change.
     pub change: UnitChange,
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use writ_tools::plan_unit::{plan_unit_tool, read_unit_change};
+use writ_inspect::redact::Redactor;
+use writ_store::reads::WorkReads as _;
+use writ_tools::plan_unit::{NewTask, UnitChange, plan_unit_tool, read_unit_change};
+use writ_tools::registry::AllowList;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::error::{Report, ToReport as _};
@@ -18,14 +21,15 @@ use crate::session::{Session, UnderPlan};
 /// The summary of a call in the record.
 const SUMMARY: &str = "change the plan";
 
-/// Returns the plan that a session may change: that of an attempt which works. What only reads decides nothing.
-fn plan_of(session: &Session) -> Option<UnderPlan> {
-    session.plan_above().filter(|under| !under.reads_only)
+/// Returns the plan that a session may change: that of an attempt which works, with all tools. What only reads decides nothing, and an owner who
+/// lists the tools of agents has not listed this one.
+fn plan_of(session: &Session, allow: &AllowList) -> Option<UnderPlan> {
+    session.plan_above().filter(|under| !under.reads_only && *allow == AllowList::All)
 }
 
 /// Adds the tool that changes a plan to those of an attempt of the autopilot. Other sessions have no plan.
-pub(crate) fn with_tool(session: &Session, specs: ToolSpecs) -> ToolSpecs {
-    if plan_of(session).is_none() {
+pub(crate) fn with_tool((session, allow): (&Session, &AllowList), specs: ToolSpecs) -> ToolSpecs {
+    if plan_of(session, allow).is_none() {
         return specs;
     }
     let mut all: Vec<ToolSpec> = specs.iter().cloned().collect();
@@ -33,6 +37,19 @@ pub(crate) fn with_tool(session: &Session, specs: ToolSpecs) -> ToolSpecs {
     let at = all.partition_point(|spec| spec.name < tool.name);
     all.insert(at, tool);
     ToolSpecs::from(all)
+}
+
+/// Masks the words of an agent, which go on into files, notices and other prompts.
+fn masked(change: UnitChange, redactor: &Redactor) -> UnitChange {
+    let mask = |text: &str| redactor.mask_text(text).into_owned();
+    let all = |tasks: Vec<NewTask>| {
+        tasks.into_iter().map(|task| NewTask { title: mask(&task.title), text: mask(&task.text) }).collect()
+    };
+    match change {
+        UnitChange::Add { slice, tasks } => UnitChange::Add { slice, tasks: all(tasks) },
+        UnitChange::Split { task, tasks } => UnitChange::Split { task, tasks: all(tasks) },
+        UnitChange::Reorder { .. } => change,
+    }
 }
 
 /// Answers a call that changes a plan; none if it is another call, or the session is no attempt.
@@ -46,7 +63,8 @@ pub(crate) async fn change_plan(
     (call, label): (&ToolCall, &Label),
 ) -> Result<Option<Acted>, EngineError> {
     let services = &place.services;
-    let Some(under) = plan_of(&place.session) else { return Ok(None) };
+    let allow = place.profile.allow_list(&services.servers.registry());
+    let Some(under) = plan_of(&place.session, &allow) else { return Ok(None) };
     let change = match read_unit_change(&call.name, &call.arguments) {
         Ok(None) => return Ok(None),
         Ok(Some(change)) => change,
@@ -61,10 +79,16 @@ pub(crate) async fn change_plan(
     services.life.metrics.tool(&call.name);
     let above = services.sessions.get(under.session).await?;
     let project = above.project().map(str::to_owned);
+    let item = match &place.session.terms.work {
+        Some(terms) => services.journal.store.work_item(terms.item).await?,
+        None => None,
+    };
+    let unit = item.map(|item| item.name).unwrap_or_default();
+    let change = masked(change, &services.journal.redactor);
     // Its lock is not held while the autopilot works.
     let desk = services.life.autopilot().as_ref().map(Arc::clone);
     let changed = match (desk, project) {
-        (Some(desk), Some(project)) => desk.change_units(UnitChangeOrder { project, plan: under.item, change }).await,
+        (Some(desk), Some(project)) => desk.change_units(UnitChangeOrder { project, plan: under.item, unit, change }).await,
         _ => Err(EngineError::NoAutopilot.report()),
     };
     let (text, outcome) = match changed {

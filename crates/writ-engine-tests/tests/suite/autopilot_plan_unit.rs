@@ -10,7 +10,7 @@ use crate::autopilot_limits::{GATE, SHORT, TASK, done, project, scene, writes};
 use crate::autopilot_phases::{Notes, hear, note, noted};
 use crate::harness::TestEngine;
 
-/// A slice of three tasks, of which the second is to be split.
+/// A goal of two milestones under one plan; the second task of the first one is to be split.
 const PLAN: &str = "\
 - [ ] A library of sums <!-- milestone/m1 -->
   - [ ] Sums <!-- slice/m1/s1 -->
@@ -22,6 +22,14 @@ const PLAN: &str = "\
       Write sub and mul.
     - [ ] notes <!-- task/m1/s1/t3 blocked_by=task/m1/s1/t2 -->
       Write notes.
+- [ ] More <!-- milestone/m2 -->
+  - [ ] Doubles <!-- slice/m2/s1 -->
+    Acceptance:
+    * double doubles
+    - [ ] double <!-- task/m2/s1/t1 blocked_by=slice/m1/s1 -->
+      Write double.
+    - [ ] half <!-- task/m2/s1/t2 blocked_by=task/m2/s1/t1 -->
+      Write half.
 ";
 
 fn changes(arguments: Value) -> Reply {
@@ -74,6 +82,17 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
             ("task/m1/s1/t5", 0) => writes("mul", "a * b"),
             ("task/m1/s1/t6", 0) => writes("div", "a / b"),
             ("task/m1/s1/t3", 0) => writes("notes", "a"),
+            ("task/m2/s1/t1", 0) => {
+                changes(json!({ "change": "add", "unit": "slice/m1/s1", "tasks": titles(&["late"]) }))
+            }
+            ("task/m2/s1/t1", 1) => changes(json!({ "change": "add", "unit": "slice/m2/s1", "tasks":
+                [{ "title": "free", "text": "May change:\n* .github\n* tests" }] })),
+            ("task/m2/s1/t1", 2) => {
+                changes(json!({ "change": "split", "unit": "task/m2/s1/t2", "tasks": titles(&["halve", "quarter"]) }))
+            }
+            ("task/m2/s1/t1", 3) => writes("double", "a * 2"),
+            ("task/m2/s1/t3", 0) => writes("halve", "a / 2"),
+            ("task/m2/s1/t4", 0) => writes("quarter", "a / 4"),
             _ => done(),
         }
     };
@@ -94,13 +113,22 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
     });
     assert_eq!(
         noted(&orders),
-        [TASK, "task/m1/s1/t4", "task/m1/s1/t5", "task/m1/s1/t3", "task/m1/s1/t6"],
+        [
+            TASK,
+            "task/m1/s1/t4",
+            "task/m1/s1/t5",
+            "task/m1/s1/t3",
+            "task/m1/s1/t6",
+            "task/m2/s1/t1",
+            "task/m2/s1/t3",
+            "task/m2/s1/t4"
+        ],
         "each once, in the new order"
     );
     let answers = noted(&answers);
     for (n, words) in [
         "work on task/m1/s1/t1 has begun",
-        "there is no unit slice/m2/s1 in this plan",
+        "slice/m2/s1 is no part of milestone/m1",
         "cannot stand in a plan",
         "The plan is as it was",
         "'tasks' has 2 to 10 entries",
@@ -113,9 +141,21 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
     {
         assert!(answers[n].contains(words), "{n}: {answers:#?}");
     }
+    for words in ["slice/m1/s1 is no part of milestone/m2", "Added: task/m2/s1/t3 (halve), task/m2/s1/t4 (quarter)"] {
+        assert!(answers.iter().any(|answer| answer.contains(words)), "{words}: {answers:#?}");
+    }
+    assert_eq!(answers.iter().filter(|answer| answer.contains("cannot stand in a plan")).count(), 2, "{answers:#?}");
     let name = scene.project.to_string_lossy().into_owned();
-    let units = scene.engine.store.blocking().unit_ids(&name).expect("reads");
-    assert!(!units.iter().any(|id| id.contains("m2") || id.contains("s9")), "{units:?}");
+    let mut units = scene.engine.store.blocking().unit_ids(&name).expect("reads");
+    units.sort_unstable();
+    let of = |part: &str, numbers: std::ops::RangeInclusive<u32>| numbers.map(|n| format!("{part}{n}")).collect::<Vec<_>>();
+    let expected = [
+        of("milestone/m", 1..=2),
+        vec!["slice/m1/s1".to_owned(), "slice/m2/s1".to_owned()],
+        of("task/m1/s1/t", 1..=6),
+        of("task/m2/s1/t", 1..=4),
+    ];
+    assert_eq!(units, expected.concat(), "nothing was added by what was refused");
     let asked = scene.engine.facts("asked");
     assert_eq!(asked.len(), 1, "the plan's own card: {asked:#?}");
     scene.end();

@@ -77,13 +77,14 @@ fn list_work(config: &PilotConfig) -> Vec<(String, String)> {
     let conflict = if limits.reassess_conflicts { "reassess" } else { "pause" };
     let scores = &config.scores;
     let parts = |weight: f64| format!("{:.0}", weight * 100.0);
-    let pairs: [(&str, String); 33] = [
+    let pairs: [(&str, String); 34] = [
         ("target_branch", word(&config.target_branch)),
         ("default_workflow", word(&config.default_workflow)),
         ("workspace_root", config.workspace_root.clone()),
         ("worktree_mode", config.worktree_mode.name().to_owned()),
         ("turn_input_required", input.to_owned()),
         ("merge_conflict", conflict.to_owned()),
+        ("agents_change_plan", config.agents_change_plan.to_string()),
         ("doc_sync", (config.doc_sync != DocSync::Off).to_string()),
         ("doc_sync_auto_approve", (config.doc_sync == DocSync::Unasked).to_string()),
         ("max_attempts", limits.max_attempts.to_string()),

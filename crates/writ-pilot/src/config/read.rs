@@ -126,6 +126,7 @@ fn read_choices(pilot: &mut Section<'_>, config: &mut PilotConfig) -> Result<(),
         }
         config.protected_paths = paths.into_iter().map(str::to_owned).collect();
     }
+    config.agents_change_plan = pilot.read_switch("agents_change_plan")?.unwrap_or(config.agents_change_plan);
     config.doc_sync = match (pilot.read_switch("doc_sync")?, pilot.read_switch("doc_sync_auto_approve")?) {
         (Some(false), _) => DocSync::Off,
         (_, Some(true)) => DocSync::Unasked,

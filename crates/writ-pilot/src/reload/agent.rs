@@ -18,6 +18,7 @@ use super::{
     replace_same, units_after,
 };
 use crate::error::AutopilotError;
+use crate::planning::{read_acceptance, read_allowed_paths, read_kept_paths};
 use crate::project::OpenProject;
 
 /// The most tasks of a slice after an agent has changed it: one that adds without end comes to a stop.
@@ -37,11 +38,16 @@ pub(crate) async fn change_by_agent(
     project: &Arc<OpenProject>,
     order: &UnitChangeOrder,
 ) -> Result<String, AutopilotError> {
+    if !project.config().agents_change_plan {
+        let why = "agents change no plan here (`pilot.agents_change_plan`)".to_owned();
+        return Err(refuse(why, "Do the task itself."));
+    }
     let _alone = project.hold_plans().await;
     let plan = StoredPlan::read(project).await?;
-    let is_of_plan = |facts: &crate::standing::UnitFacts| facts.plan == Some(order.plan);
-    let milestone = plan.rows.iter().find(|(_, (_, facts))| is_of_plan(facts)).map(|(id, _)| *id);
-    let milestone = milestone.ok_or_else(|| {
+    // The plan of a goal may have several milestones: an agent changes that of its own unit.
+    let root = order.unit.parse::<UnitId>().ok().map(UnitId::root);
+    let is_in_force = |id: &UnitId| plan.rows.get(id).is_some_and(|(_, facts)| facts.plan == Some(order.plan));
+    let milestone = root.filter(is_in_force).ok_or_else(|| {
         refuse("this task has no plan that can be changed".to_owned(), "Do the task itself.")
     })?;
     let own = OwnPlan { plan: &plan, milestone, taken: project.taken_ids().await? };
@@ -193,6 +199,10 @@ impl OwnPlan<'_> {
         let fields = self.fields_of(task)?;
         let slice = task.parent().ok_or_else(|| refuse(format!("{task} is in no slice"), "Name a task."))?;
         self.require_unbegun(slice)?;
+        if has_sections(&fields.description) {
+            let why = format!("{task} says which files may change, or how it is accepted, as a person has approved it");
+            return Err(refuse(why, "Add tasks instead: it stays as it is."));
+        }
         let mut changes = self.add_tasks(slice, (tasks, fields.priority), &fields.blocked_by)?;
         let last = changes.iter().rev().find_map(|change| match change {
             PlanChange::Add(id, _) => Some(*id),
@@ -200,6 +210,9 @@ impl OwnPlan<'_> {
         });
         let waiting = self.plan.rows.iter().filter(|(_, (row, facts))| !row.is_over && facts.blocked_by.contains(&task));
         for id in waiting.map(|(id, _)| *id) {
+            if id.root() != self.milestone {
+                return Err(refuse(format!("{id} waits for {task}"), "Add tasks instead: it stays as it is."));
+            }
             let mut fields = self.fields_of(id)?;
             fields.blocked_by.remove(&task);
             fields.blocked_by.extend(last);
@@ -210,7 +223,13 @@ impl OwnPlan<'_> {
     }
 }
 
-/// Checks that new texts come back from the plan's file as they are: no text of an agent may read as a mark, an id or an item there.
+/// Returns true if a text of a unit has a section that decides about it: paths that may change or stay, and how it is accepted. On a card a
+/// person has seen these; no agent may add or remove one.
+fn has_sections(text: &str) -> bool {
+    !read_allowed_paths(text).is_empty() || !read_kept_paths(text).is_empty() || !read_acceptance(text).is_empty()
+}
+
+/// Checks that new texts decide about nothing, and come back from the plan's file as they are: no text of an agent may read as a mark, an id or an item there.
 fn check_texts(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), AutopilotError> {
     let fields = |unit: PilotUnit| {
         let PilotUnit { id, title, description, priority, workflow, blocked_by, code_depends_on, .. } = unit;
@@ -230,7 +249,11 @@ fn check_texts(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), Autopilo
         PlanChange::Add(id, fields) => read.get(id) == Some(fields),
         PlanChange::Edit(..) | PlanChange::Archive(_) => true,
     };
-    if read.len() == units.len() && changes.iter().all(is_same) {
+    let is_free = |change: &PlanChange| match change {
+        PlanChange::Add(_, fields) => !has_sections(&fields.description),
+        PlanChange::Edit(..) | PlanChange::Archive(_) => true,
+    };
+    if read.len() == units.len() && changes.iter().all(|change| is_same(change) && is_free(change)) {
         return Ok(());
     }
     Err(refuse("a title or text cannot stand in a plan".to_owned(), "Write plain sentences without lists and marks."))

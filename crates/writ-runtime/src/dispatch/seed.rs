@@ -272,7 +272,7 @@ pub(crate) async fn seed(
     let mut seed = ContextSeed {
         system: system_texts((services, session, profile), &tools).await?,
         tools: plan_units::with_tool(
-            session,
+            (session, &profile.allow_list(&tools)),
             chapters::with_tool(session, tools.toolset_of(&profile.roles, &allow).specs()),
         ),
         curated,
