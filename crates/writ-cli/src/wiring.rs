@@ -192,17 +192,15 @@ pub(crate) async fn build_engine(
     let keys =
         EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.blocking().not_before()?))?;
     drop(root);
-    let known = KnownSecrets::of_config(config, &credentials);
     let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
-    writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
-        .map_err(|report| Failure::Report(Box::new(report)))?;
+    check_servers(&servers)?;
     let models = build_models(config, Arc::clone(&credentials), Arc::clone(&egress)).await?;
     let settings = live::HomeSettings::of_home(context, config, models.is_some());
     let parts = EngineParts {
         agents: Vec::new(),
         channels: Vec::new(),
-        secrets: Arc::new(known),
+        secrets: Arc::new(KnownSecrets::of_config(config, &credentials)),
         redactor,
         search: build_search(config, &credentials, &egress).await?,
         setup: Some(setup::ConfigModels::of_home(context, config, &credentials, &egress, &settings)),
@@ -234,6 +232,11 @@ pub(crate) async fn build_engine(
     }
     open_autopilot(context, &engine).await;
     Ok(Wired { control: control.open_socket()?, engine, http, models, cases, locks, traces })
+}
+
+fn check_servers(servers: &OwnServers) -> Result<(), Failure> {
+    writ_runtime::servers::check(servers, &Registry::core_tools())
+        .map_err(|report| Failure::Report(Box::new(report)))
 }
 
 fn trace_source(run: Option<RunId>, runtime: &RuntimeConfig) -> TraceSource {

@@ -337,7 +337,9 @@ impl ToReport for AutopilotError {
             Self::NoTrace { .. } => Report::new(Exit::Usage, "pilot.no_trace", text).with_hint(
                 "name a unit, as `writ pilot status` lists it, a run, or the session of the project",
             ),
-            Self::UnitChange { hint, .. } => Report::new(Exit::Usage, "pilot.unit_change", text).with_hint(*hint),
+            Self::UnitChange { hint, .. } => {
+                Report::new(Exit::Usage, "pilot.unit_change", text).with_hint(*hint)
+            }
             Self::Ship { hint, .. } => Report::new(Exit::Blocked, "pilot.ship", text).with_hint(*hint),
             Self::NoOutline { .. } => Report::new(Exit::Model, "pilot.no_outline", text)
                 .with_hint("say the goal in other words, or use another model for the planner"),

@@ -25,6 +25,7 @@ use crate::metrics::MetricsFormat;
 use crate::model::experience;
 pub use crate::perform::send::SentFile;
 use crate::planner::results;
+use crate::recover::{self, ApprovedPart};
 use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
@@ -32,7 +33,6 @@ use crate::session::{Interrupt, Session, TITLE, TitleAuthor, TitleRecord};
 use crate::settle;
 pub(crate) use crate::undo::Undone;
 use crate::way_back;
-use crate::recover::{self, ApprovedPart};
 use crate::{calls, chores, closing};
 use crate::{dispatch, erase, opening, work};
 

@@ -88,7 +88,9 @@ pub(crate) async fn change_plan(
     // Its lock is not held while the autopilot works.
     let desk = services.life.autopilot().as_ref().map(Arc::clone);
     let changed = match (desk, project) {
-        (Some(desk), Some(project)) => desk.change_units(UnitChangeOrder { project, plan: under.item, unit, change }).await,
+        (Some(desk), Some(project)) => {
+            desk.change_units(UnitChangeOrder { project, plan: under.item, unit, change }).await
+        }
         _ => Err(EngineError::NoAutopilot.report()),
     };
     let (text, outcome) = match changed {
@@ -97,6 +99,7 @@ pub(crate) async fn change_plan(
             (format!("The plan is as it was: {outside}. {hint}"), ToolOutcome::Failed)
         }
     };
-    let rendered = Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
+    let rendered =
+        Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
     Ok(Some(place.result(call, rendered, SUMMARY, std::mem::take(first))))
 }

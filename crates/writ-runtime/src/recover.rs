@@ -132,7 +132,10 @@ impl ApprovedPart {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn perform_approved(services: &Arc<Services>, part: ApprovedPart) -> Result<(), EngineError> {
+pub(crate) async fn perform_approved(
+    services: &Arc<Services>,
+    part: ApprovedPart,
+) -> Result<(), EngineError> {
     let approved = services.journal.store.asks_with_approvals(Some(AskState::Approved), MAX_APPROVED).await?;
     for (ask, stored) in approved {
         let Some(stored) = stored.filter(|_| ApprovedPart::of_action(&ask.prepared.action) == part) else {

@@ -66,7 +66,8 @@ impl ModelSlot {
         let source = Arc::clone(source);
         let read = tokio::task::spawn_blocking(move || source.read_configured()).await;
         let broken = |_| {
-            Report::new(Exit::Bug, "models.reading", "the configuration was not read").with_hint("start Writ again")
+            Report::new(Exit::Bug, "models.reading", "the configuration was not read")
+                .with_hint("start Writ again")
         };
         if let Some(models) = read.map_err(broken)?? {
             tracing::info!("the first model of the configuration is in use");

@@ -119,6 +119,7 @@ pub fn read_unit_change(tool: &str, arguments: &Value) -> Result<Option<UnitChan
     let args: PlanUnitArgs = parse_arguments(&PLAN_UNIT, &check_arguments(&PLAN_UNIT, arguments)?)?;
     let wrong = |problem: &str| invalid_arguments(&PLAN_UNIT, problem);
     let id = |text: &str, name: &str| {
+        // The autopilot reads it; here it only has to be short and plain, so that an error can show it.
         let is_id = text.len() <= MAX_ID_BYTES && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '/');
         if is_id && !text.is_empty() {
             Ok(text.to_owned())
@@ -128,7 +129,9 @@ pub fn read_unit_change(tool: &str, arguments: &Value) -> Result<Option<UnitChan
     };
     let unit = id(&args.unit, "unit")?;
     match (args.change, args.tasks, args.after) {
-        (ChangeArg::Add, Some(tasks), None) => Ok(Some(UnitChange::Add { slice: unit, tasks: read_tasks(tasks, 1)? })),
+        (ChangeArg::Add, Some(tasks), None) => {
+            Ok(Some(UnitChange::Add { slice: unit, tasks: read_tasks(tasks, 1)? }))
+        }
         (ChangeArg::Split, Some(tasks), None) => {
             Ok(Some(UnitChange::Split { task: unit, tasks: read_tasks(tasks, 2)? }))
         }
@@ -147,13 +150,17 @@ fn read_tasks(tasks: Vec<TaskArg>, least: usize) -> Result<Vec<NewTask>, ToolErr
     }
     let read = |task: TaskArg| {
         let title = task.title.trim();
-        if title.is_empty() || title.chars().count() > MAX_TITLE_CHARS || title.chars().any(char::is_control) {
+        if title.is_empty() || title.chars().count() > MAX_TITLE_CHARS || title.chars().any(char::is_control)
+        {
             return Err(wrong(&format!("'title' is one line of 1 to {MAX_TITLE_CHARS} characters")));
         }
+        // A tab would not come back from the plan's file as it was.
         let text = task.text.unwrap_or_default().trim().to_owned();
         let is_plain = |c: char| !c.is_control() || c == '\n';
         if text.chars().count() > MAX_TEXT_CHARS || !text.chars().all(is_plain) {
-            return Err(wrong(&format!("'text' has at most {MAX_TEXT_CHARS} characters, and no control characters")));
+            return Err(wrong(&format!(
+                "'text' has at most {MAX_TEXT_CHARS} characters, and no control characters"
+            )));
         }
         Ok(NewTask { title: title.to_owned(), text })
     };
@@ -176,11 +183,13 @@ mod tests {
         let read = |arguments: Value| read_unit_change("plan_unit", &arguments);
         let task = |title: &str| NewTask { title: title.to_owned(), text: String::new() };
         assert_eq!(
-            read(json!({ "change": "add", "unit": "slice/m1/s1", "tasks": [{ "title": " a " }] })).expect("reads"),
+            read(json!({ "change": "add", "unit": "slice/m1/s1", "tasks": [{ "title": " a " }] }))
+                .expect("reads"),
             Some(UnitChange::Add { slice: "slice/m1/s1".to_owned(), tasks: vec![task("a")] })
         );
         assert_eq!(
-            read(json!({ "change": "reorder", "unit": "task/m1/s1/t2", "after": "task/m1/s1/t1" })).expect("reads"),
+            read(json!({ "change": "reorder", "unit": "task/m1/s1/t2", "after": "task/m1/s1/t1" }))
+                .expect("reads"),
             Some(UnitChange::Reorder { task: "task/m1/s1/t2".to_owned(), after: "task/m1/s1/t1".to_owned() })
         );
         assert_eq!(read_unit_change("file_read", &json!({})).expect("another tool"), None);

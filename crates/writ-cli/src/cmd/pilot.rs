@@ -47,7 +47,7 @@ mod view;
 mod watch;
 
 pub(crate) use typed::run_typed;
-use view::{describe_end, describe_line, describe_progress, describe_settings, describe_status};
+use view::{describe_gate_end, describe_line, describe_progress, describe_settings, describe_status};
 
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -402,7 +402,7 @@ fn describe_unit(details: &PilotUnitDetails) -> Vec<String> {
     }
     for gate in &details.gates {
         let verdict = if gate.passed { "passed" } else { "not passed" };
-        let end = describe_end(verdict, &gate.output);
+        let end = describe_gate_end(verdict, &gate.output);
         lines.push(format!("gate {} ({}): {end}", escape_line(&gate.gate), gate.attempt));
     }
     for blocker in &details.blockers {

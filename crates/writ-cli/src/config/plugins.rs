@@ -190,7 +190,8 @@ fn check_manifest(manifest: &PluginManifest) -> Result<(), String> {
     }
     // Which model is asked, which phases work passes and what a workflow says is decided by the engine, from data alone.
     if head.kind != TOOLS {
-        let kind: String = writ_types::visible::escape_line(&head.kind).chars().take(MAX_SHOWN_CHARS).collect();
+        let kind: String =
+            writ_types::visible::escape_line(&head.kind).chars().take(MAX_SHOWN_CHARS).collect();
         return Err(format!("kind: '{kind}' is none of a plugin; plugins are of the kind '{TOOLS}'"));
     }
     // A word with a NUL would be cut where the program is started.

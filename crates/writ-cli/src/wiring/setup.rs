@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 use writ_egress::Egress;
-use writ_models::{Models, detect};
 use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
+use writ_models::{Models, detect};
 use writ_runtime::setup::ModelSource;
 use writ_types::api::model::ModelChoice;
 use writ_types::credential::CredentialRef;
@@ -101,16 +101,19 @@ impl ModelSource for ConfigModels {
         // Variables and vault servers are read at the start, and what was not read is not masked either.
         let is_ready = |key: &CredentialRef| match key {
             CredentialRef::Secret(_) => true,
-            CredentialRef::Env(name) => self.known.contains(key) || detect::key_variables().any(|known| known == name),
+            CredentialRef::Env(name) => {
+                self.known.contains(key) || detect::key_variables().any(|known| known == name)
+            }
             CredentialRef::Vault { .. } => self.known.contains(key),
         };
         if let Some(key) = named_references(&config).iter().find(|key| !is_ready(key)) {
             let text = format!("the first model is in use from the next start on, which reads {key}");
-            return Err(Report::new(Exit::Config, "models.restart", text).with_hint("end the engine, and start it again"));
+            return Err(Report::new(Exit::Config, "models.restart", text)
+                .with_hint("end the engine, and start it again"));
         }
         let credentials = Arc::<CredentialSources>::clone(&self.credentials);
-        let models =
-            Models::new(&config.models, credentials, Arc::clone(&self.egress)).map_err(|error| error.report())?;
+        let models = Models::new(&config.models, credentials, Arc::clone(&self.egress))
+            .map_err(|error| error.report())?;
         self.settings.note_models(&config);
         Ok(Some(models))
     }

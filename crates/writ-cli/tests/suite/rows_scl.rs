@@ -386,7 +386,9 @@ fn needs_userns_the_first_model_of_the_file_is_taken_up_by_a_running_engine() {
     let begun = link.call("status", json!({})).expect("an answer")["started_at"].clone();
     let file = bench.home.root().join("config.toml");
     let before = std::fs::read_to_string(&file).unwrap_or_default();
-    let more = format!("[providers.own]\nkind = \"openai\"\nbase_url = \"{url}\"\n[models]\ndefault = \"own/scripted\"\n");
+    let more = format!(
+        "[providers.own]\nkind = \"openai\"\nbase_url = \"{url}\"\n[models]\ndefault = \"own/scripted\"\n"
+    );
     std::fs::write(file.with_extension("new"), format!("{before}\n{more}")).expect("written");
     std::fs::rename(file.with_extension("new"), &file).expect("renamed");
     let status = loop {
@@ -395,7 +397,11 @@ fn needs_userns_the_first_model_of_the_file_is_taken_up_by_a_running_engine() {
             break status;
         }
     };
-    assert_eq!((&status["started_at"], &status["settings"]["needs_restart"]), (&begun, &json!([])), "{status}");
+    assert_eq!(
+        (&status["started_at"], &status["settings"]["needs_restart"]),
+        (&begun, &json!([])),
+        "{status}"
+    );
     let said = bench.chat("hello", &[]);
     assert_eq!(code(&said), 0, "{}", text(&said));
     assert!(text(&said).contains("Good morning."));

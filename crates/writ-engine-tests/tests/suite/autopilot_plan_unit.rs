@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use writ_store::reads::UnitReads as _;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
 use crate::autopilot_limits::{GATE, SHORT, TASK, done, project, scene, writes};
@@ -70,10 +69,12 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
         ];
         match (heard.unit.as_str(), heard.results) {
             (TASK, n) if n < refused.len() => changes(refused[n].clone()),
-            (TASK, 5) => {
-                changes(json!({ "change": "split", "unit": "task/m1/s1/t2", "tasks": titles(&["sub", "mul"]) }))
+            (TASK, 5) => changes(
+                json!({ "change": "split", "unit": "task/m1/s1/t2", "tasks": titles(&["sub", "mul"]) }),
+            ),
+            (TASK, 6) => {
+                changes(json!({ "change": "add", "unit": "slice/m1/s1", "tasks": titles(&["div"]) }))
             }
-            (TASK, 6) => changes(json!({ "change": "add", "unit": "slice/m1/s1", "tasks": titles(&["div"]) })),
             (TASK, 7) => {
                 changes(json!({ "change": "reorder", "unit": "task/m1/s1/t6", "after": "task/m1/s1/t3" }))
             }
@@ -87,9 +88,9 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
             }
             ("task/m2/s1/t1", 1) => changes(json!({ "change": "add", "unit": "slice/m2/s1", "tasks":
                 [{ "title": "free", "text": "May change:\n* .github\n* tests" }] })),
-            ("task/m2/s1/t1", 2) => {
-                changes(json!({ "change": "split", "unit": "task/m2/s1/t2", "tasks": titles(&["halve", "quarter"]) }))
-            }
+            ("task/m2/s1/t1", 2) => changes(
+                json!({ "change": "split", "unit": "task/m2/s1/t2", "tasks": titles(&["halve", "quarter"]) }),
+            ),
             ("task/m2/s1/t1", 3) => writes("double", "a * 2"),
             ("task/m2/s1/t3", 0) => writes("halve", "a / 2"),
             ("task/m2/s1/t4", 0) => writes("quarter", "a / 4"),
@@ -141,14 +142,22 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
     {
         assert!(answers[n].contains(words), "{n}: {answers:#?}");
     }
-    for words in ["slice/m1/s1 is no part of milestone/m2", "Added: task/m2/s1/t3 (halve), task/m2/s1/t4 (quarter)"] {
+    for words in
+        ["slice/m1/s1 is no part of milestone/m2", "Added: task/m2/s1/t3 (halve), task/m2/s1/t4 (quarter)"]
+    {
         assert!(answers.iter().any(|answer| answer.contains(words)), "{words}: {answers:#?}");
     }
-    assert_eq!(answers.iter().filter(|answer| answer.contains("cannot stand in a plan")).count(), 2, "{answers:#?}");
+    assert_eq!(
+        answers.iter().filter(|answer| answer.contains("cannot stand in a plan")).count(),
+        2,
+        "{answers:#?}"
+    );
     let name = scene.project.to_string_lossy().into_owned();
     let mut units = scene.engine.store.blocking().unit_ids(&name).expect("reads");
     units.sort_unstable();
-    let of = |part: &str, numbers: std::ops::RangeInclusive<u32>| numbers.map(|n| format!("{part}{n}")).collect::<Vec<_>>();
+    let of = |part: &str, numbers: std::ops::RangeInclusive<u32>| {
+        numbers.map(|n| format!("{part}{n}")).collect::<Vec<_>>()
+    };
     let expected = [
         of("milestone/m", 1..=2),
         vec!["slice/m1/s1".to_owned(), "slice/m2/s1".to_owned()],

@@ -46,12 +46,14 @@ pub(crate) async fn change_by_agent(
     let plan = StoredPlan::read(project).await?;
     // The plan of a goal may have several milestones: an agent changes that of its own unit.
     let root = order.unit.parse::<UnitId>().ok().map(UnitId::root);
-    let is_in_force = |id: &UnitId| plan.rows.get(id).is_some_and(|(_, facts)| facts.plan == Some(order.plan));
+    let is_in_force =
+        |id: &UnitId| plan.rows.get(id).is_some_and(|(_, facts)| facts.plan == Some(order.plan));
     let milestone = root.filter(is_in_force).ok_or_else(|| {
         refuse("this task has no plan that can be changed".to_owned(), "Do the task itself.")
     })?;
     let own = OwnPlan { plan: &plan, milestone, taken: project.taken_ids().await? };
     let changes = own.make_changes(&order.change)?;
+    // Before anything is written: a circle, or a text that reads as a mark, would hold up all that follows.
     check_result(&plan, &changes)?;
     check_texts(&plan, &changes)?;
     apply::carry_out_in_plan(project, &plan, &changes, (milestone, order.plan)).await?;
@@ -61,6 +63,7 @@ pub(crate) async fn change_by_agent(
     }
     let text = describe(&changes);
     tracing::info!(%milestone, text, "an agent has changed its plan");
+    // A new task may be ready at once.
     project.looping.wake.notify_one();
     Ok(text)
 }
@@ -73,6 +76,7 @@ async fn refresh_file(project: &OpenProject, changes: &[PlanChange]) -> Result<(
     if text != was {
         return Ok(());
     }
+    // What the file does not show stays out of it, but for the new tasks.
     let items = read_outline(&text).map_err(|error| error.report())?;
     let added = changes.iter().filter_map(|change| match change {
         PlanChange::Add(id, _) => Some(*id),
@@ -119,7 +123,8 @@ impl OwnPlan<'_> {
     /// Finds a unit of the milestone.
     fn find(&self, name: &str) -> Result<UnitId, AutopilotError> {
         let id = name.parse::<UnitId>().ok().filter(|id| self.plan.rows.contains_key(id));
-        let unknown = || refuse(format!("there is no unit {name} in this plan"), "Name one of your own milestone.");
+        let unknown =
+            || refuse(format!("there is no unit {name} in this plan"), "Name one of your own milestone.");
         let id = id.ok_or_else(unknown)?;
         if id.root() == self.milestone {
             Ok(id)
@@ -140,19 +145,24 @@ impl OwnPlan<'_> {
     }
 
     fn require_unbegun(&self, id: UnitId) -> Result<(), AutopilotError> {
+        // A fence says that a worker has had it, also one that was interrupted.
         let has_begun = self
             .plan
             .rows
             .get(&id)
             .is_none_or(|(row, _)| row.fence > 0 || row.claim.is_some() || row.is_over);
         if has_begun {
-            return Err(refuse(format!("work on {id} has begun"), "What has begun stays as it is: add tasks instead."));
+            return Err(refuse(
+                format!("work on {id} has begun"),
+                "What has begun stays as it is: add tasks instead.",
+            ));
         }
         Ok(())
     }
 
     fn fields_of(&self, id: UnitId) -> Result<OutlineFields, AutopilotError> {
-        let missing = || refuse(format!("there is no unit {id} in this plan"), "Name one of your own milestone.");
+        let missing =
+            || refuse(format!("there is no unit {id} in this plan"), "Name one of your own milestone.");
         self.plan.fields_of(id).ok_or_else(missing)
     }
 
@@ -166,6 +176,7 @@ impl OwnPlan<'_> {
         let UnitId::Slice(milestone, number) = slice else {
             return Err(refuse(format!("{slice} is no slice"), "Name a slice."));
         };
+        // Those that are over count, too: the limit is on what agents bring about.
         let parts = self.plan.rows.keys().filter(|id| id.parent() == Some(slice)).count();
         if parts.saturating_add(tasks.len()) > MAX_TASKS {
             let why = format!("{slice} would have more than {MAX_TASKS} tasks");
@@ -174,7 +185,7 @@ impl OwnPlan<'_> {
         // Numbers of removed tasks are not given again: their rows stay.
         let last = self.taken.iter().filter_map(|id| match id {
             UnitId::Task(of, part, task) if (*of, *part) == (milestone, number) => Some(*task),
-            _ => None,
+            UnitId::Milestone(_) | UnitId::Slice(..) | UnitId::Task(..) => None,
         });
         let mut next = last.max().unwrap_or(0);
         let mut waits = after.clone();
@@ -198,9 +209,12 @@ impl OwnPlan<'_> {
     fn split(&self, task: UnitId, tasks: &[NewTask]) -> Result<Vec<PlanChange>, AutopilotError> {
         let fields = self.fields_of(task)?;
         let slice = task.parent().ok_or_else(|| refuse(format!("{task} is in no slice"), "Name a task."))?;
+        // A slice that is being judged is judged with this task.
         self.require_unbegun(slice)?;
         if has_sections(&fields.description) {
-            let why = format!("{task} says which files may change, or how it is accepted, as a person has approved it");
+            let why = format!(
+                "{task} says which files may change, or how it is accepted, as a person has approved it"
+            );
             return Err(refuse(why, "Add tasks instead: it stays as it is."));
         }
         let mut changes = self.add_tasks(slice, (tasks, fields.priority), &fields.blocked_by)?;
@@ -208,10 +222,17 @@ impl OwnPlan<'_> {
             PlanChange::Add(id, _) => Some(*id),
             PlanChange::Edit(..) | PlanChange::Archive(_) => None,
         });
-        let waiting = self.plan.rows.iter().filter(|(_, (row, facts))| !row.is_over && facts.blocked_by.contains(&task));
+        let waiting = self
+            .plan
+            .rows
+            .iter()
+            .filter(|(_, (row, facts))| !row.is_over && facts.blocked_by.contains(&task));
         for id in waiting.map(|(id, _)| *id) {
             if id.root() != self.milestone {
-                return Err(refuse(format!("{id} waits for {task}"), "Add tasks instead: it stays as it is."));
+                return Err(refuse(
+                    format!("{id} waits for {task}"),
+                    "Add tasks instead: it stays as it is.",
+                ));
             }
             let mut fields = self.fields_of(id)?;
             fields.blocked_by.remove(&task);
@@ -226,18 +247,28 @@ impl OwnPlan<'_> {
 /// Returns true if a text of a unit has a section that decides about it: paths that may change or stay, and how it is accepted. On a card a
 /// person has seen these; no agent may add or remove one.
 fn has_sections(text: &str) -> bool {
-    !read_allowed_paths(text).is_empty() || !read_kept_paths(text).is_empty() || !read_acceptance(text).is_empty()
+    !read_allowed_paths(text).is_empty()
+        || !read_kept_paths(text).is_empty()
+        || !read_acceptance(text).is_empty()
 }
 
 /// Checks that new texts decide about nothing, and come back from the plan's file as they are: no text of an agent may read as a mark, an id or an item there.
 fn check_texts(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), AutopilotError> {
     let fields = |unit: PilotUnit| {
         let PilotUnit { id, title, description, priority, workflow, blocked_by, code_depends_on, .. } = unit;
-        let fields =
-            OutlineFields { is_done: false, title, description, priority, workflow, blocked_by, code_depends_on };
+        let fields = OutlineFields {
+            is_done: false,
+            title,
+            description,
+            priority,
+            workflow,
+            blocked_by,
+            code_depends_on,
+        };
         (id, fields)
     };
-    let mut units: Vec<(UnitId, OutlineFields)> = units_after(plan, changes).into_iter().map(fields).collect();
+    let mut units: Vec<(UnitId, OutlineFields)> =
+        units_after(plan, changes).into_iter().map(fields).collect();
     // Each unit before its parts, as the file has them.
     units.sort_by_key(|(id, _)| match *id {
         UnitId::Milestone(milestone) => (milestone, 0, 0),
@@ -256,7 +287,10 @@ fn check_texts(plan: &StoredPlan, changes: &[PlanChange]) -> Result<(), Autopilo
     if read.len() == units.len() && changes.iter().all(|change| is_same(change) && is_free(change)) {
         return Ok(());
     }
-    Err(refuse("a title or text cannot stand in a plan".to_owned(), "Write plain sentences without lists and marks."))
+    Err(refuse(
+        "a title or text cannot stand in a plan".to_owned(),
+        "Write plain sentences without lists and marks.",
+    ))
 }
 
 fn describe(changes: &[PlanChange]) -> String {

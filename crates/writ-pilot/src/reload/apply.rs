@@ -47,7 +47,8 @@ pub(super) async fn carry_out(
     let mut done = propose_all(project, plan, (&after, &renewed), &mut proposed).await;
     if done.is_ok() {
         let plans = proposed.iter().map(|(id, (item, _))| (*id, *item)).collect();
-        done = match make_ops(project, plan, (&after, changes), (&flows, &proposed, &plans)).await {
+        let new = NewPlans { flows: &flows, proposed: &proposed, plans };
+        done = match make_ops(project, plan, (&after, changes), &new).await {
             Ok(ops) => {
                 let required = require_free(plan, changes, &renewed).into_iter().map(Op::Units);
                 commit_edits(project, required.chain(ops).collect()).await
@@ -87,8 +88,9 @@ pub(super) async fn carry_out_in_plan(
 ) -> Result<(), AutopilotError> {
     let flows = read_workflows(project, None)?;
     let after = with_workflows(plan, units_after(plan, changes));
-    let (proposed, plans) = (BTreeMap::new(), BTreeMap::from([(milestone, item)]));
-    let ops = make_ops(project, plan, (&after, changes), (&flows, &proposed, &plans)).await?;
+    let plans = BTreeMap::from([(milestone, item)]);
+    let new = NewPlans { flows: &flows, proposed: &BTreeMap::new(), plans };
+    let ops = make_ops(project, plan, (&after, changes), &new).await?;
     let required = require_free(plan, changes, &BTreeSet::new()).into_iter().map(Op::Units);
     commit_edits(project, required.chain(ops).collect()).await
 }
@@ -312,16 +314,21 @@ fn phase_after(phase: &str, (was, becomes): (PilotPhase, PilotPhase)) -> &str {
     if phase == was.name() { becomes.name() } else { phase }
 }
 
+/// What edited units belong to.
+struct NewPlans<'a> {
+    flows: &'a Workflows,
+    /// The plans that are asked about anew, by their milestones.
+    proposed: &'a BTreeMap<UnitId, (ItemId, AskId)>,
+    /// The plan of new units, by their milestones.
+    plans: BTreeMap<UnitId, ItemId>,
+}
+
 /// Makes the operations of all edits, in the order in which the store takes them.
 async fn make_ops(
     project: &OpenProject,
     plan: &StoredPlan,
     (after, changes): (&[PilotUnit], &[PlanChange]),
-    (flows, proposed, plans): (
-        &Workflows,
-        &BTreeMap<UnitId, (ItemId, AskId)>,
-        &BTreeMap<UnitId, ItemId>,
-    ),
+    NewPlans { flows, proposed, plans }: &NewPlans<'_>,
 ) -> Result<Vec<Op>, AutopilotError> {
     let at = project.hands.now();
     let mut ops = Vec::new();

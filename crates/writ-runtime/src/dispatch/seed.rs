@@ -37,7 +37,7 @@ use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{BUDGET_BASE, Interrupt, MAX_INTERRUPTS, SURFACE, Session, Surface};
-use crate::{budget, chapters, compaction, subscriptions};
+use crate::{budget, chapters, compaction, plan_units, subscriptions};
 
 /// The largest number of memories about the owner that are pinned, and of confirmed preferences.
 const PROFILE_LIMIT: usize = 8;

@@ -12,7 +12,7 @@ use writ_types::api::pilot::{
 use writ_types::error::Exit;
 
 use super::cut;
-use super::view::describe_end;
+use super::view::describe_gate_end;
 use crate::client::EngineClient;
 use crate::cmd::chat::end_with;
 use crate::context::Context;
@@ -76,7 +76,7 @@ fn describe_report(report: &PilotReport) -> Vec<String> {
         }
         for gate in report.gates.iter().filter(|gate| gate.unit == unit.id) {
             let name = escape_line(&gate.name);
-            let end = describe_end(&gate.verdict, &gate.summary);
+            let end = describe_gate_end(&gate.verdict, &gate.summary);
             lines.push(format!("{indent}  gate {name}, try {}: {end}", gate.attempt));
         }
         for review in report.reviews.iter().filter(|review| review.unit == unit.id) {

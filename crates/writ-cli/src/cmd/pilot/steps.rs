@@ -122,10 +122,7 @@ fn describe_result(details: &PilotUnitDetails) -> Vec<String> {
         let outcome = run.outcome.as_deref().unwrap_or("runs");
         let error =
             if run.error.is_empty() { String::new() } else { format!(" ({})", escape_line(&run.error)) };
-        lines.push(format!(
-            "{} {}: {outcome}{error}, {}, {}",
-            run.phase, run.attempt, run.tokens, run.cost
-        ));
+        lines.push(format!("{} {}: {outcome}{error}, {}, {}", run.phase, run.attempt, run.tokens, run.cost));
     }
     let held = details.blockers.iter();
     lines.extend(held.map(|blocker| format!("{}: {}", blocker.event, cut(&blocker.detail))));

@@ -38,7 +38,7 @@ pub(super) fn describe_line(unit: &PilotUnitLine) -> String {
 }
 
 /// Describes the end of a gate: its verdict, and its own words where they say more.
-pub(super) fn describe_end(verdict: &str, words: &str) -> String {
+pub(super) fn describe_gate_end(verdict: &str, words: &str) -> String {
     let words = cut(words);
     if words.is_empty() {
         verdict.to_owned()

@@ -104,8 +104,16 @@ fn needs_userns_needs_python_a_plugin_that_cannot_stand_is_not_loaded() {
         (whole.replace("\"greeter\"", "\"../up\""), 3, "a server's name has"),
         (format!("{whole}\n[[tools]]\nname = \"greet\"\n"), 3, "'greet' is there twice"),
         (format!("{whole}\n[[tools]]\nname = \"wave\"\n"), 3, "does not offer the tool 'wave'"),
-        (whole.replace("api_version = 1", "api_version = 1\nkind = \"router\""), 3, "kind: 'router' is none of a plugin"),
-        (whole.replace("api_version = 1", "api_version = 1\nkind = \"phase\""), 3, "kind: 'phase' is none of a plugin"),
+        (
+            whole.replace("api_version = 1", "api_version = 1\nkind = \"router\""),
+            3,
+            "kind: 'router' is none of a plugin",
+        ),
+        (
+            whole.replace("api_version = 1", "api_version = 1\nkind = \"phase\""),
+            3,
+            "kind: 'phase' is none of a plugin",
+        ),
         (manifest("fails = true\n"), -1, "these settings cannot be used"),
     ] {
         let folder = write_plugin(&desk, "wrong", &wrong);
