@@ -1,5 +1,6 @@
 //! The end of a unit: its workspace and files go, what depended on it is planned anew, and its plan ends with its last unit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use writ_autopilot::machine::{MachineError, UnitEvent, apply_event};
@@ -274,7 +275,7 @@ pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) 
     project.looping.wake.notify_one();
 }
 
-/// Ends the work item of a plan: done if every slice, or the task that was asked for directly, was delivered.
+/// Ends the work item of a plan with the last of its milestones: done if every slice, or the task that was asked for directly, was delivered.
 async fn end_plan(project: &OpenProject, top: UnitId) -> Result<(), AutopilotError> {
     let plan = plan_of(project, top).await?;
     let Some(state) = project.hands.plan_state(plan).await?.map(|plan| plan.state) else { return Ok(()) };
@@ -282,10 +283,20 @@ async fn end_plan(project: &OpenProject, top: UnitId) -> Result<(), AutopilotErr
         return Ok(());
     }
     let rows = project.hands.store().whole_units(&project.name, MAX_UNITS).await?;
+    let mut tops = BTreeSet::from([top]);
+    for row in &rows {
+        let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
+        if id.parent().is_none() && id != top && read_facts(row)?.plan == Some(plan) {
+            if !row.is_over {
+                return Ok(());
+            }
+            tops.insert(id);
+        }
+    }
     let mut given_up = Vec::new();
     for row in &rows {
         let Ok(id) = row.key.id.parse::<UnitId>() else { continue };
-        if id.is_within(top) && (id.unit_type() == UnitType::Slice || id.is_ad_hoc()) {
+        if tops.contains(&id.root()) && (id.unit_type() == UnitType::Slice || id.is_ad_hoc()) {
             let unit = project.read_unit(id).await?;
             let is_cancelled = unit.row.phase_status == "canceled";
             given_up.extend((unit.stand.is_abandoned || is_cancelled).then_some(id.to_string()));
@@ -293,9 +304,10 @@ async fn end_plan(project: &OpenProject, top: UnitId) -> Result<(), AutopilotErr
     }
     let is_running = state == WorkState::Running;
     let is_working = is_running || state == WorkState::Consulting;
+    let names = tops.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let not_delivered = || format!("not delivered: {}", given_up.join(", "));
     let (event, why) = match (given_up.is_empty(), is_working) {
-        (true, true) if is_running => (WorkEvent::Finish, format!("all of {top} is merged")),
+        (true, true) if is_running => (WorkEvent::Finish, format!("all of {names} is merged")),
         (false, true) => (WorkEvent::Fail, not_delivered()),
         // It was never approved, or stands still: nothing of it can fail any more.
         (false, false) => (WorkEvent::Cancel, not_delivered()),
