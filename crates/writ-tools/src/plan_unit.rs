@@ -162,6 +162,10 @@ fn read_tasks(tasks: Vec<TaskArg>, least: usize) -> Result<Vec<NewTask>, ToolErr
                 "'text' has at most {MAX_TEXT_CHARS} characters, and no control characters"
             )));
         }
+        // In the plan's file they stand around ids.
+        if [title, text.as_str()].iter().any(|words| words.contains("<!--") || words.contains("-->")) {
+            return Err(wrong("'title' and 'text' hold no marks of comments (<!-- -->)"));
+        }
         Ok(NewTask { title: title.to_owned(), text })
     };
     tasks.into_iter().map(read).collect()
