@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use cedar_policy::{
-    Authorizer, Context, Decision, Effect, Entities, EntityId, EntityTypeName, EntityUid, PolicyId,
-    PolicySet, Request, RestrictedExpression, Schema, ValidationMode, Validator,
+    Authorizer, Context, Decision, Effect, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, Request,
+    RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
 use writ_types::digest::{Digest, NotCanonical};
@@ -18,6 +18,7 @@ use writ_inspect::reach::Reach;
 use writ_inspect::scope::{self, Dimension};
 use writ_inspect::show;
 
+mod evaluate;
 mod schema;
 mod shadow;
 
@@ -278,8 +279,7 @@ impl RuleSet {
         let Some(request) = self.build_request(prepared, target, standing) else {
             return refused("the request does not fit the schema");
         };
-        let entities = Entities::empty();
-        let answer = self.authorizer.is_authorized(&request, &self.all, &entities);
+        let answer = evaluate::evaluate(&self.authorizer, &request, &self.all);
         // Cedar skips a rule that fails, so a failing `forbid` would let the action through.
         if answer.diagnostics().errors().next().is_some() {
             return refused("a rule could not be evaluated");
@@ -303,7 +303,7 @@ impl RuleSet {
             reasons.insert(self.reason_text(id, reason));
         }
         // A yes lifts the rules that ask, and nothing else: without a permit the answer is still no.
-        let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
+        let then = evaluate::evaluate(&self.authorizer, &request, &self.without_asks);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
             return refused("no rule permits it, even if approved");
         }

@@ -82,7 +82,7 @@ impl CallPlace {
         if let Some(opened) = chapters::open_chapter(&self, &mut first, (&call, &label)).await? {
             return Ok(opened);
         }
-        if let Some(changed) = plan_units::change_plan(&self, &mut first, (&call, &label)).await? {
+        if let Some(changed) = Box::pin(plan_units::change_plan(&self, &mut first, (&call, &label))).await? {
             return Ok(changed);
         }
         if let Some(handed) = planner::hand_off(&self, &mut first, (&call, &label), &cancel).await? {

@@ -123,7 +123,8 @@ async fn by_kind(
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
         Action::Vcs(vcs) if vcs.request.is_some() && prepared.tool == ship::SHIP => {
-            ship::ship(place, permit, cancel, &mut ops).await?
+            // On the heap: it is large, and would lie on the stack of each action.
+            Box::pin(ship::ship(place, permit, cancel, &mut ops)).await?
         }
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,

@@ -207,7 +207,7 @@ fn needs_userns_needs_git_a_prompt_that_cannot_be_made_ends_its_attempt() {
     let template = dir.path().join(".writ/prompts/continue.md");
     std::fs::create_dir_all(template.parent().expect("a parent")).expect("made");
     // It can be made for the second turn, with which it is tried, and not for the third.
-    std::fs::write(&template, "Go on: {{ 6 // (3 - turn) }}\n").expect("written");
+    std::fs::write(&template, "Go on.{% if turn == 3 %} {{ turn.word }}{% endif %}\n").expect("written");
     let prompts = Notes::default();
     let script = turns(&prompts, |turn| match (turn.n, turn.has_results) {
         (1 | 2, _) => Reply::text("Still at it."),

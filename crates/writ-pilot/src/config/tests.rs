@@ -25,6 +25,8 @@ fn mistake(text: &str) -> (usize, String, String) {
     (error.line, error.key.clone(), format!("{}; {}", error.problem, error.hint))
 }
 
+/// The file of the owner, beside the home's configuration.
+const OWN: &str = "/home/me/pilot.toml";
 const SECOND: Duration = Duration::from_secs(1);
 
 fn small_flow() -> PhaseFlow {
@@ -464,7 +466,9 @@ fn the_examples_of_the_guide_are_read() {
         .skip(1)
         .filter_map(|rest| rest.split_once("```").map(|(text, _)| text))
         .collect();
-    let [settings, hidden, hooks, workflow, worker] = examples[..] else { panic!("{examples:?}") };
+    let [settings, hidden, hooks, workflow, own_ship, ship, notify, worker] = examples[..] else {
+        panic!("{examples:?}")
+    };
     let gate = read_config(&[(CONFIG_FILE, hidden)]).unwrap().gates.remove(0);
     assert_eq!((gate.hidden.as_deref(), gate.min_tests), (Some("leap-year"), 12));
     let hooks = read_config(&[(CONFIG_FILE, hooks)]).unwrap().hooks;
@@ -482,6 +486,9 @@ fn the_examples_of_the_guide_are_read() {
         [GateMoment::Task, GateMoment::Merge]
     );
     writ_autopilot::workflow::parse_workflow("own", workflow).unwrap();
+    let shipped = read_config(&[(OWN, own_ship), (CONFIG_FILE, ship)]).unwrap().ship.unwrap();
+    assert_eq!((shipped.at, shipped.token.to_string().as_str()), (ShipMoment::Milestone, "secret:forge"));
+    assert!(!read_config(&[(OWN, notify)]).unwrap().notify.is_empty());
     // It belongs into the home's own configuration, which a project's file cannot write.
     assert!(worker.starts_with("[worker]"), "{worker}");
     read_config(&[(CONFIG_FILE, worker)]).expect_err("no setting of a project");

@@ -127,7 +127,7 @@ fn nothing_of_an_agent_is_markup() {
     let html = write_html(&report);
     let escaped =
         "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\\u{202e}\\n&lt;img src=x onerror=y&gt;";
-    assert_eq!(html.matches(escaped).count(), 2 + 5 + 4 + 4 + 4 + 2 + 3);
+    assert_eq!(html.matches(escaped).count(), 2 + 6 + 4 + 4 + 4 + 2 + 3);
     assert!(!html.contains("<script") && !html.contains("<img") && !html.contains('\u{202e}'));
     assert!(html.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
     assert!(!html.contains("http://") && !html.contains("https://") && !html.contains("<link"));
