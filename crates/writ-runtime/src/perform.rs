@@ -123,7 +123,6 @@ async fn by_kind(
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
         Action::Vcs(vcs) if vcs.request.is_some() && prepared.tool == ship::SHIP => {
-            // On the heap: it is large, and would lie on the stack of each action.
             Box::pin(ship::ship(place, permit, cancel, &mut ops)).await?
         }
         Action::Search(search) => web::search(place, permit, search, cancel).await?,

@@ -47,7 +47,8 @@ const MAX_NOTE_CHARS: usize = 500;
 /// The media type of the outcome.
 const MEDIA: &str = "text/plain";
 
-/// Pushes the branch and opens the request. How it went is written down with the unit, in the commit of the outcome.
+/// Pushes the branch and opens the request. How it went is written down with the unit, in the commit of the outcome. Its future is large:
+/// a caller boxes it, or it would lie on the stack of each action.
 ///
 /// # Errors
 ///
