@@ -134,7 +134,7 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
             reason = format!("no test was run ({} skipped, {} left out)", counts.skipped, counts.filtered);
         } else if counts.passed > 0 {
             let tests = if counts.passed == 1 { "test" } else { "tests" };
-            reason = format!("passed ({} {tests})", counts.passed);
+            reason = format!("{} {tests}", counts.passed);
         }
     }
     let is_own = judged == verdict;
@@ -149,7 +149,8 @@ pub fn judge_script(run: &ScriptRun<'_>) -> GateJudgement {
 /// Judges the end of a script alone, without its reports (SF 13.2.1).
 fn judge_end(end: ScriptExit) -> (ScriptVerdict, Option<FailureCode>, String) {
     match end {
-        ScriptExit::Exited(0) => (ScriptVerdict::Pass, None, "passed".to_owned()),
+        // The verdict says it all.
+        ScriptExit::Exited(0) => (ScriptVerdict::Pass, None, String::new()),
         ScriptExit::Exited(2) => (ScriptVerdict::Block, None, "blocked".to_owned()),
         ScriptExit::Exited(3) => (ScriptVerdict::Skip, None, "skipped".to_owned()),
         // Every other status counts as 1.

@@ -60,7 +60,6 @@ pub mod doc_diff;
 
 pub mod chapter;
 
-pub mod forge;
 pub mod learning;
 
 pub mod notice;

@@ -52,7 +52,7 @@ pub(crate) async fn read_log(
     for gate in store.unit_gates(key).await? {
         let verdict = if gate.passed { "passed" } else { "not passed" };
         let words = first_line(&gate.output);
-        let end = if words.starts_with(verdict) { words } else { format!("{verdict}: {words}") };
+        let end = if words.is_empty() { verdict.to_owned() } else { format!("{verdict}: {words}") };
         let text = format!("{}, try {}: {end}", gate.gate, gate.attempt);
         lines.push(PilotLogLine { took_ms: Some(gate.duration_ms), ..line(&runs, gate.at, "gate", &text) });
     }

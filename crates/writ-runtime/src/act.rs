@@ -14,6 +14,7 @@ use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_store::batch::Op;
 use writ_tools::def::{PathState, SearchTarget, ToolContext};
+use writ_tools::error::ToolError;
 use writ_tools::render::{MAX_RESULT_CHARS, Rendered, render_bounded, result_fields};
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
@@ -92,10 +93,7 @@ impl CallPlace {
         let passage = loop {
             let (filled, prepared) = match self.filled(&mut first, &call, &label, &mut put_in).await? {
                 Ok(ready) => ready,
-                Err(refused) => {
-                    first.push(self.malformed(&call.name, &refused));
-                    return Ok(self.result(&call, refused, "wrong arguments", first));
-                }
+                Err(refused) => return Ok(self.refuse_call(&mut first, &call, refused)),
             };
             if !self.session.state().subscriptions.list.is_empty() {
                 self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
@@ -306,9 +304,27 @@ impl CallPlace {
         ])
     }
 
+    /// Refuses a call with wrong arguments: the model reads what is wrong with them, and the ledger has it.
+    pub(crate) fn refuse_arguments(
+        &self,
+        first: &mut Pending,
+        (call, label): (&ToolCall, &Label),
+        error: &ToolError,
+    ) -> Acted {
+        let tools = self.services.servers.registry();
+        let toolset = tools.toolset_of(&self.profile.roles, &self.profile.allow_list(&tools));
+        let refused = toolset.render_refusal(error, label, &self.services.journal.redactor);
+        self.refuse_call(first, call, refused)
+    }
+
+    fn refuse_call(&self, first: &mut Pending, call: &ToolCall, refused: Rendered) -> Acted {
+        first.push(self.malformed(&call.name, &refused));
+        self.result(call, refused, "wrong arguments", std::mem::take(first))
+    }
+
     /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
     /// paths that lead elsewhere than they seem to.
-    pub(crate) fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
+    fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
         let tools = self.services.servers.registry();
         let kind = tools.find_tool(tool).and_then(|tool| tool.actions().first().copied());
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();

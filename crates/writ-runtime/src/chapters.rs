@@ -5,7 +5,7 @@ use writ_store::batch::Op;
 use writ_store::reads::SessionReads as _;
 use writ_tools::chapter::{chapter_tool, read_chapter};
 use writ_tools::render::Rendered;
-use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
+use writ_types::chat::{ToolCall, ToolOutcome, ToolSpecs};
 use writ_types::id::SessionId;
 use writ_types::taint::Label;
 use writ_types::unit::Timestamp;
@@ -34,11 +34,7 @@ pub(crate) fn with_tool(session: &Session, specs: ToolSpecs) -> ToolSpecs {
     if session.plan_above().is_none() {
         return specs;
     }
-    let mut all: Vec<ToolSpec> = specs.iter().cloned().collect();
-    let tool = chapter_tool();
-    let at = all.partition_point(|spec| spec.name < tool.name);
-    all.insert(at, tool);
-    ToolSpecs::from(all)
+    specs.with_spec(chapter_tool())
 }
 
 /// Answers a call that opens a chapter; none if it is another call, or the session is no attempt.
@@ -58,13 +54,7 @@ pub(crate) async fn open_chapter(
     let name = match read_chapter(&call.name, &call.arguments) {
         Ok(None) => return Ok(None),
         Ok(Some(name)) => name,
-        Err(error) => {
-            let tools = services.servers.registry();
-            let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
-            let refused = toolset.render_refusal(&error, label, &services.journal.redactor);
-            first.push(place.malformed(&call.name, &refused));
-            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
-        }
+        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
     };
     services.life.metrics.tool(&call.name);
     let mut marks = read_marks(services, place.session.id).await?;

@@ -24,6 +24,7 @@ pub mod coding_agent;
 pub mod config;
 pub mod error;
 pub mod fleet;
+pub mod forge;
 pub mod home_files;
 
 pub mod methods;

@@ -7,7 +7,7 @@ use writ_store::reads::WorkReads as _;
 use writ_tools::plan_unit::{NewTask, UnitChange, plan_unit_tool, read_unit_change};
 use writ_tools::registry::AllowList;
 use writ_tools::render::Rendered;
-use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
+use writ_types::chat::{ToolCall, ToolOutcome, ToolSpecs};
 use writ_types::error::{Report, ToReport as _};
 use writ_types::taint::Label;
 
@@ -32,11 +32,7 @@ pub(crate) fn with_tool((session, allow): (&Session, &AllowList), specs: ToolSpe
     if plan_of(session, allow).is_none() {
         return specs;
     }
-    let mut all: Vec<ToolSpec> = specs.iter().cloned().collect();
-    let tool = plan_unit_tool();
-    let at = all.partition_point(|spec| spec.name < tool.name);
-    all.insert(at, tool);
-    ToolSpecs::from(all)
+    specs.with_spec(plan_unit_tool())
 }
 
 /// Masks the words of an agent, which go on into files, notices and other prompts.
@@ -68,13 +64,7 @@ pub(crate) async fn change_plan(
     let change = match read_unit_change(&call.name, &call.arguments) {
         Ok(None) => return Ok(None),
         Ok(Some(change)) => change,
-        Err(error) => {
-            let tools = services.servers.registry();
-            let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
-            let refused = toolset.render_refusal(&error, label, &services.journal.redactor);
-            first.push(place.malformed(&call.name, &refused));
-            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
-        }
+        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
     };
     services.life.metrics.tool(&call.name);
     let above = services.sessions.get(under.session).await?;

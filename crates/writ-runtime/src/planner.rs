@@ -118,11 +118,7 @@ pub(crate) async fn hand_off(
     let handoff = match toolset.read_handoff(call) {
         Ok(None) => return Ok(None),
         Ok(Some(handoff)) => handoff,
-        Err(error) => {
-            let refused = toolset.render_refusal(&error, label, &place.services.journal.redactor);
-            first.push(place.malformed(&call.name, &refused));
-            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
-        }
+        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
     };
     place.services.life.metrics.tool(&call.name);
     match handoff {

@@ -25,7 +25,7 @@ static PLAN_UNIT: ToolDef = ToolDef {
     name: "plan_unit",
     description: "Changes the plan that you work on: `add` tasks to a slice, `split` a task that has not begun into several, or `reorder` \
         one after another. Only units of your own milestone can be changed. Do your own task all the same.",
-    usage: r#"{"change": "split", "unit": "task/m1/s1/t2", "tasks": [{"title": "read the file", "text": "Read it line by line."}, {"title": "sum the lines"}]}"#,
+    usage: r#"{"change": "add", "unit": "slice/m1/s1", "tasks": [{"title": "sum the lines"}]}"#,
     sinks: &[],
     idempotent: false,
     output: OutputKind::Confirmation,

@@ -278,6 +278,15 @@ impl ToolSpecs {
         self.0.sizes.get_or_init(|| self.iter().map(size).collect())
     }
 
+    /// Returns these tools and one more, in its place by name.
+    #[must_use]
+    pub fn with_spec(&self, spec: ToolSpec) -> Self {
+        let mut specs = self.0.specs.clone();
+        let at = specs.partition_point(|one| one.name < spec.name);
+        specs.insert(at, spec);
+        Self::from(specs)
+    }
+
     /// The digest of all of them, see [`Digest::of_json`].
     ///
     /// # Errors

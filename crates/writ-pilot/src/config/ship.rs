@@ -1,6 +1,6 @@
 //! The requests for review that are opened at a forge.
 
-use writ_autopilot::forge::{MAX_PROJECT_BYTES, is_project};
+use writ_runtime::forge::{MAX_PROJECT_BYTES, is_project};
 use writ_sandbox::git::BranchName;
 use writ_sandbox::git::push::RemotePlace;
 use writ_types::action::ForgeKind;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use writ_autopilot::forge::{MAX_TEXT_CHARS, MAX_TITLE_CHARS, is_project};
 use writ_autopilot::names::branch_name;
 use writ_autopilot::phase::PilotPhase;
 use writ_autopilot::unit_id::{UnitId, UnitType};
+use writ_runtime::forge::{MAX_TEXT_CHARS, MAX_TITLE_CHARS, is_project};
 use writ_runtime::pilot::NewShip;
 use writ_runtime::pilot_desk::BranchPush;
 use writ_sandbox::git::push::{RemotePlace, push_commit, read_remote};

@@ -95,7 +95,7 @@ pub(crate) async fn ask_sample(
         }
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply.text),
         Tried::Over(_) => Err("the call was refused".to_owned()),
-        Tried::Unaffordable(denial) => Err(denial.text),
+        Tried::Unaffordable(denial) => Err(denial.outside_text()),
         Tried::Failed(error) => Err(recorded_error(&services, &error)),
     };
     Ok(SampleAnswer { text, took, usage, cost })

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
+use crate::forge::{
+    self, ForgeAnswer, ForgeCall, ForgeError, FoundRequest, MAX_PAGES, list_requests, open_request,
+    read_opened, read_page,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_util::sync::CancellationToken;
-use writ_autopilot::forge::{
-    self, ForgeAnswer, ForgeCall, ForgeError, FoundRequest, MAX_PAGES, list_requests, open_request,
-    read_opened, read_page,
-};
 use writ_egress::deliver::Endpoint;
 use writ_egress::target::{ApiAnswer, ApiFailure, ApiRequest};
 use writ_policy::permit::Permit;

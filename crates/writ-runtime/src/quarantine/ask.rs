@@ -60,11 +60,7 @@ pub(crate) async fn asked(
     let question = match toolset.read_question(call) {
         Ok(None) => return Ok(None),
         Ok(Some(question)) => question,
-        Err(error) => {
-            let refused = toolset.render_refusal(&error, label, &place.services.journal.redactor);
-            first.push(place.malformed(&call.name, &refused));
-            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
-        }
+        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
     };
     let purpose = format!("ask about {}: {}", question.handle, question.text);
     let Some(kept) = about(place, &question).await? else {

@@ -37,16 +37,10 @@ pub(super) fn describe_line(unit: &PilotUnitLine) -> String {
     )
 }
 
-/// Describes the end of a gate: its verdict, and its own words where they say more.
+/// Describes the end of a gate: its verdict, and its own words if it has any.
 pub(super) fn describe_gate_end(verdict: &str, words: &str) -> String {
     let words = cut(words);
-    if words.is_empty() {
-        verdict.to_owned()
-    } else if words.starts_with(verdict) {
-        words
-    } else {
-        format!("{verdict}: {words}")
-    }
+    if words.is_empty() { verdict.to_owned() } else { format!("{verdict}: {words}") }
 }
 
 /// Describes the state of a project: where it stands, then plans, units, circuits and warnings.
