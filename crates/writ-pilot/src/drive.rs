@@ -265,14 +265,15 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
         if !own.hands.draining().is_cancelled() {
             ending::end_if_over(&own, work.unit.id).await;
             own.trace.emit(work.unit.id);
+            // While it cannot be handed out: a new attempt would rest on the abandoned unit, too, and be ended again.
+            if let Some(upstream) = work.course.lost() {
+                ending::inform_lost(&own, work.unit.id, upstream).await;
+            }
         }
         own.live().remove(&work.unit.id);
         // What was cancelled around it has left its folder until now.
         if !own.hands.draining().is_cancelled() {
             ends::try_ends(&own).await;
-        }
-        if let Some(upstream) = work.course.lost().filter(|_| !own.hands.draining().is_cancelled()) {
-            ending::inform_again(&own, upstream).await;
         }
         own.looping.wake.notify_one();
     }));

@@ -164,6 +164,12 @@ fn needs_userns_needs_git_what_has_failed_blocks_until_it_is_abandoned() {
         assert_eq!(is_done("task/m1/s2/t1"), (true, "succeeded".to_owned()));
         assert_eq!(is_done("slice/m1/s2"), (true, "succeeded".to_owned()));
     });
+    // What was under way is ended for that once, and planned anew before it is handed out again.
+    for id in ["slice/m1/s1", "task/m1/s2/t1"] {
+        let all = runs(&scene, id);
+        let is_ended = |run: &&RunRow| run.end.as_ref().is_some_and(|end| end.outcome == "interrupted");
+        assert!(all.iter().filter(is_ended).count() <= 1, "{id}: {all:#?}");
+    }
     scene.end();
 }
 

@@ -24,6 +24,9 @@ use crate::project::OpenProject;
 use crate::standing::{UnitRecord, read_facts, status_name};
 use crate::start::StartStep;
 
+/// Tries to inform a unit that changes meanwhile: each change is one of its own worker, of which it has one at a time.
+const MAX_INFORM_TRIES: u32 = 8;
+
 /// Does what follows from the end of a unit. All of it may be done again after a crash.
 ///
 /// # Errors
@@ -237,24 +240,44 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
     // The slice of an abandoned task was to deliver it.
     dependants.extend(ended.id.parent().filter(|parent| parent.unit_type() == UnitType::Slice));
     for id in dependants {
+        inform_dependant(project, id, ended.id).await?;
+    }
+    Ok(())
+}
+
+/// Leads a unit to another plan, since one that it rests on was abandoned. If it is being worked on, its attempt ends first, and its
+/// worker calls this again before the unit can be handed out.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+async fn inform_dependant(
+    project: &Arc<OpenProject>,
+    id: UnitId,
+    abandoned: UnitId,
+) -> Result<(), AutopilotError> {
+    let why = format!("{abandoned} was abandoned");
+    for tries_left in (0..MAX_INFORM_TRIES).rev() {
         let unit = project.read_unit(id).await?;
         if unit.stand.is_terminal() {
-            continue;
+            return Ok(());
         }
-        let why = format!("{} was abandoned", ended.id);
         // Informed before a crash: once is enough.
         let moves = project.hands.store().unit_transitions(unit.row.key.clone()).await?;
         if moves.iter().any(|one| one.reason.ends_with(&why)) {
-            continue;
+            return Ok(());
         }
         let flow = project.flow_of(&unit).await?;
         match apply_event(&flow, &project.config().limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
-            Ok(made) => commit_move(project, &unit, &made, (None, &why)).await?,
-            // Its attempt ends first, and it is informed then.
+            Ok(made) => match commit_move(project, &unit, &made, (None, &why)).await {
+                // It was handed out, or has ended, since it was read.
+                Err(AutopilotError::Store(StoreError::Conflict(_))) if tries_left > 0 => {}
+                done => return done,
+            },
             Err(MachineError::OutOfPlace { .. }) => {
-                // Its worker informs it once more, after the end of the attempt.
                 if let Some(live) = project.live().get(&id) {
-                    live.course.lose(ended.id);
+                    live.course.lose(abandoned);
+                    return Ok(());
                 }
             }
             Err(error) => return Err(error.into()),
@@ -263,16 +286,11 @@ async fn inform_dependants(project: &Arc<OpenProject>, ended: &UnitRecord) -> Re
     Ok(())
 }
 
-/// Informs the units that worked on when another one was abandoned; a failure is in the log, and made up for at the next start.
-pub(super) async fn inform_again(project: &Arc<OpenProject>, abandoned: UnitId) {
-    let informed = match project.read_unit(abandoned).await {
-        Ok(unit) => inform_dependants(project, &unit).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = informed {
-        tracing::error!(unit = %abandoned, %error, "not all that rests on an abandoned unit is informed");
+/// Informs a unit whose attempt was ended because another one was abandoned; a failure is in the log, and made up for at the next start.
+pub(super) async fn inform_lost(project: &Arc<OpenProject>, id: UnitId, abandoned: UnitId) {
+    if let Err(error) = inform_dependant(project, id, abandoned).await {
+        tracing::error!(unit = %id, %abandoned, %error, "a unit that rests on an abandoned one is not informed");
     }
-    project.looping.wake.notify_one();
 }
 
 /// Ends the work item of a plan with the last of its milestones: done if every slice, or the task that was asked for directly, was delivered.

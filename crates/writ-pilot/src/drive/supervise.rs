@@ -83,7 +83,8 @@ async fn judge_result(
     {
         return Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&why) });
     }
-    if project.hands.draining().is_cancelled() {
+    // An attempt that was ended from outside says nothing about its agent.
+    if project.hands.draining().is_cancelled() || work.course.lost().is_some() {
         return Ok(result);
     }
     judge_end(project, work, result).await
