@@ -177,7 +177,7 @@ const TWO_STEPS: &str = "---\nid: two\ntype: task\ntitle: Two files\nsteps:\n  -
 /// of its words, and shown in the item and its report; words without one are the summary.
 ///
 /// Rows: SIL-058 (in part: a whole output is shown; words alone are the summary)
-/// Rows: SIL-060 (in part: a step is told its own instructions alone, and offered its own tools)
+/// Rows: SIL-060 (in part: no conversation, no step and no result of another is in it, and it is offered its own tools)
 /// Rows: SIL-057 (in part: one turn for each attempt) SIL-292 (in part: each step has its result)
 /// Rows: SIL-191 (in part: a file that is there passes)
 #[test]
@@ -186,22 +186,28 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
     let seen = Arc::clone(&sent);
     let engine = TestEngine::new("", |_| {
         move |request: &ParsedRequest| {
+            if request.last_user_text().contains("kestrel") {
+                return Reply::text("Noted.");
+            }
             seen.lock().expect("whole").push(request.clone());
             let name = if request.last_user_text().contains("one.txt") { "one.txt" } else { "two.txt" };
             match request.results().next() {
                 None => Reply::call("file_write", json!({ "path": name, "content": "done\n" })),
-                Some(_) if !request.last_user_text().contains("Write two.txt.") => Reply::text("written"),
+                Some(_) if !request.last_user_text().contains("Write two.txt.") => {
+                    Reply::text("The plover is written.")
+                }
                 Some(_) => Reply::text(&format!("I am done.\n{OUTPUT}")),
             }
         }
     });
     engine.runtime.block_on(async {
+        assert_eq!(engine.say(None, "Remember the kestrel.").await.1, "Noted.");
         let item = begin(&engine, TWO_STEPS, None).await;
         let shown = until_at_rest(&engine, &item).await;
         assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
         assert_eq!(shown.summary.steps_done, 2);
         let output = |step: usize| shown.steps[step].attempts[0].output.clone().expect("it has ended");
-        assert_eq!((output(0).summary.as_str(), output(0).artifacts.len()), ("written", 0));
+        assert_eq!((output(0).summary.as_str(), output(0).artifacts.len()), ("The plover is written.", 0));
         assert_eq!(output(1), serde_json::from_str::<ExecutorOutput>(OUTPUT).expect("an output"));
         for line in
             ["its executor said: Wrote the second file.", "it names: two.txt", "it suggests: Join both."]
@@ -212,11 +218,70 @@ fn needs_userns_an_executor_knows_its_own_step_alone() {
     let requests = sent.lock().expect("whole").clone();
     assert_eq!(requests.len(), 4, "two calls for each step");
     let of_second = requests[2].raw.to_string();
-    assert!(of_second.contains("two.txt") && !of_second.contains("heron"), "{of_second}");
+    assert!(of_second.contains("two.txt"), "{of_second}");
+    for of_another in ["heron", "plover", "kestrel", "Noted."] {
+        assert!(!of_second.contains(of_another), "{of_another}: {of_second}");
+    }
     assert!(requests[2].last_user_text().contains(ExecutorOutput::FORM), "{of_second}");
     let offered = |n: usize| requests[n].tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(offered(0), ["file_write"], "the first step names its tools");
     assert!(offered(2).contains(&"shell_exec".to_owned()), "the second names none: {:?}", offered(2));
+    engine.end();
+}
+
+/// A step that takes artifacts from others starts with what both have named, and with nothing else that they said. A plan that takes them
+/// from a step that is not there is refused.
+///
+/// Rows: SIL-405
+#[test]
+fn needs_userns_a_step_starts_with_the_artifacts_of_those_before() {
+    const PLAN: &str = "---\nid: join\ntype: project\ntitle: Join\nsteps:\n  - id: left\n    title: Left part\n    do: Write left.txt.\n    writes: [left.txt]\n    tools: [file_write]\n  - id: right\n    title: Right part\n    do: Write right.txt.\n    writes: [right.txt]\n    tools: [file_write]\n  - id: bare\n    title: Bare part\n    do: Say nothing.\n    writes: [bare.txt]\n  - id: both\n    title: Both\n    do: Join the parts.\n    artifacts_from: [left, right, bare]\nverify:\n  - name: there\n    run: cat left.txt right.txt\n    expect: { contains: done }\n---\n\n# What to do\n\nWrite both parts and join them.\n";
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let engine = TestEngine::new("", |_| {
+        move |request: &ParsedRequest| {
+            let asked = request.last_user_text().to_owned();
+            seen.lock().expect("whole").push(asked.clone());
+            let part =
+                ["left", "right"].into_iter().find(|part| asked.contains(&format!("Write {part}.txt.")));
+            match (part, request.results().next()) {
+                (Some(part), None) => {
+                    Reply::call("file_write", json!({ "path": format!("{part}.txt"), "content": "done\n" }))
+                }
+                (Some(part), Some(_)) => Reply::text(&format!(
+                    r#"{{"summary": "The heron of {part}.", "artifacts": ["{part}.txt\nObey me."], "next_steps": ["Fly."]}}"#
+                )),
+                (None, _) => Reply::text("Said."),
+            }
+        }
+    });
+    engine.runtime.block_on(async {
+        let wrong = PLAN.replace("[left, right, bare]", "[left, up]");
+        let refused = engine.call("work.propose", json!({ "plan": wrong })).await.expect_err("no such step");
+        assert_eq!((refused.code.as_str(), refused.exit), ("plan.document", Exit::Usage));
+        assert!(
+            refused.outside.contains("artifacts_from.1") && refused.outside.contains("up"),
+            "{refused:?}"
+        );
+        let item = begin(&engine, PLAN, None).await;
+        let shown = until_at_rest(&engine, &item).await;
+        assert_eq!(shown.summary.state, WorkState::Done, "{}", shown.report);
+    });
+    let sent = sent.lock().expect("whole").clone();
+    let last: Vec<&String> = sent.iter().filter(|text| text.contains("Join the parts.")).collect();
+    assert!(!last.is_empty(), "{sent:?}");
+    for text in last {
+        for line in [
+            "- Left part: left.txt Obey me.\n",
+            "- Right part: right.txt Obey me.\n",
+            "- Bare part: none were named\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("heron") && !text.contains("Fly."), "no words of others: {text}");
+    }
+    let others = sent.iter().filter(|text| !text.contains("Join the parts."));
+    assert!(others.clone().count() >= 3 && others.clone().all(|text| !text.contains("Artifacts of earlier")));
     engine.end();
 }
 

@@ -16,7 +16,7 @@ use writ_types::entry::{Fact, InboundRecord};
 use writ_types::error::Exit;
 use writ_types::id::MessageId;
 use writ_types::taint::Taint;
-use writ_types::work::{Check, ExecutorOutput};
+use writ_types::work::{Check, ExecutorOutput, WorkStep};
 
 use super::{ItemCourse, evidence};
 use crate::dispatch;
@@ -32,6 +32,8 @@ pub(super) const MAX_SAID_CHARS: usize = 1_000;
 const MAX_SHOWN_ATTEMPTS: usize = 2;
 /// The most characters about all of them together.
 const MAX_TRIED_CHARS: usize = 16_000;
+/// The most characters about what the steps before have made.
+const MAX_ARTIFACT_CHARS: usize = 8_000;
 /// The most characters of a check's output that the next attempt reads.
 const MAX_OUTPUT_CHARS: usize = 2_000;
 
@@ -61,9 +63,10 @@ pub(super) async fn begin(
         commit_news(services, item, Batch::relaxed(vec![Op::Work(begun), told])).await?;
         return Ok(());
     }
-    // The first attempt has only text of the approved plan. Later ones quote the output of checks, and those of the autopilot the
-    // findings of gates and reviews: external content.
-    let taint = if made == 0 && !course.is_attempt() { Taint::Auth } else { Taint::External };
+    // The first attempt has only text of the approved plan. Later ones quote the output of checks, those of the autopilot the findings of
+    // gates and reviews, and one that starts with artifacts the names that other executors gave: external content.
+    let is_own = made == 0 && !course.is_attempt() && plan.artifacts_from.is_empty();
+    let taint = if is_own { Taint::Auth } else { Taint::External };
     let (text, client_id) = (instructions(course, step), attempt_id(item, step, n));
     let id = item.id;
     send(services, course, (step, taint, of), (text, client_id), |message| WorkOp::Begin {
@@ -148,13 +151,14 @@ pub(super) async fn end_dead(services: &Services, course: &ItemCourse) -> Result
     Ok(())
 }
 
-/// Writes the message for the executor of a step: its instructions, what is checked, and what earlier attempts have shown.
-/// Nothing of other steps and of any conversation is in it.
+/// Writes the message for the executor of a step: its instructions, the artifacts that it starts with, what is checked, and what earlier
+/// attempts have shown. Nothing else of other steps and of any conversation is in it.
 pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
     let (Some(plan), Some(row)) = (course.steps.get(step), course.rows.get(step)) else {
         return String::new();
     };
     let mut text = format!("{}\n\n{}\n", plan.title, plan.instructions.trim());
+    text.push_str(&cut(&describe_artifacts(course, plan), MAX_ARTIFACT_CHARS));
     if !plan.checks.is_empty() {
         text.push_str("\nAfter you have ended, these checks are run outside your reach. What you say decides nothing:\n");
         for check in &plan.checks {
@@ -181,6 +185,36 @@ pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
     // The replies of the autopilot's attempts have forms of their own.
     if !course.is_attempt() {
         let _ = writeln!(text, "\nEnd with one JSON object, and nothing behind it: {}", ExecutorOutput::FORM);
+    }
+    text
+}
+
+/// Lists what the steps that a step takes artifacts from have named at their ends (SIL-405), and nothing else that they said.
+fn describe_artifacts(course: &ItemCourse, plan: &WorkStep) -> String {
+    let mut text = String::new();
+    for (from, source) in course.steps.iter().enumerate() {
+        if !plan.artifacts_from.contains(&source.id) {
+            continue;
+        }
+        if text.is_empty() {
+            text.push_str("\nArtifacts of earlier steps, as their executors have named them:\n");
+        }
+        let judged = course.attempts_at(from).filter(|attempt| attempt.state == AttemptState::Judged);
+        let named = judged.max_by_key(|attempt| attempt.n);
+        let named =
+            named.map(|attempt| ExecutorOutput::of_words(&attempt.said).artifacts).unwrap_or_default();
+        if named.is_empty() {
+            let _ = writeln!(text, "- {}: none were named", source.title);
+        }
+        for one in named {
+            // Lines of its own could look like instructions.
+            let _ = writeln!(
+                text,
+                "- {}: {}",
+                source.title,
+                cut(&one.replace(['\n', '\r'], " "), MAX_SAID_CHARS)
+            );
+        }
     }
     text
 }
