@@ -63,7 +63,10 @@ async function asked(page) {
   return path.join(folder, "fee.txt");
 }
 
-/** The flows of cards: yes, yes for the task with its end, no with a reason, and the way back. */
+/**
+ * The flows of cards: yes, yes for the task with its end, no with a reason, and the way back.
+ * Rows: SIL-333 (in part: cards)
+ */
 test("a card is approved, refused, taken back and revoked with taps alone", async () => {
   const page = await me.open();
   let file = await asked(page);
@@ -97,6 +100,7 @@ test("a card is approved, refused, taken back and revoked with taps alone", asyn
   await untyped(page);
 });
 
+/** Rows: SIL-333 (in part: gates) */
 test("a gate is answered with a tap, either way", async () => {
   const page = await me.open();
   for (const [name, state] of [[/Let it pass/, "approved"], [/Stop it/, "denied"]]) {
@@ -113,7 +117,10 @@ test("a gate is answered with a tap, either way", async () => {
   }
 });
 
-/** A plan is read and refused, and what it is filed under is chosen. */
+/**
+ * A plan is read and refused, and what it is filed under is chosen.
+ * Rows: SIL-333 (in part: items of work)
+ */
 test("an item of work is opened, filtered, ended and tried again with taps alone", async () => {
   const plan = path.join(writ.root, "plan.md");
   fs.writeFileSync(plan, PLAN);

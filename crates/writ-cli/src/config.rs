@@ -311,7 +311,7 @@ impl Config {
         self.data_dir().join("sent")
     }
 
-    /// Returns the folder in which verification runs.
+    /// Returns the folder that is reserved for verification.
     pub(crate) fn verify_dir(&self) -> PathBuf {
         self.home.join(&self.general.verify_dir)
     }

@@ -27,7 +27,8 @@ pub(crate) struct General {
     pub(crate) agent: String,
     /// The folder of the database and the overlays; relative to the home. Default `data`.
     pub(crate) data_dir: PathBuf,
-    /// The folder in which verification runs; relative to the home. Default `data/verify`.
+    /// The folder that is reserved for verification; relative to the home. Runs in the sandbox have copies of their own. Default
+    /// `data/verify`.
     pub(crate) verify_dir: PathBuf,
     /// The folder of customers' context; relative to the home. Default `data/customers`.
     pub(crate) customer_context_dir: PathBuf,

@@ -10,7 +10,7 @@ use writ_types::digest::Digest;
 use writ_types::error::Exit;
 
 use super::engine::{Ended, Engine, Link};
-use super::turns::{Bench, calls};
+use super::turns::{Bench, calls, wire};
 use super::{code, text};
 
 /// The key that lies in the vault.
@@ -86,6 +86,46 @@ fn needs_userns_a_key_of_the_vault_is_read_once_kept_in_memory_and_masked() {
     for secret in [VALUE, "good-token"] {
         assert!(!ended.said.contains(secret), "{}", ended.said);
         assert_eq!(holding(&bench, secret), Vec::<PathBuf>::new());
+    }
+}
+
+/// The keys of two providers lie in the vault: both are resolved, and each provider is asked with its own.
+///
+/// Rows: SF-310
+#[test]
+fn needs_userns_two_providers_have_their_keys_in_the_vault() {
+    const OTHER_VALUE: &str = "a-key-of-another-provider-4712";
+    let mut both = script();
+    both.secrets.insert("kv/team/other".to_owned(), json!({ "key": OTHER_VALUE }));
+    let (mut bench, vault) = bench(both, |_: &ParsedRequest| Reply::text("Done."));
+    bench.home = bench
+        .home
+        .with("WRIT_PROVIDERS__OTHER__KIND", "openai")
+        .with("WRIT_PROVIDERS__OTHER__BASE_URL", &bench.server.base_url_for(wire("openai")))
+        .with("WRIT_PROVIDERS__OTHER__API_KEY", "vault://kv/team/other#key");
+    for model in ["test/scripted", "other/scripted"] {
+        let env = [("VAULT_TOKEN", "good-token"), ("WRIT_MODELS__DEFAULT", model)];
+        let engine = Engine::start(&bench.home, &env).expect("starts");
+        let mut link = Link::open(&bench.home).expect("connects");
+        link.join(None, Some(&bench.project())).expect("joined");
+        assert_eq!(link.ask("look", model).expect("answered").text, "Done.");
+        let ended = engine.stop();
+        assert!(!ended.said.contains(VALUE) && !ended.said.contains(OTHER_VALUE), "{}", ended.said);
+    }
+    let reads = vault.seen_requests().into_iter().filter(|one| one.starts_with("read "));
+    let own_alone = ["read kv/team/models", "read kv/team/other"];
+    assert_eq!(reads.collect::<Vec<_>>(), own_alone, "each run reads the key of the provider that it asks");
+    let mut used: Vec<_> =
+        bench.server.recorded_requests().into_iter().filter_map(|one| one.key_digest).collect();
+    used.dedup();
+    let own = [VALUE, OTHER_VALUE].map(|key| Digest::of_bytes(key.as_bytes()).to_string());
+    assert_eq!(used, own);
+    // A plain key of either ends the start, and nobody sees it.
+    for provider in ["TEST", "OTHER"] {
+        let name = format!("WRIT_PROVIDERS__{provider}__API_KEY");
+        let env = [("VAULT_TOKEN", "good-token"), (name.as_str(), "sk-plain4713")];
+        let ended = Engine::start(&bench.home, &env).map(|_| ()).expect_err("refused");
+        assert!(ended.code == Some(3) && !ended.said.contains("sk-plain4713"), "{}", ended.said);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use writ_pilot::PilotGitError;
 use writ_pilot::events::GitEvent;
@@ -133,6 +134,9 @@ async fn work_that_a_commit_would_not_hold_is_refused() {
 }
 
 /// Nothing is deleted before it is proven to be in the target; what is not stays below `refs/writ/archive/`, with what was not committed.
+/// Each work tree that was made or removed has its event, in this order and with its own branch and folder.
+///
+/// Rows: SF-234 (in part: the events; the git service makes the calls, and the harness commits through it)
 #[tokio::test]
 async fn a_workspace_is_removed_without_losing_a_commit() {
     let repo = Repo::new().await;
@@ -172,9 +176,25 @@ async fn a_workspace_is_removed_without_losing_a_commit() {
     assert_eq!(repo.git(&["worktree", "list", "--porcelain"]).await.matches("worktree ").count(), 1);
     assert_eq!(fs::read_dir(repo.dir.join(".writ/workspaces")).unwrap().count(), 1, "the .gitignore alone");
     let events = repo.events.0.lock().unwrap();
-    let count = |is: fn(&GitEvent) -> bool| events.iter().filter(|event| is(event)).count();
-    let created = count(|event| matches!(event, GitEvent::WorktreeCreate { .. }));
-    assert_eq!((created, count(|event| matches!(event, GitEvent::WorktreeDelete { .. }))), (4, 4));
+    let mut open: Vec<(String, PathBuf)> = Vec::new();
+    let mut removed = Vec::new();
+    for event in events.iter() {
+        match event {
+            GitEvent::WorktreeCreate { branch, folder, .. } => {
+                open.push((branch.to_string(), folder.clone()))
+            }
+            GitEvent::WorktreeDelete { branch, folder, .. } => {
+                let tree = (branch.to_string(), folder.clone());
+                assert!(open.contains(&tree), "{tree:?} was never made, or removed twice: {events:#?}");
+                open.retain(|one| *one != tree);
+                removed.push(tree.1);
+            }
+            GitEvent::MergeReady { .. } | GitEvent::MergeConflict { .. } | GitEvent::TargetMoved { .. } => {}
+        }
+    }
+    assert_eq!(open, [], "each one that was made is removed");
+    let folders = [1, 2, 3, 4].map(|n| repo.dir.join(format!(".writ/workspaces/m1_s{n}")));
+    assert_eq!(removed, folders);
 }
 
 /// A work tree whose folder was deleted is made again, with its commits; those of the user that are away stay registered.
