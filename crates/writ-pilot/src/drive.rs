@@ -158,18 +158,23 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
         }
         // Counted from here, so that no change during the tick is missed.
         let woken = project.hands.wake();
+        project.looping.begin_round();
         let wait = match tick(&project, stop.is_cancelled()).await {
             Ok(Tick::Wait(wait)) => wait,
             Ok(Tick::Ended(status)) => {
-                if let Err(error) = project.set_status(status).await {
-                    tracing::error!(%error, status, "the end of the autopilot's loop cannot be written");
+                // The end and its status are one: an order between both would be lost, and a reader would see an end that is none.
+                let _whole = project.looping.hold_status().await;
+                if draining.is_cancelled() {
+                    return;
                 }
-                let Some(next) = project.finish_loop() else { return };
+                let Some(next) = project.finish_loop() else {
+                    if let Err(error) = project.set_status(status).await {
+                        tracing::error!(%error, status, "the end of the autopilot's loop cannot be written");
+                    }
+                    return;
+                };
                 stop = next;
                 project.ends().begin_anew();
-                if let Err(error) = project.set_status("running").await {
-                    tracing::error!(%error, "the autopilot's session cannot be marked as running");
-                }
                 Duration::ZERO
             }
             Err(error) => {
@@ -226,6 +231,10 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
     if project.is_dispatch_held() {
         return Ok(false);
     }
+    // Its last worker has not done all that follows from its attempt.
+    if project.live().contains_key(&id) {
+        return Ok(false);
+    }
     let unit = project.read_unit(id).await?;
     let plan = project.hands.store().work_item(plan_of(project, id).await?).await?;
     // Edited and asked about anew since the tick has begun.
@@ -265,12 +274,8 @@ async fn dispatch(project: &Arc<OpenProject>, id: UnitId, is_forced: bool) -> Re
         if !own.hands.draining().is_cancelled() {
             ending::end_if_over(&own, work.unit.id).await;
             own.trace.emit(work.unit.id);
-            // While it cannot be handed out: a new attempt would rest on the abandoned unit, too, and be ended again.
-            if let Some(upstream) = work.course.lost() {
-                ending::inform_lost(&own, work.unit.id, upstream).await;
-            }
         }
-        own.live().remove(&work.unit.id);
+        ending::free_unit(&own, &work).await;
         // What was cancelled around it has left its folder until now.
         if !own.hands.draining().is_cancelled() {
             ends::try_ends(&own).await;
@@ -407,10 +412,31 @@ pub(crate) async fn commit_move(
     made: &UnitMove,
     (claim, reason): (Option<HeldClaim>, &str),
 ) -> Result<(), AutopilotError> {
+    commit_noted_move(project, unit, made, (claim, reason), None).await
+}
+
+/// Commits a move as [`commit_move`] does. With a note that counter is 1 from then on; only a unit that no worker has is noted.
+///
+/// # Errors
+///
+/// As those of [`commit_move`].
+pub(crate) async fn commit_noted_move(
+    project: &Arc<OpenProject>,
+    unit: &UnitRecord,
+    made: &UnitMove,
+    (claim, reason): (Option<HeldClaim>, &str),
+    note: Option<String>,
+) -> Result<(), AutopilotError> {
     let now = project.hands.now();
     let not_before = next_try_at(made.next, project.config().times.max_backoff, None, now).unwrap_or(now);
     let context = ChangeContext { session: project.session(), now, not_before, reason };
-    project.hands.commit(move_ops(unit, made, claim, &context)).await?;
+    let mut ops = move_ops(unit, made, claim, &context);
+    for op in &mut ops {
+        if let Op::Units(UnitOp::Decide(decision)) = op {
+            decision.counters.extend(note.clone().map(|note| (note, 1)));
+        }
+    }
+    project.hands.commit(ops).await?;
     news::tell_of_move(project, unit, made, reason).await;
     // Boxed: it is a part of many calls, which would become too deep.
     Box::pin(hooks::run_of_move(project, unit, made)).await;

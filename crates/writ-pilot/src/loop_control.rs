@@ -19,6 +19,8 @@ pub(crate) struct LoopControl {
     pub(crate) refreshes: RefreshRequests,
     /// Notices that are on their way.
     notices: NoticePlaces,
+    /// Held while the loop begins or ends, until its status says so.
+    status: tokio::sync::Mutex<()>,
 }
 
 /// The most notices that are on their way at a time.
@@ -60,6 +62,18 @@ impl LoopControl {
         let stop = draining.child_token();
         *looping = Some(RunningLoop { stop: stop.clone(), is_wanted: false });
         Some(stop)
+    }
+
+    /// Waits until no loop begins or ends, and has others wait until the result is dropped.
+    pub(crate) async fn hold_status(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.status.lock().await
+    }
+
+    /// Begins a look at the units, which sees all that an earlier start of the loop has asked for. One that is stopping ends first.
+    pub(crate) fn begin_round(&self) {
+        if let Some(running) = self.lock().as_mut().filter(|running| !running.stop.is_cancelled()) {
+            running.is_wanted = false;
+        }
     }
 
     /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.

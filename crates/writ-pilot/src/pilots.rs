@@ -399,17 +399,30 @@ const fn is_in_use(error: &AutopilotError) -> bool {
 async fn start_loop(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     // What a person has changed before this order is in force with it.
     project.settings.refresh();
-    if let Some(stop) = project.begin_loop() {
-        project.set_status("running").await?;
-        project.hands.spawn(project.tasks.track_future(drive::run_loop(Arc::clone(project), stop)));
+    let _whole = project.looping.hold_status().await;
+    begin_loop(project).await
+}
+
+/// Begins the loop while its status is held, or has the one that runs look once more before it ends.
+async fn begin_loop(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
+    let Some(stop) = project.begin_loop() else { return Ok(()) };
+    if let Err(error) = project.set_status("running").await {
+        // Nothing runs: the next start has its place.
+        drop(project.finish_loop());
+        return Err(error);
     }
+    project.hands.spawn(project.tasks.track_future(drive::run_loop(Arc::clone(project), stop)));
     Ok(())
 }
 
 /// Lets what waited for a person's answer go on; what else holds the loop is seen by its first look.
 async fn go_on(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
-    if project.hands.store().pilot_session(&project.name).await?.is_some_and(|one| one.status == "paused") {
-        start_loop(project).await?;
+    let _whole = project.looping.hold_status().await;
+    let session = project.hands.store().pilot_session(&project.name).await?;
+    // The look of a loop that runs may have seen what was answered since then, and end for it.
+    if session.is_some_and(|one| one.status == "paused") || !project.is_loop_ending() {
+        project.settings.refresh();
+        begin_loop(project).await?;
     }
     project.looping.wake.notify_one();
     Ok(())

@@ -173,6 +173,75 @@ fn needs_userns_needs_git_what_has_failed_blocks_until_it_is_abandoned() {
     scene.end();
 }
 
+/// Where no gate is configured nothing is proven: the unit waits for a person, who reads why.
+#[test]
+fn needs_userns_needs_git_work_that_no_gate_proves_waits_and_says_so() {
+    let dir = project("", "", SHORT);
+    let script = coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        let blocker = status.blockers.first().expect("one");
+        assert_eq!(blocker.unit, TASK);
+        assert!(blocker.detail.contains("no gate has proven anything"), "{blocker:?}");
+    });
+    scene.end();
+}
+
+/// A unit is led to another plan once when one that it rests on is given up, also while its own plan was not made yet: a start of the
+/// engine later on does not take the plan that it has made since then.
+#[test]
+fn needs_userns_needs_git_a_plan_made_after_an_abandonment_outlives_the_engine() {
+    const SECOND: &str = "task/m1/s1/t2";
+    const TWO_TASKS: &str = "\
+- [ ] A library of sums <!-- milestone/m1 -->
+  - [ ] Sums <!-- slice/m1/s1 -->
+    Acceptance:
+    * add adds
+    - [ ] add <!-- task/m1/s1/t1 -->
+      Write add in add.mjs.
+    - [ ] mul <!-- task/m1/s1/t2 blocked_by=task/m1/s1/t1 -->
+      Write mul in mul.mjs.
+";
+    let workflow = "phases = [\"plan\", \"execute\", \"verify\", \"merge\", \"complete\"]\nmax_retries = 0\n";
+    let gate = "\n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"package.json\"]\n";
+    let dir = project("", gate, workflow);
+    let works: Notes<()> = Notes::default();
+    let trail = works.clone();
+    let script = team(TWO_TASKS, move |heard| match (heard.part.as_str(), heard.unit.as_str()) {
+        ("Work", TASK) => Reply::text("I cannot.\n<turn_status>giving_up</turn_status>"),
+        ("Work", SECOND) if note(&trail, ()) == 1 => {
+            Reply::text("The service has no test account.\n<turn_status>blocked</turn_status>")
+        }
+        ("Work", _) => writes("mul", "a * b"),
+        ("Decision", TASK) => abandons(),
+        (_, unit) => {
+            let decision = json!({ "decision": "replan", "plan": plan_of(unit), "reason": "without sums" });
+            Reply::text(&decision.to_string())
+        }
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let status = first_run(&scene).await;
+        assert_eq!(status.state, "paused", "{status:#?}");
+        let unit = scene.unit(SECOND).await;
+        assert_eq!(unit.unit.phase, "execute", "{unit:#?}");
+    });
+    let folder = dir.path().join(".writ/active/task_m1_s1_t1");
+    assert!(folder.exists(), "the engine does again what follows from its end");
+    let scene = scene.restarted();
+    scene.engine.runtime.block_on(async {
+        scene.order(SECOND, "resume", "").await;
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+        let moves = crate::autopilot::moves(&scene.unit(SECOND).await);
+        assert_eq!(moves.last().map(String::as_str), Some("verify>complete"), "{moves:?}");
+        assert!(!moves.iter().any(|one| one.ends_with(">reassess")), "{moves:?}");
+    });
+    scene.end();
+}
+
 /// Work that says that it is blocked pauses the loop, with a blocker that a person sees. Handed out alone, there is no loop that would be
 /// paused; the person is shown the same.
 ///

@@ -131,7 +131,7 @@ fn needs_userns_needs_git_an_end_that_fails_holds_up_no_other() {
 /// ends as soon as it may go on, without another start.
 #[test]
 fn needs_userns_needs_git_a_plan_that_stood_still_ends_when_it_goes_on() {
-    let slow = "\n[[gate]]\nname = \"slow\"\nrun = [\"sh\", \"-c\", \"sleep 3; test -f package.json\"]\nat = \"merge\"\n";
+    let slow = "\n[[gate]]\nname = \"slow\"\nrun = [\"sh\", \"-c\", \"sleep 8; test -f package.json\"]\nat = \"merge\"\n";
     let dir = project("poll_interval = \"100ms\"", &format!("{THERE}{slow}"), SHORT);
     let script = coder(ONE_TASK, |_, asked| if asked.has_results { done() } else { writes("add", "a + b") });
     let scene = scene(dir.path(), TestEngine::new("", |_| script));

@@ -176,7 +176,7 @@ fn needs_userns_needs_git_a_place_is_free_after_the_hook_of_an_attempt_that_was_
 /// Rows: SF-482 (in part: hook_failed and hook_timeout)
 #[test]
 fn needs_userns_needs_git_an_attempt_begins_only_after_its_hooks() {
-    let hooks = "[pilot.hooks]\nbefore_run = [\"tools/before.sh\"]\nafter_run = [\"tools/after.sh\"]\n[pilot.hooks.timeouts]\nbefore_run = \"1s\"\n";
+    let hooks = "[pilot.hooks]\nbefore_run = [\"tools/before.sh\"]\nafter_run = [\"tools/after.sh\"]\n[pilot.hooks.timeouts]\nbefore_run = \"5s\"\n";
     let dir = project("", &format!("{hooks}{GATE}"), SHORT);
     commit_script(dir.path(), "tools/after.sh", "exit 9\n");
     commit_script(dir.path(), "tools/before.sh", "echo not today; exit 1\n");
@@ -412,7 +412,7 @@ fn needs_userns_needs_git_nothing_is_handed_out_while_hooks_after_a_run_run() {
 #[test]
 fn needs_userns_needs_git_a_hook_after_a_run_may_hang_but_not_fail() {
     let hooks =
-        "[pilot.hooks]\npost_unit = [\"tools/after.sh\"]\n[pilot.hooks.timeouts]\npost_unit = \"1s\"\n";
+        "[pilot.hooks]\npost_unit = [\"tools/after.sh\"]\n[pilot.hooks.timeouts]\npost_unit = \"5s\"\n";
     let dir = project("", &format!("{hooks}{GATE}"), SHORT);
     commit_script(dir.path(), "tools/after.sh", "sleep 600 & sleep 600\n");
     let (script, _) = right(ONE_TASK);
@@ -434,7 +434,7 @@ fn needs_userns_needs_git_a_hook_after_a_run_may_hang_but_not_fail() {
     });
     let rows = hook_runs(&scene, TASK);
     assert_eq!(rows[0].outcome, "timed_out");
-    assert!(rows[0].reason.contains("after 1 s"), "{rows:#?}");
+    assert!(rows[0].reason.contains("after 5 s"), "{rows:#?}");
     assert_eq!(ends(&scene, TASK), ["execute success", "verify success"]);
     scene.end();
 }

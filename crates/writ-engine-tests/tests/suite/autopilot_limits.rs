@@ -519,15 +519,17 @@ fn needs_userns_needs_git_a_report_is_the_file_that_the_gate_has_written() {
 fn needs_userns_needs_git_a_running_dependant_of_an_abandoned_unit_is_planned_anew() {
     let gate = "\n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"package.json\"]\n";
     let dir = project("", gate, PLANNED);
-    let never = ReplyGate::new();
+    let (never, at_work) = (ReplyGate::new(), ReplyGate::new());
     let (gate, mut held) = (never.clone(), false);
     let script = move |request: &ParsedRequest| {
         let asked = read(request);
         match asked.part {
             "Goal" => Reply::text(TWO_SLICES),
             "Plan" => Reply::text(&format!("{}\n{DONE}", plan_of(&asked.unit))),
+            // Not before the dependant is at work.
             "Decision" if asked.unit.contains("/s1") => {
                 Reply::text(r#"{"decision":"abandon","reason":"it cannot be done"}"#)
+                    .with_fault(ReplyFault::SlowFirstByte(at_work.clone()))
             }
             "Decision" => Reply::text(
                 &json!({ "decision": "replan", "plan": plan_of(&asked.unit), "reason": "without sums" })
@@ -538,6 +540,7 @@ fn needs_userns_needs_git_a_running_dependant_of_an_abandoned_unit_is_planned_an
             // It is at work for as long as the other slice takes to be abandoned.
             _ if asked.name == "mul" && !held => {
                 held = true;
+                at_work.open();
                 done().with_fault(ReplyFault::SlowFirstByte(gate.clone()))
             }
             _ => writes(&asked.name, "a * b"),

@@ -647,7 +647,7 @@ fn needs_userns_needs_git_a_pause_after_a_failure_outlives_the_engine() {
         assert_eq!(status.state, "complete", "{status:#?}");
         let runs = scene.unit(TASK).await.runs;
         let waited = runs[1].started_at.time_since(runs[0].started_at).as_secs();
-        assert!((20..40).contains(&waited), "{waited} s");
+        assert!(waited >= 20, "{waited} s");
     });
     scene.end();
 }

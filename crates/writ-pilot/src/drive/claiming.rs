@@ -49,13 +49,16 @@ pub(super) async fn claim_unit(
         counter: "dispatches".to_owned(),
         value: u64::from(unit.stand.counters.dispatches),
     };
+    // Decided about since it was read, it has another phase under the same fence.
+    let (key, phase) = (unit.row.key.clone(), unit.stand.phase.name().to_owned());
+    let as_read = UnitOp::Require { key, fence: unit.row.fence, phase };
     // First: the claim changes the fence of a slice that is its own.
     let bound = match id.unit_type() {
         // Its gates run on the target.
         UnitType::Milestone => None,
         UnitType::Slice | UnitType::Task => project.bind_branch(id).await?,
     };
-    let ops = bound.into_iter().chain([UnitOp::Claim(Box::new(claim)), count]);
+    let ops = bound.into_iter().chain([as_read, UnitOp::Claim(Box::new(claim)), count]);
     let stop = project.hands.draining().child_token();
     let passed = match is_forced {
         true => project.hands.store().unit_waits_for(unit.row.key.clone()).await?,

@@ -25,8 +25,8 @@ pub(crate) struct WorkCourse {
     learnings: Mutex<Vec<Learning>>,
     /// The finding of the supervisor that has ended its attempt between two turns.
     finding: Mutex<Option<String>>,
-    /// The unit that was abandoned meanwhile, on which its own rests.
-    lost: Mutex<Option<UnitId>>,
+    /// The units that were abandoned meanwhile, on which its own rests.
+    lost: Mutex<Vec<UnitId>>,
     /// Ends the attempt of a unit when its plan has become void.
     pub(crate) is_void: CancellationToken,
 }
@@ -91,13 +91,17 @@ impl WorkCourse {
 
     /// Ends the attempt, since another unit was abandoned.
     pub(crate) fn lose(&self, upstream: UnitId) {
-        *lock(&self.lost) = Some(upstream);
+        let mut lost = lock(&self.lost);
+        if !lost.contains(&upstream) {
+            lost.push(upstream);
+        }
+        drop(lost);
         self.is_void.cancel();
     }
 
-    /// Returns the abandoned unit on which its own rests.
-    pub(crate) fn lost(&self) -> Option<UnitId> {
-        *lock(&self.lost)
+    /// Returns the abandoned units on which its own rests.
+    pub(crate) fn lost(&self) -> Vec<UnitId> {
+        lock(&self.lost).clone()
     }
 }
 

@@ -17,7 +17,7 @@ use writ_store::units::{MAX_UNITS, UnitDecision, UnitLine, UnitOp, UnitTransitio
 use writ_types::api::work::WorkState;
 use writ_types::entry::HookEvent;
 
-use super::{UnitNews, commit_move, ends, hooks, plan_of, shipping, tell_hooks};
+use super::{UnitNews, WorkClaim, commit_noted_move, ends, hooks, plan_of, shipping, tell_hooks};
 use crate::config::GateMoment;
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
@@ -256,24 +256,26 @@ async fn inform_dependant(
     id: UnitId,
     abandoned: UnitId,
 ) -> Result<(), AutopilotError> {
-    let why = format!("{abandoned} was abandoned");
+    let (why, note) = (format!("{abandoned} was abandoned"), format!("informed of {abandoned}"));
     for tries_left in (0..MAX_INFORM_TRIES).rev() {
         let unit = project.read_unit(id).await?;
         if unit.stand.is_terminal() {
             return Ok(());
         }
-        // Informed before a crash: once is enough.
-        let moves = project.hands.store().unit_transitions(unit.row.key.clone()).await?;
-        if moves.iter().any(|one| one.reason.ends_with(&why)) {
+        // Once is enough, also after a crash: a plan that was made since then does without it. A unit that is being planned makes no move.
+        let counters = project.hands.store().unit_counters(unit.row.key.clone()).await?;
+        if counters.iter().any(|(name, _)| *name == note) {
             return Ok(());
         }
         let flow = project.flow_of(&unit).await?;
         match apply_event(&flow, &project.config().limits, &unit.stand, &UnitEvent::UpstreamAbandoned) {
-            Ok(made) => match commit_move(project, &unit, &made, (None, &why)).await {
-                // It was handed out, or has ended, since it was read.
-                Err(AutopilotError::Store(StoreError::Conflict(_))) if tries_left > 0 => {}
-                done => return done,
-            },
+            Ok(made) => {
+                match commit_noted_move(project, &unit, &made, (None, &why), Some(note.clone())).await {
+                    // It was handed out, or has ended, since it was read.
+                    Err(AutopilotError::Store(StoreError::Conflict(_))) if tries_left > 0 => {}
+                    done => return done,
+                }
+            }
             Err(MachineError::OutOfPlace { .. }) => {
                 if let Some(live) = project.live().get(&id) {
                     live.course.lose(abandoned);
@@ -286,10 +288,27 @@ async fn inform_dependant(
     Ok(())
 }
 
-/// Informs a unit whose attempt was ended because another one was abandoned; a failure is in the log, and made up for at the next start.
-pub(super) async fn inform_lost(project: &Arc<OpenProject>, id: UnitId, abandoned: UnitId) {
-    if let Err(error) = inform_dependant(project, id, abandoned).await {
-        tracing::error!(unit = %id, %abandoned, %error, "a unit that rests on an abandoned one is not informed");
+/// Lets a unit be handed out again, once it is informed of all units that were abandoned while its worker had it: a new attempt would rest
+/// on them, too, and be ended again. A failure is in the log, and made up for at the next start.
+pub(super) async fn free_unit(project: &Arc<OpenProject>, work: &WorkClaim) {
+    let (id, mut informed) = (work.unit.id, 0);
+    loop {
+        let lost = {
+            // Who abandons a unit holds the same lock while this worker is informed.
+            let mut live = project.live();
+            let lost = work.course.lost();
+            if lost.len() <= informed || project.hands.draining().is_cancelled() {
+                live.remove(&id);
+                return;
+            }
+            lost.into_iter().skip(informed)
+        };
+        for abandoned in lost {
+            informed += 1;
+            if let Err(error) = inform_dependant(project, id, abandoned).await {
+                tracing::error!(unit = %id, %abandoned, %error, "a unit that rests on an abandoned one is not informed");
+            }
+        }
     }
 }
 

@@ -25,6 +25,9 @@ use crate::config::{GateCommand, GateMoment, PilotConfig, PilotGate};
 use crate::error::AutopilotError;
 use crate::project::OpenProject;
 
+/// What a person reads of work that no gate has proven.
+const NO_PROOF: &str = "no gate has proven anything: name one in the settings, and let the unit go on";
+
 /// A gate's name, its judgement, and the time that it took.
 type JudgedGate = (String, GateJudgement, Duration);
 
@@ -88,15 +91,15 @@ pub(super) async fn run_gates(
         .collect();
     let code = failed.iter().find_map(|(_, judgement, _)| judgement.code);
     let words: Vec<String> = failed.iter().map(|(name, judgement, _)| describe(name, judgement)).collect();
+    let summaries: Vec<String> =
+        failed.iter().map(|(name, one, _)| format!("{name}: {}", one.summary)).collect();
+    // What nothing has proven waits for a person, who is to know why.
+    let is_unproven = failed.is_empty() && !gates.iter().any(|(_, verdict)| *verdict == ScriptVerdict::Pass);
     Ok(PhaseResult {
         event: UnitEvent::Gates(gates),
         outcome: if failed.is_empty() { "success" } else { "failure" },
         code: if failed.is_empty() { None } else { code.or(Some(FailureCode::GateFailed)) },
-        reason: failed
-            .iter()
-            .map(|(name, one, _)| format!("{name}: {}", one.summary))
-            .collect::<Vec<_>>()
-            .join("; "),
+        reason: if is_unproven { NO_PROOF.to_owned() } else { summaries.join("; ") },
         last_error: (!failed.is_empty()).then(|| words.join("\n\n")),
         used: (Tokens::ZERO, Tokens::ZERO, MicroUsd::ZERO),
     })

@@ -84,7 +84,7 @@ async fn judge_result(
         return Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&why) });
     }
     // An attempt that was ended from outside says nothing about its agent.
-    if project.hands.draining().is_cancelled() || work.course.lost().is_some() {
+    if project.hands.draining().is_cancelled() || !work.course.lost().is_empty() {
         return Ok(result);
     }
     judge_end(project, work, result).await

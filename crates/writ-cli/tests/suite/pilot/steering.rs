@@ -23,7 +23,7 @@ const OUTLINE: &str = "\
       Write add.
 ";
 /// The most times that a first request is waited for.
-const MOST_WAITS: usize = 60;
+pub(super) const MOST_WAITS: usize = 60;
 /// The names of commands that the design of the autopilot uses.
 const NAMES: [&str; 24] = [
     "init",
