@@ -158,7 +158,7 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
         }
         // Counted from here, so that no change during the tick is missed.
         let woken = project.hands.wake();
-        project.looping.begin_round();
+        project.begin_round();
         let wait = match tick(&project, stop.is_cancelled()).await {
             Ok(Tick::Wait(wait)) => wait,
             Ok(Tick::Ended(status)) => {

@@ -69,11 +69,18 @@ impl LoopControl {
         self.status.lock().await
     }
 
-    /// Begins a look at the units, which sees all that an earlier start of the loop has asked for. One that is stopping ends first.
-    pub(crate) fn begin_round(&self) {
-        if let Some(running) = self.lock().as_mut().filter(|running| !running.stop.is_cancelled()) {
-            running.is_wanted = false;
-        }
+    /// Begins a look at the units; returns true if it is one that was asked for since the last. A loop that is stopping ends first.
+    pub(crate) fn begin_round(&self) -> bool {
+        let mut looping = self.lock();
+        let running = looping.as_mut().filter(|running| !running.stop.is_cancelled());
+        running.is_some_and(|running| std::mem::take(&mut running.is_wanted))
+    }
+
+    /// Has a loop that runs and is not stopping look once more before it ends; returns false if there is none.
+    pub(crate) fn ask_for_round(&self) -> bool {
+        let mut looping = self.lock();
+        let running = looping.as_mut().filter(|running| !running.stop.is_cancelled());
+        running.map(|running| running.is_wanted = true).is_some()
     }
 
     /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.

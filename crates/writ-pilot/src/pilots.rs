@@ -420,7 +420,7 @@ async fn go_on(project: &Arc<OpenProject>) -> Result<(), AutopilotError> {
     let _whole = project.looping.hold_status().await;
     let session = project.hands.store().pilot_session(&project.name).await?;
     // The look of a loop that runs may have seen what was answered since then, and end for it.
-    if session.is_some_and(|one| one.status == "paused") || !project.is_loop_ending() {
+    if !project.looping.ask_for_round() && session.is_some_and(|one| one.status == "paused") {
         project.settings.refresh();
         begin_loop(project).await?;
     }

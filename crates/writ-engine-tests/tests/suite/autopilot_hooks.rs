@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use writ_models::ModelRole;
 use writ_store::units::{HookRunRow, RunRow, UnitKey};
-use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::api::pilot::{FailureClass, PilotCircuitsReset, PilotLog, PilotStatus};
 
 use crate::autopilot::{Scene, git};
@@ -401,6 +401,47 @@ fn needs_userns_needs_git_nothing_is_handed_out_while_hooks_after_a_run_run() {
         about["cost_usd"].is_string()
             && about["model"].as_str().is_some_and(|model| model.starts_with("test/"))
     );
+    scene.end();
+}
+
+/// A hook fails while another attempt runs. A person mends it and starts the loop again before that attempt has ended: then it goes on.
+#[test]
+fn needs_userns_needs_git_a_start_before_the_last_attempt_ends_counts() {
+    let rest = "[pilot.hooks]\npost_unit = [\"tools/after.sh\"]\n\n[[gate]]\nname = \"there\"\nrun = [\"test\", \"-f\", \"package.json\"]\n";
+    let dir = project("", rest, SHORT);
+    commit_script(dir.path(), "tools/after.sh", "exit 1\n");
+    let (both, mended) = (ReplyGate::new(), ReplyGate::new());
+    let (gate, mut held) = (mended.clone(), false);
+    let script = coder(TWO_SLICES, move |_, asked| match (asked.has_results, asked.name.as_str()) {
+        (true, _) => done(),
+        (false, "mul") if !held => {
+            held = true;
+            both.open();
+            writes("mul", "a + b").with_fault(ReplyFault::SlowFirstByte(gate.clone()))
+        }
+        // Not before the other is at work.
+        (false, "add") => writes("add", "a + b").with_fault(ReplyFault::SlowFirstByte(both.clone())),
+        (false, name) => writes(name, "a + b"),
+    });
+    let scene = scene(dir.path(), TestEngine::new("", |_| script));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        scene.engine.call("pilot.run", scene.params()).await.expect("runs");
+        let status = loop {
+            let status = scene.status().await;
+            if status.warnings.iter().any(|warning| warning.contains("the hook post_unit for ")) {
+                break status;
+            }
+            scene.engine.clock.wait_until_moved(scene.engine.clock.now()).await;
+        };
+        assert_eq!(status.state, "running", "an attempt is at work");
+        commit_script(dir.path(), "tools/after.sh", "exit 0\n");
+        scene.engine.call("pilot.run", scene.params()).await.expect("runs");
+        mended.open();
+        let status = scene.end_of_loop().await;
+        assert_eq!(status.state, "complete", "{status:#?}");
+    });
     scene.end();
 }
 

@@ -167,15 +167,31 @@ pub(crate) async fn make_up_ends(project: &Arc<OpenProject>) -> Result<(), Autop
     for (id, _) in &units {
         filed.extend(project.files.has_folder(*id)?.then_some(*id));
     }
+    let is_any_open = units.iter().any(|(_, line)| !line.is_over);
     // Parts before what they belong to: a slice moves the files of its tasks.
-    for (id, _) in units.iter().rev().filter(|(_, line)| line.is_over) {
+    for (id, line) in units.iter().rev().filter(|(_, line)| line.is_over) {
         let has_files = filed.iter().any(|part| part.is_within(*id));
         if id.unit_type() == UnitType::Milestone || has_files || has_tree(project, *id, &units) {
             end_if_over(project, *id).await;
+        } else if line.phase_status == status_name(PhaseStatus::Failed) && is_any_open {
+            // Its own end is done; the attempts that it ends may have been cut off.
+            inform_anew(project, *id).await;
         }
     }
     StartStep::CleanUp.log_step(&project.name);
     Ok(())
+}
+
+/// Informs the units that rest on one, if it was abandoned, as far as they are not; a failure is in the log.
+async fn inform_anew(project: &Arc<OpenProject>, id: UnitId) {
+    let informed = match project.read_unit(id).await {
+        Ok(unit) if unit.stand.is_abandoned => inform_dependants(project, &unit).await,
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = informed {
+        tracing::error!(unit = %id, %error, "not all that rests on an abandoned unit is informed");
+    }
 }
 
 /// Returns true if the work tree of a unit that is over is left: it was cancelled before it had any files.
@@ -264,7 +280,10 @@ async fn inform_dependant(
         }
         // Once is enough, also after a crash: a plan that was made since then does without it. A unit that is being planned makes no move.
         let counters = project.hands.store().unit_counters(unit.row.key.clone()).await?;
-        if counters.iter().any(|(name, _)| *name == note) {
+        let moves = project.hands.store().unit_transitions(unit.row.key.clone()).await?;
+        if counters.iter().any(|(name, _)| *name == note)
+            || moves.iter().any(|one| one.reason.ends_with(&why))
+        {
             return Ok(());
         }
         let flow = project.flow_of(&unit).await?;

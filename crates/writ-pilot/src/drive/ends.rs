@@ -111,7 +111,7 @@ impl OpenEnds {
     }
 
     /// Forgets the failures so far: the loop begins anew.
-    pub(super) fn begin_anew(&self) {
+    pub(crate) fn begin_anew(&self) {
         self.state().failed.clear();
     }
 

@@ -171,7 +171,7 @@ async fn hand_one(
     match dispatch(project, id, is_forced).await {
         Ok(true) => Ok(HandedOut::Begun),
         Ok(false) => Ok(HandedOut::Stays(
-            "it waits for money, for code that it needs, or for hooks after a run".to_owned(),
+            "it waits for money, for code that it needs, for the end of its last attempt, or for hooks after a run".to_owned(),
         )),
         Err(AutopilotError::Store(StoreError::Conflict(_))) => {
             Ok(HandedOut::Stays("it was changed meanwhile: look, and try again".to_owned()))

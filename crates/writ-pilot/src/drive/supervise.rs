@@ -84,7 +84,8 @@ async fn judge_result(
         return Ok(PhaseResult { used: result.used, last_error: result.last_error, ..paused(&why) });
     }
     // An attempt that was ended from outside says nothing about its agent.
-    if project.hands.draining().is_cancelled() || !work.course.lost().is_empty() {
+    let is_void = is_interrupted(&result.event) && !work.course.lost().is_empty();
+    if project.hands.draining().is_cancelled() || is_void {
         return Ok(result);
     }
     judge_end(project, work, result).await
@@ -246,6 +247,10 @@ async fn find_pause(
     }
     let found = findings.iter().find(|one| one.signal >= Signal::Pause && counts(one.check));
     Ok(found.map(|found| describe(found.check, (window, &config.supervisor), &open)))
+}
+
+const fn is_interrupted(event: &UnitEvent) -> bool {
+    matches!(event, UnitEvent::End(AttemptReport { end: RunEnd::Interrupted, .. }))
 }
 
 /// Returns true for an end that leads on: what a phase was to bring is there.

@@ -22,6 +22,15 @@ impl OpenProject {
         begun
     }
 
+    /// Begins a look of the loop at the units. What had to be ended before the loop was started again is no matter then, and ends that
+    /// were given up are tried again.
+    pub(crate) fn begin_round(&self) {
+        if self.looping.begin_round() {
+            self.forget_failure();
+            self.ends().begin_anew();
+        }
+    }
+
     /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
     pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
         let next = self.looping.finish(&self.hands.draining());

@@ -32,7 +32,7 @@ pub(super) const MAX_SAID_CHARS: usize = 1_000;
 const MAX_SHOWN_ATTEMPTS: usize = 2;
 /// The most characters about all of them together.
 const MAX_TRIED_CHARS: usize = 16_000;
-/// The most characters about what the steps before have made.
+/// The most characters about what all steps before have made; each has the same share.
 const MAX_ARTIFACT_CHARS: usize = 8_000;
 /// The most characters of a check's output that the next attempt reads.
 const MAX_OUTPUT_CHARS: usize = 2_000;
@@ -158,7 +158,7 @@ pub(super) fn instructions(course: &ItemCourse, step: usize) -> String {
         return String::new();
     };
     let mut text = format!("{}\n\n{}\n", plan.title, plan.instructions.trim());
-    text.push_str(&cut(&describe_artifacts(course, plan), MAX_ARTIFACT_CHARS));
+    text.push_str(&describe_artifacts(course, plan));
     if !plan.checks.is_empty() {
         text.push_str("\nAfter you have ended, these checks are run outside your reach. What you say decides nothing:\n");
         for check in &plan.checks {
@@ -203,20 +203,27 @@ fn describe_artifacts(course: &ItemCourse, plan: &WorkStep) -> String {
         let named = judged.max_by_key(|attempt| attempt.n);
         let named =
             named.map(|attempt| ExecutorOutput::of_words(&attempt.said).artifacts).unwrap_or_default();
+        let mut room = MAX_ARTIFACT_CHARS / plan.artifacts_from.len().max(1);
         if named.is_empty() {
             let _ = writeln!(text, "- {}: none were named", source.title);
         }
         for one in named {
-            // Lines of its own could look like instructions.
-            let _ = writeln!(
-                text,
-                "- {}: {}",
-                source.title,
-                cut(&one.replace(['\n', '\r'], " "), MAX_SAID_CHARS)
-            );
+            let one = cut(&on_one_line(&one), MAX_SAID_CHARS);
+            let Some(left) = room.checked_sub(one.chars().count()) else {
+                let _ = writeln!(text, "- {}: and others, which are too many to name here", source.title);
+                break;
+            };
+            room = left;
+            let _ = writeln!(text, "- {}: {one}", source.title);
         }
     }
     text
+}
+
+/// Returns a text without breaks of lines: lines of its own could look like instructions.
+fn on_one_line(text: &str) -> String {
+    let is_break = |one: char| one.is_control() || matches!(one, '\u{2028}' | '\u{2029}');
+    text.replace(is_break, " ")
 }
 
 fn describe_attempt(attempt: &WorkAttempt, text: &mut String) {
