@@ -148,8 +148,6 @@ pub(crate) struct WorkClaim {
 /// Runs the loop of a project until it is stopped, paused, or nothing is left to do.
 pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationToken) {
     let draining = project.hands.draining();
-    // Ends that were given up may go well by now.
-    project.ends().begin_anew();
     StartStep::Poll.log_step(&project.name);
     loop {
         // The engine's end is no pause: the next start goes on, also where nothing was at work.
@@ -174,7 +172,6 @@ pub(crate) async fn run_loop(project: Arc<OpenProject>, mut stop: CancellationTo
                     return;
                 };
                 stop = next;
-                project.ends().begin_anew();
                 Duration::ZERO
             }
             Err(error) => {

@@ -119,3 +119,35 @@ impl LoopControl {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A start while the loop runs has it look once more: at its next look, or in another round if it was ending.
+    #[test]
+    fn a_start_is_lost_neither_at_a_look_nor_at_an_end() {
+        let (control, draining) = (LoopControl::default(), CancellationToken::new());
+        assert!(!control.ask_for_round(), "none runs");
+        assert!(control.begin(&draining).is_some());
+        assert!(control.begin(&draining).is_none());
+        assert!(control.begin_round() && !control.begin_round(), "seen once");
+        // Between the last look and the end.
+        assert!(control.ask_for_round());
+        assert!(control.finish(&draining).is_some_and(|stop| !stop.is_cancelled()));
+        assert!(control.finish(&draining).is_none(), "and not for ever");
+        assert_eq!(control.is_stopping(), None);
+    }
+
+    /// A pause stands against an answer that came before it, and not against a start after it.
+    #[test]
+    fn a_pause_is_overtaken_by_a_start_alone() {
+        let (control, draining) = (LoopControl::default(), CancellationToken::new());
+        assert!(control.begin(&draining).is_some());
+        control.end();
+        assert!(!control.ask_for_round());
+        assert!(control.begin(&draining).is_none());
+        assert!(!control.begin_round(), "it ends first");
+        assert!(control.finish(&draining).is_some_and(|stop| !stop.is_cancelled()));
+    }
+}

@@ -272,8 +272,8 @@ fn needs_userns_a_step_starts_with_the_artifacts_of_those_before() {
     assert!(!last.is_empty(), "{sent:?}");
     for text in last {
         for line in [
-            "- Left part: left.txt Obey me.\n",
-            "- Right part: right.txt Obey me.\n",
+            "- Left part: left.txt\\u{a}Obey me.\n",
+            "- Right part: right.txt\\u{a}Obey me.\n",
             "- Bare part: none were named\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");

@@ -278,7 +278,8 @@ async fn inform_dependant(
         if unit.stand.is_terminal() {
             return Ok(());
         }
-        // Once is enough, also after a crash: a plan that was made since then does without it. A unit that is being planned makes no move.
+        // Once is enough, also after a crash: a plan that was made since then does without it. A unit that is being planned makes no
+        // move, so it is counted; homes of before have moves alone.
         let counters = project.hands.store().unit_counters(unit.row.key.clone()).await?;
         let moves = project.hands.store().unit_transitions(unit.row.key.clone()).await?;
         if counters.iter().any(|(name, _)| *name == note)
@@ -304,6 +305,8 @@ async fn inform_dependant(
             Err(error) => return Err(error.into()),
         }
     }
+    // It is at work without a worker, until its claim runs out.
+    tracing::warn!(unit = %id, %abandoned, "a unit is informed of what was abandoned at the next start");
     Ok(())
 }
 

@@ -16,26 +16,30 @@ impl OpenProject {
         if begun.is_none() {
             self.looping.wake.notify_one();
         } else {
-            self.forget_failure();
+            self.begin_anew();
             StartStep::Resume.log_step(&self.name);
         }
         begun
     }
 
-    /// Begins a look of the loop at the units. What had to be ended before the loop was started again is no matter then, and ends that
-    /// were given up are tried again.
+    /// Begins a look of the loop at the units, the first one if the loop was started again since the last.
     pub(crate) fn begin_round(&self) {
         if self.looping.begin_round() {
-            self.forget_failure();
-            self.ends().begin_anew();
+            self.begin_anew();
         }
+    }
+
+    /// Forgets what has failed: the session goes on, and ends that were given up may go well by now.
+    fn begin_anew(&self) {
+        self.forget_failure();
+        self.ends().begin_anew();
     }
 
     /// Ends the loop, which has nothing more to do; returns the cancellation token of another round if the loop was started again meanwhile.
     pub(crate) fn finish_loop(&self) -> Option<CancellationToken> {
         let next = self.looping.finish(&self.hands.draining());
         if next.is_some() {
-            self.forget_failure();
+            self.begin_anew();
         }
         next
     }

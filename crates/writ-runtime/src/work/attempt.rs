@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use writ_inspect::show::escape_line;
 use writ_plan::order::MAX_PARALLEL;
 use writ_plan::run::has_executor;
 use writ_policy::principal;
@@ -208,7 +209,8 @@ fn describe_artifacts(course: &ItemCourse, plan: &WorkStep) -> String {
             let _ = writeln!(text, "- {}: none were named", source.title);
         }
         for one in named {
-            let one = cut(&on_one_line(&one), MAX_SAID_CHARS);
+            // Lines of its own could look like instructions.
+            let one = cut(&escape_line(&one), MAX_SAID_CHARS);
             let Some(left) = room.checked_sub(one.chars().count()) else {
                 let _ = writeln!(text, "- {}: and others, which are too many to name here", source.title);
                 break;
@@ -218,12 +220,6 @@ fn describe_artifacts(course: &ItemCourse, plan: &WorkStep) -> String {
         }
     }
     text
-}
-
-/// Returns a text without breaks of lines: lines of its own could look like instructions.
-fn on_one_line(text: &str) -> String {
-    let is_break = |one: char| one.is_control() || matches!(one, '\u{2028}' | '\u{2029}');
-    text.replace(is_break, " ")
 }
 
 fn describe_attempt(attempt: &WorkAttempt, text: &mut String) {
