@@ -47,7 +47,9 @@ mod view;
 mod watch;
 
 pub(crate) use typed::run_typed;
-use view::{describe_gate_end, describe_line, describe_progress, describe_settings, describe_status};
+use view::{
+    describe_gate_end, describe_line, describe_need, describe_progress, describe_settings, describe_status,
+};
 
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -251,7 +253,9 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
         "a plan waits for your approval: `writ pilot approve`".to_owned()
     } else if exit == Exit::Blocked {
         match status.blockers.iter().find(|blocker| needs_person(blocker)) {
-            Some(one) => format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(&one.detail)),
+            Some(one) => {
+                format!("{} {} needs you: {}", one.event, escape_line(&one.unit), describe_need(one))
+            }
             None => match status.plans.iter().find(|plan| stands_still(plan)) {
                 Some(plan) => {
                     format!("the plan of {} stands still: `writ work resume {}`", plan.milestone, plan.item)

@@ -64,11 +64,11 @@ fn describe_findings(found: &ProjectFindings) -> Vec<String> {
     lines.extend(found.unreadable.iter().map(|line| format!("cannot be parsed: {line}")));
     match &found.history {
         Some(history) => {
-            lines.push(format!(
-                "the last {} commits change most: {}",
-                history.commits,
-                list_counted(&history.active)
-            ));
+            let commits = match history.commits {
+                1 => "the only commit changes".to_owned(),
+                many => format!("the last {many} commits change"),
+            };
+            lines.push(format!("{commits} most: {}", list_counted(&history.active)));
             lines.push(format!("by: {}", list_counted(&history.contributors)));
             let recent = history.recent.iter().take(MAX_SHOWN);
             lines.extend(recent.map(|one| format!("  {}  {}: {}", one.at, one.author, one.subject)));
