@@ -99,6 +99,9 @@ mod autopilot_seen;
 #[path = "suite/autopilot_ship.rs"]
 mod autopilot_ship;
 
+#[path = "suite/autopilot_skills.rs"]
+mod autopilot_skills;
+
 #[path = "suite/autopilot_steps.rs"]
 mod autopilot_steps;
 

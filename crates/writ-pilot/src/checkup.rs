@@ -23,6 +23,7 @@ use crate::drive::{argv_of, judge_gate, mark_of};
 use crate::project::{OpenProject, OwnerFiles};
 use crate::prompts::PromptSet;
 use crate::service::UnitWork;
+use crate::skills::read_skills;
 use crate::workspace::base_ref;
 
 /// The prefix of the branches of slices.
@@ -86,13 +87,16 @@ pub(crate) async fn check_project(
         Some(project) => {
             let git = project.git.project();
             found.good("git", format!("git {}.{}", git.version().0, git.version().1));
+            check_skills(&mut found, git, &project.target).await;
             check_branches(&mut found, project, fix).await;
             check_trees(&mut found, (git, Some(project)), fix).await;
         }
         None => match GitProject::open_project(folder).await {
             Ok(git) => {
                 found.good("git", format!("git {}.{}", git.version().0, git.version().1));
-                check_target(&mut found, &git, config.as_ref()).await;
+                if let Some(target) = check_target(&mut found, &git, config.as_ref()).await {
+                    check_skills(&mut found, &git, &target).await;
+                }
                 check_trees(&mut found, (&git, None), fix).await;
                 check_idle_branches(&mut found, hands, (&git, name)).await;
             }
@@ -142,7 +146,12 @@ fn check_settings(found: &mut Findings, folder: &Path) -> Option<PilotConfig> {
     Some(config)
 }
 
-async fn check_target(found: &mut Findings, git: &GitProject, config: Option<&PilotConfig>) {
+/// Looks for the branch that work is merged into, and returns it if it has commits.
+async fn check_target(
+    found: &mut Findings,
+    git: &GitProject,
+    config: Option<&PilotConfig>,
+) -> Option<BranchName> {
     let named = config.and_then(|config| config.target_branch.as_deref());
     let branch = match named {
         Some(name) => BranchName::parse_name(name).map(Some),
@@ -151,7 +160,10 @@ async fn check_target(found: &mut Findings, git: &GitProject, config: Option<&Pi
     let hint = "check a branch out, or name one as `target_branch`";
     match branch {
         Ok(Some(branch)) => match read_ref(git, &branch.to_ref()).await {
-            Ok(Some(_)) => found.good("target", format!("work is merged into {branch}")),
+            Ok(Some(_)) => {
+                found.good("target", format!("work is merged into {branch}"));
+                return Some(branch);
+            }
             Ok(None) => {
                 found.bad("target", format!("the branch {branch} has no commit"), "make a first commit")
             }
@@ -159,6 +171,28 @@ async fn check_target(found: &mut Findings, git: &GitProject, config: Option<&Pi
         },
         Ok(None) => found.bad("target", "no branch is checked out", hint),
         Err(fault) => found.bad("target", fault.report().inside, hint),
+    }
+    None
+}
+
+/// Reads the skills of the target branch. A project without any has none to look at.
+async fn check_skills(found: &mut Findings, git: &GitProject, target: &BranchName) {
+    let read = match read_ref(git, &target.to_ref()).await {
+        Ok(Some(commit)) => read_skills(git, &commit).await,
+        Ok(None) => return,
+        Err(fault) => Err(fault),
+    };
+    match read {
+        Ok(read) => {
+            if !read.skills.is_empty() {
+                let names: Vec<&str> = read.skills.iter().map(|(_, skill)| skill.name.as_str()).collect();
+                found.good("skills", format!("can be read on {target}: {}", names.join(", ")));
+            }
+            for fault in read.faults {
+                found.warn("skills", fault, "mend it on the target branch: until then no agent is shown it");
+            }
+        }
+        Err(fault) => found.bad("skills", fault.report().inside, fault.report().hint),
     }
 }
 

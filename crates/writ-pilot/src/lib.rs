@@ -63,6 +63,8 @@ mod chapters;
 
 mod learned;
 
+mod skills;
+
 mod spans;
 
 mod account;

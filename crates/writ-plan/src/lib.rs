@@ -1,4 +1,4 @@
-//! The plan document: read from what a planner wrote, checked, written, put in order; and the judge of its checks.
+//! The plan document: read from what a planner wrote, checked, written, put in order; the judge of its checks; and the reader of skills.
 //!
 //! Pure: no files, no clock, no runtime. A planner is a model, so [`read::read_plan`] bounds everything and reports each
 //! mistake with its line and a hint that the model can act on. [`judge::judge_check`] is the only place that turns what
@@ -19,6 +19,8 @@ pub mod run;
 pub mod machine;
 
 pub mod protect;
+
+pub mod skill;
 
 pub mod error;
 

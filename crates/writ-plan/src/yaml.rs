@@ -335,7 +335,7 @@ impl<'a> YamlReader<'a> {
 }
 
 /// Splits `key: rest`; the key may be quoted.
-fn split_key(text: &str) -> Option<(String, &str)> {
+pub(crate) fn split_key(text: &str) -> Option<(String, &str)> {
     if text.starts_with(['"', '\'']) {
         let (key, after) = flow::read_quoted(text, 0).ok()?;
         let rest = after.trim_start().strip_prefix(':')?;

@@ -22,6 +22,8 @@ pub enum Protection {
     Ci,
     /// It configures a test runner, or takes the place of one.
     Runner,
+    /// It is a skill, which later attempts read as guidance.
+    Skill,
 }
 
 impl Protection {
@@ -33,6 +35,7 @@ impl Protection {
             Self::Gate => "run by a gate",
             Self::Ci => "a file of CI",
             Self::Runner => "the configuration of a test runner",
+            Self::Skill => "a skill that agents are guided by",
         }
     }
 }
@@ -70,6 +73,9 @@ impl PathRules {
         if CI_FOLDERS.into_iter().any(|folder| lies_in(&low, folder)) || CI_FILES.contains(&low.as_str()) {
             return Some(Protection::Ci);
         }
+        if SKILL_FOLDERS.into_iter().any(|folder| lies_in(&low, folder)) {
+            return Some(Protection::Skill);
+        }
         is_runner(&low).then_some(Protection::Runner)
     }
 
@@ -86,6 +92,8 @@ impl PathRules {
     }
 }
 
+/// The folders of a project in which skills lie: that of the open standard first, which counts where both have one of a name.
+pub const SKILL_FOLDERS: [&str; 2] = [".agents/skills", ".claude/skills"];
 /// Folders of the harness.
 const HARNESS: [&str; 1] = [".writ"];
 /// Folders of CI, from the manuals of the services.
@@ -353,6 +361,8 @@ mod tests {
             ("unittest.py", Protection::Runner),
             ("unittest/__init__.py", Protection::Runner),
             ("tests/traceback.py", Protection::Runner),
+            (".agents/skills/tables/SKILL.md", Protection::Skill),
+            (".Claude/skills/tables/scripts/run.py", Protection::Skill),
         ] {
             assert_eq!(rules.protection_of(path), Some(protection), "{path}");
         }

@@ -17,6 +17,8 @@ use writ_autopilot::unit_id::UnitId;
 use writ_autopilot::unit_plan::{read_unit_plan, set_plan_version};
 use writ_autopilot::units::PilotUnit;
 use writ_autopilot::workflow::PhaseFlow;
+use writ_sandbox::git::CommitId;
+use writ_types::error::ToReport as _;
 
 use super::choice::{choose_model, note_self_rating};
 use super::question::judge_question;
@@ -28,6 +30,7 @@ use crate::error::AutopilotError;
 use crate::learned::describe_learnings;
 use crate::project::{OpenProject, RESUMED};
 use crate::prompts::{PromptFinding, ReassessPrompt, RetryNote, ReviewPrompt, UnitPrompt, describe_issue};
+use crate::skills::read_skills;
 use crate::standing::UnitRecord;
 use crate::unit_files::{UnitFile, UnitFiles};
 use crate::workspace::{CommitResult, UnitWorkspace};
@@ -55,7 +58,8 @@ pub(super) async fn work_in_phase(
     let own = project.work_of(id).await?;
     let workspace = project.git.ensure_workspace(&own, &project.target).await?;
     let flow = project.flow_of(&work.unit).await?;
-    let prompt = prompt_of(project, work, (&flow, &workspace.folder), PromptKind::Work).await?;
+    let prompt =
+        prompt_of(project, work, (&flow, &workspace.folder), PromptKind::Work(&workspace.base)).await?;
     // Notes and plans are taken from the reply: files that such an attempt writes are thrown away.
     let reads_only = matches!(phase, PilotPhase::Research | PilotPhase::Plan);
     let is_plan = move |said: &str| phase == PilotPhase::Plan && is_plan_of(said, id);
@@ -88,8 +92,8 @@ pub(super) async fn work_in_phase(
 
 /// The kind of prompt that an attempt begins with.
 pub(super) enum PromptKind<'a> {
-    /// That of a phase of work.
-    Work,
+    /// That of a phase of work, on a branch that began at this commit.
+    Work(&'a CommitId),
     /// That of one pass of a review.
     Review(ReviewPrompt<'a>, &'a [PromptFinding]),
     /// That of a decision, after all that has failed.
@@ -133,9 +137,12 @@ pub(super) async fn prompt_of(
         now: &now,
         model: model.as_deref().unwrap_or("executor"),
     };
-    let is_work = matches!(kind, PromptKind::Work);
+    let guidance = match &kind {
+        PromptKind::Work(base) => describe_guidance(project, base).await?,
+        PromptKind::Review(..) | PromptKind::Reassess(_) => Vec::new(),
+    };
     let text = match kind {
-        PromptKind::Work => project.prompts.render_work(&input),
+        PromptKind::Work(_) => project.prompts.render_work(&input),
         PromptKind::Review(review, findings) => {
             project.prompts.render_review(&UnitPrompt { findings, ..input }, &review)
         }
@@ -155,10 +162,22 @@ pub(super) async fn prompt_of(
     } else {
         String::new()
     };
-    let learned =
-        if is_work { describe_learnings(&project.hands, &project.name).await? } else { String::new() };
-    let parts = [told, learned].into_iter().filter(|part| !part.is_empty());
+    let parts = std::iter::once(told).chain(guidance).filter(|part| !part.is_empty());
     Ok(parts.map(|part| format!("{part}\n")).chain([text]).collect())
+}
+
+/// Describes what stands before the prompts of work: what was learned in the project, and its skills.
+async fn describe_guidance(project: &OpenProject, base: &CommitId) -> Result<Vec<String>, AutopilotError> {
+    let learned = describe_learnings(&project.hands, &project.name).await?;
+    // Skills are advice: an attempt that cannot list them is worth more than none.
+    let skills = match read_skills(project.git.project(), base).await {
+        Ok(skills) => skills.describe(),
+        Err(fault) => {
+            tracing::warn!(%base, error = fault.report().inside, "the skills of a project cannot be read");
+            String::new()
+        }
+    };
+    Ok(vec![learned, skills])
 }
 
 /// Returns how often a unit may still be planned anew.

@@ -30,6 +30,26 @@ pub async fn list_files(project: &GitProject, commit: &CommitId) -> Result<Vec<C
     Ok(split_nul(&listed).filter_map(read_entry).collect())
 }
 
+/// Lists the files of a commit that lie in a folder, in the order of their paths, by bytes. A folder that is not there has none.
+///
+/// # Errors
+///
+/// As [`list_files`].
+pub async fn list_files_in(
+    project: &GitProject,
+    commit: &CommitId,
+    folder: &str,
+) -> Result<Vec<CommitFile>, GitFault> {
+    let git = GitProcess::in_own(project, "list files of a folder");
+    // Without the slash a link of that name would be listed itself.
+    let inside = format!("{folder}/");
+    let listed = git
+        .with_args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str(), "--", &inside])
+        .run_well()
+        .await?;
+    Ok(split_nul(&listed).filter_map(read_entry).collect())
+}
+
 /// Finds one file of a commit by its path.
 ///
 /// # Errors
