@@ -64,7 +64,7 @@ impl ProjectSkills {
                 lines.push_str(&line);
             }
         }
-        if lines.is_empty() {
+        if lines.is_empty() && left_out == 0 {
             return lines;
         }
         if left_out > 0 {
@@ -147,9 +147,8 @@ fn find_skill_files<'a>(
     }
     // A skill about skills may have examples of them inside.
     let is_inner = |folder: &str| {
-        let mut above = folder;
-        std::iter::from_fn(|| above.rsplit_once('/').map(|(outer, _)| above = outer).map(|()| above))
-            .any(|outer| skills.contains_key(outer))
+        let mut above = folder.match_indices('/').filter_map(|(at, _)| folder.get(..at));
+        above.any(|outer| skills.contains_key(outer))
     };
     let outer: Vec<(&str, &CommitFile)> = skills
         .iter()

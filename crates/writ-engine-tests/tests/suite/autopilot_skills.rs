@@ -8,6 +8,7 @@ use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::api::pilot::{FindingVerdict, PilotFindings};
 
 use crate::autopilot::{git, moves};
+use crate::autopilot_hooks::commit_script;
 use crate::autopilot_limits::{GATE, ONE_TASK, TASK, coder, done, first_run, project, scene, writes};
 use crate::autopilot_phases::{Notes, note, noted};
 use crate::harness::TestEngine;
@@ -20,12 +21,8 @@ const SUMS: &str = "---\nname: sums\ndescription: Write sums: use it for all of 
 
 fn commit_files(dir: &Path, files: &[(&str, &str)]) {
     for (name, text) in files {
-        let path = dir.join(name);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-        std::fs::write(&path, text).expect("written");
-        git(dir, &["add", "-f", name]);
+        commit_script(dir, name, text);
     }
-    git(dir, &["commit", "-qm", "Add skills"]);
 }
 
 /// A skill is in the prompts of work, and its file can be read. One that says to skip a phase changes nothing: the gate of that phase

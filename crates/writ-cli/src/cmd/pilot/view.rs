@@ -144,7 +144,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use writ_types::api::model::{ProviderLimits, StatedLimit, StatedLimits};
-    use writ_types::api::pilot::PilotBlockerLine;
     use writ_types::id::PilotId;
     use writ_types::unit::MicroUsd;
 
@@ -224,6 +223,15 @@ mod tests {
             "Session: 1h 02m, $0.000000, the engine's model",
         ];
         assert_eq!(describe_at(&empty(), now), zeros);
+        let acceptance = PilotBlockerLine {
+            unit: "slice/m1/s1".to_owned(),
+            event: ACCEPTANCE.to_owned(),
+            detail: String::new(),
+            since: now,
+        };
+        assert_eq!(describe_need(&acceptance), "`writ pilot accept` or `writ pilot reject` it");
+        let worded = PilotBlockerLine { detail: "look at the page".to_owned(), ..acceptance };
+        assert_eq!(describe_need(&worded), "look at the page");
         let blocker = PilotBlockerLine {
             unit: "slice/m1/s1".to_owned(),
             event: "GateBlocked".to_owned(),
