@@ -66,9 +66,9 @@ fn describe_findings(found: &ProjectFindings) -> Vec<String> {
         Some(history) => {
             let commits = match history.commits {
                 1 => "the only commit changes".to_owned(),
-                many => format!("the last {many} commits change"),
+                many => format!("the last {many} commits change most"),
             };
-            lines.push(format!("{commits} most: {}", list_counted(&history.active)));
+            lines.push(format!("{commits}: {}", list_counted(&history.active)));
             lines.push(format!("by: {}", list_counted(&history.contributors)));
             let recent = history.recent.iter().take(MAX_SHOWN);
             lines.extend(recent.map(|one| format!("  {}  {}: {}", one.at, one.author, one.subject)));

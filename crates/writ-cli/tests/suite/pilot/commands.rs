@@ -128,7 +128,7 @@ fn begin(desk: &Desk) {
         written.contains("target_branch = \"main\"") && written.contains("report = \"unittest\""),
         "{written}"
     );
-    for part in ["languages: Python 1", "the last 1 commits change most: ./ 1", "by: t 1"] {
+    for part in ["languages: Python 1", "the only commit changes: ./ 1", "by: t 1"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let quick = desk.run(&["init", "--untried", "--quick"], 0);
