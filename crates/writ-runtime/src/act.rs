@@ -31,9 +31,8 @@ use crate::passage::{self, PassageResult};
 use crate::pending::Pending;
 use crate::perform::{self, Performed};
 use crate::place::CallPlace;
-use crate::planner;
 use crate::quarantine::{self, PutIn, unfit};
-use crate::{asks, chapters, judging, plan_units, trace};
+use crate::{asks, judging, own_call, trace};
 
 /// Message to a model that tries to write a mask over the text that was masked.
 const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:secret:NAME], which stands for \
@@ -77,17 +76,8 @@ impl CallPlace {
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        if let Some(asked) = quarantine::ask::asked(&self, &mut first, (&call, &label), &cancel).await? {
-            return Ok(asked);
-        }
-        if let Some(opened) = chapters::open_chapter(&self, &mut first, (&call, &label)).await? {
-            return Ok(opened);
-        }
-        if let Some(changed) = Box::pin(plan_units::change_plan(&self, &mut first, (&call, &label))).await? {
-            return Ok(changed);
-        }
-        if let Some(handed) = planner::hand_off(&self, &mut first, (&call, &label), &cancel).await? {
-            return Ok(handed);
+        if let Some(own) = Box::pin(own_call::answer(&self, &mut first, (&call, &label), &cancel)).await? {
+            return Ok(own);
         }
         let (mut rewritable, mut put_in) = (true, PutIn::default());
         let passage = loop {
@@ -170,7 +160,8 @@ impl CallPlace {
         let redactor = &self.services.journal.redactor;
         let most = MAX_RESULT_CHARS.min(self.result_chars);
         let (rendered, whole) = render_bounded(&prepared, &mut outcome, redactor, most);
-        let (heard, ends) = judging::told_after(self, (&prepared.tool, &rendered), began, cancel).await?;
+        let said = (prepared.tool.as_str(), rendered.outcome, &*rendered.text);
+        let (heard, ends) = judging::told_after(self, said, began, cancel).await?;
         ops.extend(self.leaked(&call.name, rendered.text.masked_secrets()));
         let fields = result_fields(&outcome, &self.services.journal.redactor);
         let about = (&prepared, attempt, read);
@@ -322,15 +313,20 @@ impl CallPlace {
         self.result(call, refused, "wrong arguments", std::mem::take(first))
     }
 
+    /// Returns the kind of action under which calls of a tool are recorded that become none.
+    pub(crate) fn kind_of(&self, tool: &str) -> ActionKind {
+        let kind =
+            self.services.servers.registry().find_tool(tool).and_then(|tool| tool.actions().first().copied());
+        kind.unwrap_or(ActionKind::CallTool)
+    }
+
     /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
     /// paths that lead elsewhere than they seem to.
     fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
-        let tools = self.services.servers.registry();
-        let kind = tools.find_tool(tool).and_then(|tool| tool.actions().first().copied());
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
         let fact = Fact::Denied {
             prepared: None,
-            kind: kind.unwrap_or(ActionKind::CallTool),
+            kind: self.kind_of(tool),
             reason: DenyReason::Shape,
             rule: "arguments".to_owned(),
             outside: text.clone(),
@@ -340,7 +336,7 @@ impl CallPlace {
         self.services.journal.entry(self.session.id, self.at(), fact)
     }
 
-    fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
+    pub(crate) fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
         let text = self.services.journal.redactor.clean_text(denial.outside_text());
         // A denial can quote its action, and so a value that the model has not seen.
         let text = if put_in.is_empty() { text } else { unfit(true) };

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use writ_store::batch::Op;
 use writ_store::reads::SessionReads as _;
 use writ_tools::chapter::{chapter_tool, read_chapter};
+use writ_tools::error::ToolError;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpecs};
 use writ_types::id::SessionId;
@@ -37,7 +38,16 @@ pub(crate) fn with_tool(session: &Session, specs: ToolSpecs) -> ToolSpecs {
     specs.with_spec(chapter_tool())
 }
 
-/// Answers a call that opens a chapter; none if it is another call, or the session is no attempt.
+/// Reads the name of the chapter that a call opens; none if it is another call, or the session is no attempt.
+///
+/// # Errors
+///
+/// Everything that is wrong with its arguments.
+pub(crate) fn read_call(place: &CallPlace, call: &ToolCall) -> Result<Option<String>, ToolError> {
+    if place.session.plan_above().is_none() { Ok(None) } else { read_chapter(&call.name, &call.arguments) }
+}
+
+/// Opens a chapter.
 ///
 /// # Errors
 ///
@@ -46,16 +56,9 @@ pub(crate) async fn open_chapter(
     place: &CallPlace,
     first: &mut Pending,
     (call, label): (&ToolCall, &Label),
-) -> Result<Option<Acted>, EngineError> {
+    name: String,
+) -> Result<Acted, EngineError> {
     let services = &place.services;
-    if place.session.plan_above().is_none() {
-        return Ok(None);
-    }
-    let name = match read_chapter(&call.name, &call.arguments) {
-        Ok(None) => return Ok(None),
-        Ok(Some(name)) => name,
-        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
-    };
     services.life.metrics.tool(&call.name);
     let mut marks = read_marks(services, place.session.id).await?;
     let done = |text: &str, outcome| Rendered {
@@ -66,7 +69,7 @@ pub(crate) async fn open_chapter(
     if marks.len() >= MAX_CHAPTERS {
         let full =
             done("This attempt has as many chapters as it may: go on in the last one.", ToolOutcome::Failed);
-        return Ok(Some(place.result(call, full, "open a chapter", std::mem::take(first))));
+        return Ok(place.result(call, full, "open a chapter", std::mem::take(first)));
     }
     let name = services.journal.redactor.clean_text(name).into_string();
     marks.push(ChapterMark { name, at: services.journal.clock.now() });
@@ -78,7 +81,7 @@ pub(crate) async fn open_chapter(
         value: Some(value),
     });
     let opened = done("The chapter is open.", ToolOutcome::Done);
-    Ok(Some(place.result(call, opened, "open a chapter", ops)))
+    Ok(place.result(call, opened, "open a chapter", ops))
 }
 
 /// Reads the marks of a session, the oldest first; none for one that is not there.

@@ -7,8 +7,7 @@ use tokio_util::sync::CancellationToken;
 use writ_inspect::gate::{Due, Judgement, ModelDue, ModelSaid, Subject};
 use writ_inspect::prepared::Prepared;
 use writ_models::ModelRole;
-use writ_tools::render::Rendered;
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpecs};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolOutcome, ToolSpecs};
 use writ_types::entry::{GatePoint, GateVerdict, HookEvent};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -142,7 +141,7 @@ pub(crate) const MAX_RESULT_CHARS: usize = 20_000;
 /// If the ledger cannot be written.
 pub(crate) async fn told_after(
     place: &CallPlace,
-    (tool, rendered): (&str, &Rendered),
+    (tool, outcome, text): (&str, ToolOutcome, &str),
     began: Timestamp,
     cancel: &CancellationToken,
 ) -> Result<(Pending, Option<String>), EngineError> {
@@ -150,12 +149,12 @@ pub(crate) async fn told_after(
     if !place.services.gates.set.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
         return Ok((Pending::new(), None));
     }
-    let text: String = rendered.text.chars().take(MAX_RESULT_CHARS).collect();
+    let result: String = text.chars().take(MAX_RESULT_CHARS).collect();
     let about = Map::from_iter([
         ("tool".to_owned(), tool.into()),
-        ("outcome".to_owned(), outcome_name(rendered.outcome).into()),
-        ("cut".to_owned(), (text.len() < rendered.text.len()).into()),
-        ("result".to_owned(), text.into()),
+        ("outcome".to_owned(), outcome_name(outcome).into()),
+        ("cut".to_owned(), (result.len() < text.len()).into()),
+        ("result".to_owned(), result.into()),
         ("duration_ms".to_owned(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX).into()),
     ]);
     let wanted = For { session: place.session.id, at: place.at(), authority: &place.authority };

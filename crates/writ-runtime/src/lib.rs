@@ -94,6 +94,7 @@ mod model;
 mod noticing;
 mod opening;
 mod oracle;
+mod own_call;
 
 mod chapters;
 mod perform;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use writ_inspect::redact::Redactor;
 use writ_store::reads::WorkReads as _;
+use writ_tools::error::ToolError;
 use writ_tools::plan_unit::{NewTask, UnitChange, plan_unit_tool, read_unit_change};
 use writ_tools::registry::AllowList;
 use writ_tools::render::Rendered;
@@ -48,7 +49,21 @@ fn masked(change: UnitChange, redactor: &Redactor) -> UnitChange {
     }
 }
 
-/// Answers a call that changes a plan; none if it is another call, or the session is no attempt.
+/// Reads the change that a call makes, and of which plan; none if it is another call, or the session is no attempt.
+///
+/// # Errors
+///
+/// Everything that is wrong with its arguments.
+pub(crate) fn read_call(
+    place: &CallPlace,
+    call: &ToolCall,
+) -> Result<Option<(UnderPlan, UnitChange)>, ToolError> {
+    let allow = place.profile.allow_list(&place.services.servers.registry());
+    let Some(under) = plan_of(&place.session, &allow) else { return Ok(None) };
+    Ok(read_unit_change(&call.name, &call.arguments)?.map(|change| (under, change)))
+}
+
+/// Changes a plan.
 ///
 /// # Errors
 ///
@@ -57,15 +72,9 @@ pub(crate) async fn change_plan(
     place: &CallPlace,
     first: &mut Pending,
     (call, label): (&ToolCall, &Label),
-) -> Result<Option<Acted>, EngineError> {
+    (under, change): (UnderPlan, UnitChange),
+) -> Result<Acted, EngineError> {
     let services = &place.services;
-    let allow = place.profile.allow_list(&services.servers.registry());
-    let Some(under) = plan_of(&place.session, &allow) else { return Ok(None) };
-    let change = match read_unit_change(&call.name, &call.arguments) {
-        Ok(None) => return Ok(None),
-        Ok(Some(change)) => change,
-        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
-    };
     services.life.metrics.tool(&call.name);
     let above = services.sessions.get(under.session).await?;
     let project = above.project().map(str::to_owned);
@@ -91,5 +100,5 @@ pub(crate) async fn change_plan(
     };
     let rendered =
         Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
-    Ok(Some(place.result(call, rendered, SUMMARY, std::mem::take(first))))
+    Ok(place.result(call, rendered, SUMMARY, std::mem::take(first)))
 }

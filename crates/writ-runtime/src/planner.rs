@@ -102,7 +102,7 @@ pub(crate) struct PlannerRequest {
     pub(crate) principal: String,
 }
 
-/// Answers a call that hands something to another agent; none if it is another call.
+/// Hands something to another agent.
 ///
 /// # Errors
 ///
@@ -111,22 +111,15 @@ pub(crate) async fn hand_off(
     place: &CallPlace,
     first: &mut Pending,
     (call, label): (&ToolCall, &Label),
-    cancel: &CancellationToken,
-) -> Result<Option<Acted>, EngineError> {
-    let tools = place.services.servers.registry();
-    let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
-    let handoff = match toolset.read_handoff(call) {
-        Ok(None) => return Ok(None),
-        Ok(Some(handoff)) => handoff,
-        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
-    };
+    (handoff, cancel): (Handoff, &CancellationToken),
+) -> Result<Acted, EngineError> {
     place.services.life.metrics.tool(&call.name);
     match handoff {
         Handoff::Plan { request, reason } => {
-            request_plan(place, first, (call, label), (request, reason)).await.map(Some)
+            request_plan(place, first, (call, label), (request, reason)).await
         }
         Handoff::Escalate { question } => {
-            crate::oracle::answer(place, first, (call, label), (question, cancel)).await.map(Some)
+            crate::oracle::answer(place, first, (call, label), (question, cancel)).await
         }
     }
 }

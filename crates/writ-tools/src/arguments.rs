@@ -26,20 +26,7 @@ pub(crate) fn check_arguments(tool: &ToolDef, arguments: &Value) -> Result<Value
     if json_size(arguments).is_none() {
         return Err(too_large(tool));
     }
-    let object = match arguments {
-        Value::Object(object) => object.clone(),
-        Value::Null => Map::new(),
-        Value::String(text) => match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => object,
-            Ok(_) => return Err(invalid_arguments(tool, "the arguments are not an object")),
-            Err(error) => {
-                return Err(invalid_arguments(tool, &format!("the arguments are not JSON: {error}")));
-            }
-        },
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return Err(invalid_arguments(tool, "the arguments are not an object"));
-        }
-    };
+    let object = read_object(arguments).map_err(|problem| invalid_arguments(tool, &problem))?;
     let problems = find_problems(&tool.told_schema(), &object);
     if problems.is_empty() {
         // For the harness alone.
@@ -50,6 +37,26 @@ pub(crate) fn check_arguments(tool: &ToolDef, arguments: &Value) -> Result<Value
         Ok(Value::Object(object))
     } else {
         Err(ToolError::Invalid { tool: tool.name, problems, usage: tool.usage })
+    }
+}
+
+/// Reads the object that arguments are, in whichever of their forms a provider has sent them.
+///
+/// # Errors
+///
+/// In words, why they are none.
+pub fn read_object(arguments: &Value) -> Result<Map<String, Value>, String> {
+    match arguments {
+        Value::Object(object) => Ok(object.clone()),
+        Value::Null => Ok(Map::new()),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Ok(object),
+            Ok(_) => Err("the arguments are not an object".to_owned()),
+            Err(error) => Err(format!("the arguments are not JSON: {error}")),
+        },
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            Err("the arguments are not an object".to_owned())
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 
-mod arguments;
+pub mod arguments;
 
 mod command;
 

@@ -25,7 +25,7 @@ async fn found(scene: &Scene, query: &str) -> Vec<String> {
 }
 
 /// The trace of the task, once all of its runs have their spans.
-async fn trace(scene: &Scene) -> PilotTrace {
+pub(crate) async fn trace(scene: &Scene) -> PilotTrace {
     let runs = scene.unit(TASK).await.runs.len();
     loop {
         let trace: PilotTrace = scene.ask("pilot.forensics", json!({ "id": TASK })).await;

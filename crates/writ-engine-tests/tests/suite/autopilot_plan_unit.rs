@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use writ_inspect::gate::{GateSet, Hook, HookConfig, Permission, Program};
+use writ_runtime::services::EngineParts;
 use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::entry::{DenyReason, Fact, GateVerdict, HookEvent};
 
+use crate::autopilot_chapters::trace;
 use crate::autopilot_limits::{GATE, SHORT, TASK, done, project, scene, writes};
 use crate::autopilot_phases::{Notes, hear, note, noted};
 use crate::harness::TestEngine;
@@ -31,6 +35,14 @@ const PLAN: &str = "\
       Write half.
 ";
 
+/// What the coder of another task does, so that the run comes to an end.
+fn writes_of(unit: &str, results: usize) -> Reply {
+    match (unit, results) {
+        (_, 0) if unit.starts_with("task/") => writes(&unit.replace('/', "_"), "a"),
+        _ => done(),
+    }
+}
+
 fn changes(arguments: Value) -> Reply {
     Reply::call("plan_unit", arguments)
 }
@@ -43,8 +55,7 @@ fn titles(tasks: &[&str]) -> Value {
 /// adds one more, and puts it in order. What has begun, what is not of its milestone and what would wait for itself is refused, and nothing has
 /// changed then. The plan's file follows, since no person has edited it. No person is asked: the plan's own limits hold for all of it.
 ///
-/// Rows: SF-490
-/// Rows: SF-574 (in part: no hook is asked, since no action follows from it)
+/// Rows: SF-490 SF-574
 #[test]
 fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_milestone() {
     let dir = project("", GATE, SHORT);
@@ -167,5 +178,165 @@ fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_mil
     assert_eq!(units, expected.concat(), "nothing was added by what was refused");
     let asked = scene.engine.facts("asked");
     assert_eq!(asked.len(), 1, "the plan's own card: {asked:#?}");
+    scene.end();
+}
+
+/// Refuses what is hidden, halts at what is worse, asks about what is doubtful, and gives a chapter another name.
+const HOOK: &str = r#"read=$(cat)
+case "$read" in
+  *'"action":null'*) ;;
+  *) printf '{"verdict":"deny","reason":"an action"}'; exit ;;
+esac
+case "$read" in
+  *hidden*) printf '{"verdict":"deny","reason":"nothing is hidden here"}' ;;
+  *doubtful*) printf '{"verdict":"ask"}' ;;
+  *worse*) printf '{"verdict":"halt","reason":"that is enough"}' ;;
+  *'find out why'*) printf '{"tool_args":{"name":"by the hook"}}' ;;
+esac
+"#;
+
+/// Adds to the name that the first hook gives, and would add to it for ever.
+const SECOND: &str = r#"read=$(cat)
+case "$read" in
+  *'"name":"by the hook"'*) printf '{"tool_args":{"name":"by both hooks"}}' ;;
+  *'"name":"once"'*) printf '{"tool_args":{"name":"twice"}}' ;;
+  *'"name":"twice"'*) printf '{"tool_args":{"name":"thrice"}}' ;;
+esac
+"#;
+
+fn hook(name: &str, on: HookEvent, tools: &[&str], program: &str) -> Hook {
+    let config = HookConfig {
+        name: name.to_owned(),
+        on,
+        run: "hook.sh".to_owned(),
+        project: None,
+        digest: None,
+        tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
+        permissions: vec![Permission::Read, Permission::Write],
+        timeout_ms: None,
+        critical: None,
+    };
+    Hook { config, program: Ok(Program::new(program.to_owned())) }
+}
+
+/// Tools that the harness answers itself pass the owner's hooks as others do, before and after: what one refuses changes no plan, however it
+/// is spelt; what one changes is what the next one reads, and is read and judged anew, once; what one wants to ask a person is refused, since nothing of it can be
+/// approved; and one may end the turn.
+///
+/// Rows: SF-574
+/// Rows: SF-209 (in part: there is no tool `send_message` yet)
+#[test]
+fn needs_userns_needs_git_tools_of_the_harness_pass_the_hooks_of_the_owner() {
+    let dir = project("", GATE, SHORT);
+    let answers: Notes<String> = Notes::default();
+    let answered = Arc::clone(&answers);
+    let add = |title: &str| json!({ "change": "add", "unit": "slice/m1/s1", "tasks": titles(&[title]) });
+    let mut attempts = 0_usize;
+    let script = move |request: &ParsedRequest| {
+        let heard = hear(request);
+        if heard.part == "Goal" {
+            return Reply::text(PLAN);
+        }
+        attempts += usize::from(heard.unit == TASK && heard.part == "Work" && heard.results == 0);
+        if heard.unit != TASK || heard.part != "Work" || attempts > 1 {
+            return writes_of(&heard.unit, heard.results);
+        }
+        if let Some(result) = request.results().next_back() {
+            note(&answered, result.text.clone());
+        }
+        match heard.results {
+            0 => changes(add("hidden")),
+            // The same word, spelt so that its letters are not in what is sent.
+            1 => {
+                let text = add("TITLE").to_string().replace("TITLE", "\\u0068idden");
+                Reply::default().and_raw_call("plan_unit", text)
+            }
+            2 => changes(add("doubtful")),
+            3 => Reply::call("chapter_open", json!({ "name": "find out why" })),
+            4 => changes(add("div")),
+            5 => writes("add", "a + b"),
+            6 => Reply::call("chapter_open", json!({ "name": "once" })),
+            7 => Reply::call("chapter_open", json!({ "name": "worse" })),
+            _ => done(),
+        }
+    };
+    let own = ["plan_unit", "chapter_open"];
+    let hooks = vec![
+        hook("own", HookEvent::BeforeToolCall, &own, HOOK),
+        hook("second", HookEvent::BeforeToolCall, &own, SECOND),
+        hook("seen", HookEvent::AfterToolCall, &own, ""),
+        hook("others", HookEvent::BeforeToolCall, &["file_read"], r#"printf '{"verdict":"deny"}'"#),
+    ];
+    let shape = |parts: &mut EngineParts| {
+        let gates = GateSet::new(vec![GateSet::shipped_gate()]).expect("valid");
+        parts.gates = gates.with_hooks(hooks).expect("hooks");
+    };
+    let scene = scene(dir.path(), TestEngine::priced(shape, |_| script));
+    scene.engine.runtime.block_on(async {
+        let planned = scene.plan("a library of sums").await;
+        scene.approve(&planned.ask).await;
+        scene.run().await;
+        let names: Vec<String> = trace(&scene).await.chapters.into_iter().map(|one| one.name).collect();
+        assert!(names.iter().any(|name| name == "by both hooks"), "{names:?}");
+        assert!(!names.iter().any(|name| name == "find out why" || name == "by the hook"), "{names:?}");
+    });
+    let answers = noted(&answers);
+    for (n, words) in [
+        "nothing is hidden here",
+        "nothing is hidden here",
+        "nothing can be approved",
+        "The chapter is open",
+        "(div)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(answers[n].contains(words), "{n}: {answers:#?}");
+    }
+    let denied: Vec<(DenyReason, String)> = scene
+        .engine
+        .facts("denied")
+        .into_iter()
+        .filter_map(|fact| {
+            let Fact::Denied { reason, rule, .. } = fact else { return None };
+            matches!(reason, DenyReason::Gate | DenyReason::Halt).then_some((reason, rule))
+        })
+        .collect();
+    let of = |reason, rule: &str| (reason, rule.to_owned());
+    let own = of(DenyReason::Gate, "hook own");
+    let twice = of(DenyReason::Gate, "tool_args");
+    assert_eq!(denied, [own.clone(), own.clone(), own, twice, of(DenyReason::Halt, "hook own")]);
+    let hooked: Vec<(String, GateVerdict)> = scene
+        .engine
+        .facts("hooked")
+        .into_iter()
+        .filter_map(|fact| {
+            let Fact::Hooked { hook, verdict, .. } = fact else { return None };
+            Some((hook, verdict))
+        })
+        .collect();
+    use GateVerdict::{Block, Halt, Pass, RequireApproval, Transform};
+    let both = |first, second| vec![("own", first), ("second", second)];
+    let seen = vec![("seen", Pass)];
+    let expected = [
+        both(Block, Pass),
+        both(Block, Pass),
+        both(RequireApproval, Pass),
+        both(Transform, Transform),
+        both(Pass, Pass),
+        seen.clone(),
+        both(Pass, Pass),
+        seen,
+        both(Pass, Transform),
+        both(Pass, Transform),
+        vec![("own", Halt)],
+    ]
+    .concat();
+    let hooked: Vec<(&str, GateVerdict)> = hooked.iter().map(|(hook, said)| (hook.as_str(), *said)).collect();
+    assert_eq!(hooked, expected);
+    let name = scene.project.to_string_lossy().into_owned();
+    let units = scene.engine.store.blocking().unit_ids(&name).expect("reads");
+    assert!(units.contains(&"task/m1/s1/t4".to_owned()), "what no hook minds is added: {units:?}");
+    assert!(!units.contains(&"task/m1/s1/t5".to_owned()), "nothing else: {units:?}");
     scene.end();
 }

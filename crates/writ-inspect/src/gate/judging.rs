@@ -270,7 +270,12 @@ impl<'a> Judging<'a> {
         let mut told = self.about.clone();
         match &self.subject.tool {
             None if told.is_empty() => drop(told.insert("text".to_owned(), self.subject.text.clone().into())),
-            None => {}
+            // What an earlier hook has made of the arguments is what the next one reads.
+            None => {
+                if let (Some(place), Some(changed)) = (told.get_mut("arguments"), &self.arguments) {
+                    place.clone_from(changed);
+                }
+            }
             Some(tool) => {
                 told.insert("tool".to_owned(), tool.clone().into());
                 told.insert("action".to_owned(), self.subject.value.clone());

@@ -252,7 +252,8 @@ async fn performed(
     let exit = exit_of(&outcome, rendered.outcome);
     let reason =
         services.journal.redactor.clean_text(short(&reason_of(&outcome, rendered.outcome))).into_string();
-    let (heard, _) = judging::told_after(place, (&prepared.tool, &rendered), began, &cancel).await?;
+    let said = (prepared.tool.as_str(), rendered.outcome, &*rendered.text);
+    let (heard, _) = judging::told_after(place, said, began, &cancel).await?;
     ops.extend(place.leaked(&prepared.tool, rendered.text.masked_secrets()));
     let about = (&prepared, attempt, &prepared.label);
     let fields = result_fields(&outcome, &services.journal.redactor);

@@ -44,29 +44,22 @@ struct TypedAnswer {
 const NONE: &str =
     "No answer: the model that was asked has twice answered with another type. Do not ask the same again.";
 
-/// Answers a call that asks about a quarantined result; `None` if the call does something else.
+/// Answers a question about a quarantined result.
 ///
 /// # Errors
 ///
 /// If the store cannot be used.
-pub(crate) async fn asked(
+pub(crate) async fn answer_question(
     place: &CallPlace,
     first: &mut Pending,
     (call, label): (&ToolCall, &Label),
-    cancel: &CancellationToken,
-) -> Result<Option<Acted>, EngineError> {
-    let tools = place.services.servers.registry();
-    let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
-    let question = match toolset.read_question(call) {
-        Ok(None) => return Ok(None),
-        Ok(Some(question)) => question,
-        Err(error) => return Ok(Some(place.refuse_arguments(first, (call, label), &error))),
-    };
+    (question, cancel): (ResultQuestion, &CancellationToken),
+) -> Result<Acted, EngineError> {
     let purpose = format!("ask about {}: {}", question.handle, question.text);
     let Some(kept) = about(place, &question).await? else {
         let text = Clean::fixed_text("There is no such handle here, or not any more.");
         let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
-        return Ok(Some(place.result(call, failed, &purpose, std::mem::take(first))));
+        return Ok(place.result(call, failed, &purpose, std::mem::take(first)));
     };
     place.services.journal.commit_for(&place.session.hub, first.take().into_relaxed()).await?;
     if let Some(started) = place.step(call, "started", &purpose, "") {
@@ -92,7 +85,7 @@ pub(crate) async fn asked(
     let ops = Pending::from([place.services.journal.entry(place.session.id, place.at(), fact)]);
     let mut acted = place.result(call, rendered, &purpose, ops);
     acted.cost = cost;
-    Ok(Some(acted))
+    Ok(acted)
 }
 
 /// Returns the content that the question is about; for a field, only its value.
