@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use writ_autopilot::check::protected::SKILL_FOLDERS;
 use writ_plan::skill::{Activation, SKILL_FILE, Skill, read_skill};
-use writ_sandbox::git::files::{CommitFile, FILE_BYTES_MAX, list_files_in, read_files};
+use writ_sandbox::git::files::{CommitFile, FILE_BYTES_MAX, find_non_folders, list_files_in, read_files};
 use writ_sandbox::git::{CommitId, GitFault, GitProject};
 use writ_types::visible::{acts_unseen, escape_line};
 
@@ -84,6 +84,9 @@ impl ProjectSkills {
 pub(crate) async fn read_skills(git: &GitProject, commit: &CommitId) -> Result<ProjectSkills, GitFault> {
     let mut found = ProjectSkills::default();
     let mut left_out = 0_usize;
+    for other in find_non_folders(git, commit, &SKILL_FOLDERS).await? {
+        found.note_fault(&String::from_utf8_lossy(&other.path), "is no folder; links are not followed");
+    }
     for root in SKILL_FOLDERS {
         let files = list_files_in(git, commit, root).await?;
         let mut skills = find_skill_files(root, &files, &mut found);
@@ -107,7 +110,12 @@ pub(crate) async fn read_skills(git: &GitProject, commit: &CommitId) -> Result<P
                 }
             };
             match read_skill(&text) {
-                Ok(skill) => found.add(path, skill),
+                Ok(skill) => {
+                    for remark in &skill.remarks {
+                        found.note_fault(&path, &format!("{remark}; it is read without that"));
+                    }
+                    found.add(path, skill);
+                }
                 Err(error) => found.note_fault(&path, &error.to_string()),
             }
         }

@@ -64,6 +64,8 @@ pub struct Skill {
     pub metadata: Map<String, Value>,
     /// The instructions: the text below the front matter.
     pub instructions: String,
+    /// What is wrong with keys that decide nothing: each of them is as if it were not there.
+    pub remarks: Vec<SkillError>,
 }
 
 /// A mistake in a skill's file.
@@ -159,16 +161,19 @@ pub fn read_skill(text: &str) -> Result<Skill, SkillError> {
     let line_of = |key: &'static str, most| {
         find(key).map(|entry| entry.read_line(key, most)).transpose().map(Option::flatten)
     };
-    let license = line_of("license", MAX_REQUIREMENTS_CHARS)?;
-    let requirements = match line_of("requirements", MAX_REQUIREMENTS_CHARS)? {
-        Some(requirements) => Some(requirements),
-        None => line_of("compatibility", MAX_REQUIREMENTS_CHARS)?,
-    };
+    // A skill is not lost for a mistake in what decides nothing. Who may choose it does decide.
+    let mut remarks = Vec::new();
+    let license = or_remark(line_of("license", MAX_REQUIREMENTS_CHARS), &mut remarks);
+    let requirements = or_remark(line_of("requirements", MAX_REQUIREMENTS_CHARS), &mut remarks)
+        .or_else(|| or_remark(line_of("compatibility", MAX_REQUIREMENTS_CHARS), &mut remarks));
     let value_of = |key| find(key).map(FrontKey::read_value).transpose().map(Option::unwrap_or_default);
-    let metadata = match (find("metadata"), value_of("metadata")?) {
+    let metadata = match (find("metadata"), or_remark(value_of("metadata"), &mut remarks)) {
         (_, Value::Object(metadata)) => metadata,
         (None, _) | (_, Value::Null) => Map::new(),
-        (Some(entry), other) => return Err(entry.wrong(other.to_string(), "a mapping of keys and values")),
+        (Some(entry), other) => {
+            remarks.push(entry.wrong(other.to_string(), "a mapping of keys and values"));
+            Map::new()
+        }
     };
     Ok(Skill {
         name,
@@ -176,10 +181,19 @@ pub fn read_skill(text: &str) -> Result<Skill, SkillError> {
         license,
         requirements,
         activation: read_activation(find("activation"), find("disable-model-invocation"))?,
-        script_args: value_of("script_args")?,
-        ui: value_of("ui")?,
+        script_args: or_remark(value_of("script_args"), &mut remarks),
+        ui: or_remark(value_of("ui"), &mut remarks),
         metadata,
         instructions: body.join("\n").trim().to_owned(),
+        remarks,
+    })
+}
+
+/// Returns what was read, or nothing with a remark.
+fn or_remark<T: Default>(read: Result<T, SkillError>, remarks: &mut Vec<SkillError>) -> T {
+    read.unwrap_or_else(|remark| {
+        remarks.push(remark);
+        T::default()
     })
 }
 
@@ -210,12 +224,12 @@ fn split_front<'a>(lines: &'a [&'a str]) -> Result<(&'a [&'a str], &'a [&'a str]
     Ok((front, body.get(1..).unwrap_or_default()))
 }
 
-/// Splits front matter at the keys that are not indented.
+/// Splits front matter at the keys that are not indented. A short form may be closed at the margin.
 fn split_entries<'a>(front: &[&'a str]) -> Result<Vec<FrontKey<'a>>, SkillError> {
     let mut entries: Vec<FrontKey<'a>> = Vec::new();
     for (line, text) in (2_u32..).zip(front) {
         let fault = |problem| SkillError { line, problem };
-        let begins = !text.is_empty() && !text.starts_with([' ', '\t', '#', '-']);
+        let begins = !text.is_empty() && !text.starts_with([' ', '\t', '#', '-', ']', '}']);
         match (begins, entries.last_mut()) {
             (false, Some(entry)) => entry.lines.push(text),
             // Blank lines and comments before the first key.

@@ -201,7 +201,7 @@ fn describe_blockers(status: &PilotStatus) -> Vec<String> {
         .iter()
         .take(MAX_NOTES)
         .map(|one| {
-            let detail = one.detail.lines().next().unwrap_or_default();
+            let detail = one.need().lines().next().unwrap_or_default();
             format!("{} {}: {}", escape_line(&one.event), escape_line(&one.unit), escape_line(detail))
         })
         .collect();

@@ -47,9 +47,7 @@ mod view;
 mod watch;
 
 pub(crate) use typed::run_typed;
-use view::{
-    describe_gate_end, describe_line, describe_need, describe_progress, describe_settings, describe_status,
-};
+use view::{describe_gate_end, describe_line, describe_progress, describe_settings, describe_status};
 
 /// The time between two looks at an autopilot that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -254,7 +252,7 @@ fn describe_end(status: &PilotStatus, exit: Exit) -> String {
     } else if exit == Exit::Blocked {
         match status.blockers.iter().find(|blocker| needs_person(blocker)) {
             Some(one) => {
-                format!("{} {} needs you: {}", one.event, escape_line(&one.unit), describe_need(one))
+                format!("{} {} needs you: {}", one.event, escape_line(&one.unit), cut(one.need()))
             }
             None => match status.plans.iter().find(|plan| stands_still(plan)) {
                 Some(plan) => {

@@ -150,3 +150,35 @@ fn needs_userns_needs_git_an_attempt_that_changes_a_skill_does_not_pass() {
     });
     scene.end();
 }
+
+/// Folders of skills that are links are not followed, and that is a finding; a mistake in a key that decides nothing is one, too, and the
+/// skill is there.
+#[test]
+fn needs_userns_needs_git_links_and_mistakes_in_skills_are_findings() {
+    let dir = project("", GATE, PHASES);
+    commit_files(
+        dir.path(),
+        &[
+            ("shared/skills/sums/SKILL.md", SUMS),
+            (".claude/skills/sums/SKILL.md", "---\nname: sums\ndescription: x\nmetadata: 3\n---\n"),
+        ],
+    );
+    std::os::unix::fs::symlink("shared", dir.path().join(".agents")).expect("linked");
+    git(dir.path(), &["add", ".agents"]);
+    git(dir.path(), &["commit", "-qm", "Link the skills"]);
+    let scene = scene(dir.path(), TestEngine::new("", |_| coder(ONE_TASK, |_, _| done())));
+    scene.engine.runtime.block_on(async {
+        let found: PilotFindings = scene.ask("pilot.doctor", json!({})).await;
+        let skills: Vec<&str> =
+            found.checks.iter().filter(|one| one.name == "skills").map(|one| one.text.as_str()).collect();
+        assert_eq!(
+            skills,
+            [
+                "can be read on main: sums",
+                ".agents: is no folder; links are not followed",
+                ".claude/skills/sums/SKILL.md: line 4: 'metadata' is 3, and should be a mapping of keys and values; it is read without that",
+            ]
+        );
+    });
+    scene.end();
+}

@@ -58,8 +58,31 @@ fn optional_keys_are_read_and_have_defaults() {
         "line 4: 'activation' is 'sometimes', and should be auto, manual or background"
     );
     assert!(refused("name: a\ndescription: b\nactivation: [auto]").starts_with("line 4: 'activation' is"));
-    assert!(refused("name: a\ndescription: b\nmetadata: 3").starts_with("line 4: 'metadata' is 3"));
-    assert!(refused("name: a\ndescription: b\nui:\n  x: *ref").starts_with("line 5: "));
+}
+
+/// A mistake in a key that decides nothing costs that key alone, and has its line.
+#[test]
+fn keys_that_decide_nothing_lose_no_skill() {
+    for (more, remark) in [
+        ("metadata: 3", "line 4: 'metadata' is 3, and should be a mapping of keys and values"),
+        ("ui:\n  x: *ref", "line 5: "),
+        ("script_args: {a: [1,\n  b: }", "line "),
+        ("license: [MIT, Apache-2.0]", "line 4: 'license' is a list, and should be a text"),
+        ("requirements:\n  - git", "line 4: 'requirements' is a list, and should be a text"),
+    ] {
+        let read = skill(&format!("name: a\ndescription: b\n{more}\nactivation: manual")).unwrap();
+        let remarks: Vec<String> = read.remarks.iter().map(ToString::to_string).collect();
+        assert!(
+            remarks.len() == 1 && remarks.iter().all(|one| one.starts_with(remark)),
+            "{more}: {remarks:?}"
+        );
+        assert_eq!(read.activation, Activation::Manual);
+        assert!(read.metadata.is_empty() && read.ui.is_null() && read.script_args.is_null(), "{read:?}");
+        assert!(read.license.is_none() && read.requirements.is_none(), "{read:?}");
+    }
+    let read = skill("name: a\ndescription: b\nmetadata: {\n  tags: [\n    x\n  ]\n}\nlicense: MIT").unwrap();
+    assert_eq!(Value::Object(read.metadata), json!({ "tags": ["x"] }));
+    assert_eq!((read.license.as_deref(), read.remarks), (Some("MIT"), Vec::new()));
 }
 
 /// Keys of other products: one means the same as ours, the others nothing.

@@ -50,6 +50,31 @@ pub async fn list_files_in(
     Ok(split_nul(&listed).filter_map(read_entry).collect())
 }
 
+/// Finds what keeps these folders of a commit from being folders: links, submodules and files that have the path of one, or of a folder above one.
+///
+/// # Errors
+///
+/// If the commit is not there.
+pub async fn find_non_folders(
+    project: &GitProject,
+    commit: &CommitId,
+    folders: &[&str],
+) -> Result<Vec<CommitFile>, GitFault> {
+    let mut paths: Vec<&str> = Vec::new();
+    for folder in folders {
+        paths.extend(folder.match_indices('/').filter_map(|(at, _)| folder.get(..at)));
+        paths.push(folder);
+    }
+    let git = GitProcess::in_own(project, "find folders");
+    let listed = git
+        .with_args(["ls-tree", "-z", "--full-tree", commit.as_str(), "--"])
+        .with_args(paths)
+        .run_well()
+        .await?;
+    let is_folder = |entry: &&[u8]| entry.starts_with(b"040000 ");
+    Ok(split_nul(&listed).filter(|entry| !is_folder(entry)).filter_map(read_entry).collect())
+}
+
 /// Finds one file of a commit by its path.
 ///
 /// # Errors

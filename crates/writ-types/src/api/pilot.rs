@@ -115,6 +115,19 @@ pub struct PilotBlockerLine {
     pub since: Timestamp,
 }
 
+impl PilotBlockerLine {
+    /// The event of a unit that waits for a person's acceptance.
+    pub const ACCEPTANCE: &str = "UATPending";
+
+    /// Returns what the unit waits for: the reason, or the commands that answer a result that has none.
+    pub fn need(&self) -> &str {
+        if self.event == Self::ACCEPTANCE && self.detail.is_empty() {
+            return "`writ pilot accept` or `writ pilot reject` it";
+        }
+        &self.detail
+    }
+}
+
 /// A plan of a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PilotPlanLine {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use writ_inspect::show::escape_line;
-use writ_types::api::pilot::{PilotBlockerLine, PilotSettingLine, PilotStatus, PilotUnitLine};
+use writ_types::api::pilot::{PilotSettingLine, PilotStatus, PilotUnitLine};
 use writ_types::unit::Timestamp;
 
 use super::{changes, cut};
@@ -13,8 +13,6 @@ use crate::clock;
 const KINDS: [(&str, &str); 3] = [("milestone/", "milestones"), ("slice/", "slices"), ("task/", "tasks")];
 /// The last phase of a unit.
 const COMPLETE: &str = "complete";
-/// The event of a unit that waits for a person's acceptance.
-const ACCEPTANCE: &str = "UATPending";
 /// Stands for nothing.
 const NONE: &str = "none";
 /// The seconds of a minute, and the minutes of an hour.
@@ -45,14 +43,6 @@ pub(super) fn describe_gate_end(verdict: &str, words: &str) -> String {
     if words.is_empty() { verdict.to_owned() } else { format!("{verdict}: {words}") }
 }
 
-/// Says what a unit waits for: the blocker's own words, or the commands that answer it.
-pub(super) fn describe_need(blocker: &PilotBlockerLine) -> String {
-    if blocker.event == ACCEPTANCE && blocker.detail.is_empty() {
-        return "`writ pilot accept` or `writ pilot reject` it".to_owned();
-    }
-    cut(&blocker.detail)
-}
-
 /// Describes the state of a project: where it stands, then plans, units, circuits and warnings.
 pub(super) fn describe_status(status: &PilotStatus) -> Vec<String> {
     describe_at(status, clock::now())
@@ -69,7 +59,7 @@ fn describe_at(status: &PilotStatus, now: Timestamp) -> Vec<String> {
         lines.push(format!("Blocker: {NONE}"));
     }
     lines.extend(status.blockers.iter().map(|blocker| {
-        format!("Blocker: {} {}: {}", blocker.event, escape_line(&blocker.unit), describe_need(blocker))
+        format!("Blocker: {} {}: {}", blocker.event, escape_line(&blocker.unit), cut(blocker.need()))
     }));
     lines.push(format!("Progress: {}", KINDS.map(|kind| describe_count(status, kind)).join(", ")));
     // Of an engine that does not say it yet: no time at all.
@@ -144,6 +134,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use writ_types::api::model::{ProviderLimits, StatedLimit, StatedLimits};
+    use writ_types::api::pilot::PilotBlockerLine;
     use writ_types::id::PilotId;
     use writ_types::unit::MicroUsd;
 
@@ -225,13 +216,13 @@ mod tests {
         assert_eq!(describe_at(&empty(), now), zeros);
         let acceptance = PilotBlockerLine {
             unit: "slice/m1/s1".to_owned(),
-            event: ACCEPTANCE.to_owned(),
+            event: PilotBlockerLine::ACCEPTANCE.to_owned(),
             detail: String::new(),
             since: now,
         };
-        assert_eq!(describe_need(&acceptance), "`writ pilot accept` or `writ pilot reject` it");
+        assert_eq!(acceptance.need(), "`writ pilot accept` or `writ pilot reject` it");
         let worded = PilotBlockerLine { detail: "look at the page".to_owned(), ..acceptance };
-        assert_eq!(describe_need(&worded), "look at the page");
+        assert_eq!(worded.need(), "look at the page");
         let blocker = PilotBlockerLine {
             unit: "slice/m1/s1".to_owned(),
             event: "GateBlocked".to_owned(),
