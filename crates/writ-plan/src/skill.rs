@@ -64,7 +64,7 @@ pub struct Skill {
     pub metadata: Map<String, Value>,
     /// The instructions: the text below the front matter.
     pub instructions: String,
-    /// What is wrong with keys that decide nothing: each of them is as if it were not there.
+    /// The mistakes in keys that decide nothing: each such key counts as absent.
     pub remarks: Vec<SkillError>,
 }
 
@@ -161,7 +161,7 @@ pub fn read_skill(text: &str) -> Result<Skill, SkillError> {
     let line_of = |key: &'static str, most| {
         find(key).map(|entry| entry.read_line(key, most)).transpose().map(Option::flatten)
     };
-    // A skill is not lost for a mistake in what decides nothing. Who may choose it does decide.
+    // A mistake in a key that decides nothing costs that key alone. `activation` decides who may choose the skill.
     let mut remarks = Vec::new();
     let license = or_remark(line_of("license", MAX_REQUIREMENTS_CHARS), &mut remarks);
     let requirements = or_remark(line_of("requirements", MAX_REQUIREMENTS_CHARS), &mut remarks)
