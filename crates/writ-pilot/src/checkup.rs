@@ -188,6 +188,9 @@ async fn check_skills(found: &mut Findings, git: &GitProject, target: &BranchNam
                 let names: Vec<&str> = read.skills.iter().map(|(_, skill)| skill.name.as_str()).collect();
                 found.good("skills", format!("can be read on {target}: {}", names.join(", ")));
             }
+            for remark in read.remarks {
+                found.good("skills", remark);
+            }
             for fault in read.faults {
                 found.warn("skills", fault, "mend it on the target branch: until then no agent is shown it");
             }

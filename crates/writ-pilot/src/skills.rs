@@ -26,13 +26,15 @@ pub(crate) struct ProjectSkills {
     pub(crate) skills: Vec<(String, Skill)>,
     /// What is wrong with others, a line each.
     pub(crate) faults: Vec<String>,
+    /// The mistakes in those that could be read all the same, a line each.
+    pub(crate) remarks: Vec<String>,
+    /// The faults and remarks that are not listed.
+    unlisted: usize,
 }
 
 impl ProjectSkills {
     fn note_fault(&mut self, path: &str, why: &str) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(format!("{}: {why}", escape_line(path)));
-        }
+        add_bounded(&mut self.faults, &mut self.unlisted, path, why);
     }
 
     /// Takes a skill in, unless there is one of its name.
@@ -112,7 +114,8 @@ pub(crate) async fn read_skills(git: &GitProject, commit: &CommitId) -> Result<P
             match read_skill(&text) {
                 Ok(skill) => {
                     for remark in &skill.remarks {
-                        found.note_fault(&path, &format!("{remark}; it is read without that"));
+                        let why = format!("{remark}; it is read without that");
+                        add_bounded(&mut found.remarks, &mut found.unlisted, &path, &why);
                     }
                     found.add(path, skill);
                 }
@@ -123,7 +126,19 @@ pub(crate) async fn read_skills(git: &GitProject, commit: &CommitId) -> Result<P
     if left_out > 0 {
         found.faults.push(format!("{left_out} more skills are not read: a folder has {MAX_SKILLS} at most"));
     }
+    if found.unlisted > 0 {
+        found.faults.push(format!("{} more mistakes are not listed", found.unlisted));
+    }
     Ok(found)
+}
+
+/// Adds a line about a skill, or counts it where there are enough of them.
+fn add_bounded(lines: &mut Vec<String>, unlisted: &mut usize, path: &str, why: &str) {
+    if lines.len() < MAX_FAULTS {
+        lines.push(format!("{}: {}", escape_line(path), escape_line(why)));
+    } else {
+        *unlisted = unlisted.saturating_add(1);
+    }
 }
 
 /// Returns the files of skills below a folder, with their paths; what lies there and belongs to none is noted.

@@ -229,7 +229,7 @@ fn split_entries<'a>(front: &[&'a str]) -> Result<Vec<FrontKey<'a>>, SkillError>
     let mut entries: Vec<FrontKey<'a>> = Vec::new();
     for (line, text) in (2_u32..).zip(front) {
         let fault = |problem| SkillError { line, problem };
-        let begins = !text.is_empty() && !text.starts_with([' ', '\t', '#', '-', ']', '}']);
+        let begins = !text.is_empty() && !text.starts_with([' ', '\t', '#', '-']) && !is_close(text);
         match (begins, entries.last_mut()) {
             (false, Some(entry)) => entry.lines.push(text),
             // Blank lines and comments before the first key.
@@ -252,6 +252,11 @@ fn split_entries<'a>(front: &[&'a str]) -> Result<Vec<FrontKey<'a>>, SkillError>
     Ok(entries)
 }
 
+/// Returns true for a line that closes short forms and says nothing else.
+fn is_close(text: &str) -> bool {
+    text.trim_end().chars().all(|c| matches!(c, ']' | '}' | ','))
+}
+
 fn not_a_key(text: &str) -> String {
     format!("'{}' is not `key: value`", quoted(text.trim()))
 }
@@ -260,21 +265,16 @@ fn read_activation(
     activation: Option<&FrontKey<'_>>,
     disable: Option<&FrontKey<'_>>,
 ) -> Result<Activation, SkillError> {
-    let Some(entry) = activation else {
-        // Another product's key for the same.
-        let disabled = disable.map(FrontKey::read_value).transpose()?.unwrap_or_default();
-        // Whatever else stands there was meant as a yes, such as `True`.
-        let is_manual = !matches!(disabled, Value::Null | Value::Bool(false));
-        return Ok(if is_manual { Activation::Manual } else { Activation::default() });
+    let named = match activation.map(|entry| entry.read_value().map(|value| (entry, value))).transpose()? {
+        None | Some((_, Value::Null)) => Activation::default(),
+        Some((entry, Value::String(name))) => Activation::parse_name(&name)
+            .ok_or_else(|| entry.wrong(format!("'{}'", quoted(&name)), "auto, manual or background"))?,
+        Some((entry, other)) => return Err(entry.wrong(other.to_string(), "auto, manual or background")),
     };
-    match entry.read_value()? {
-        Value::Null => Ok(Activation::default()),
-        Value::String(name) => Activation::parse_name(&name)
-            .ok_or_else(|| entry.wrong(format!("'{}'", quoted(&name)), "auto, manual or background")),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(entry.wrong(other.to_string(), "auto, manual or background"))
-        }
-    }
+    // Another product's key. Whatever else stands there was meant as a yes, such as `True`; and of two keys the stricter one counts.
+    let disabled = disable.map(FrontKey::read_value).transpose()?.unwrap_or_default();
+    let is_disabled = !matches!(disabled, Value::Null | Value::Bool(false));
+    Ok(if is_disabled { Activation::Manual } else { named })
 }
 
 impl FrontKey<'_> {
@@ -286,8 +286,9 @@ impl FrontKey<'_> {
 
     fn read_node(&self) -> Result<Option<YamlNode>, crate::error::PlanError> {
         let node = read_yaml(&self.lines.join("\n"), self.line)?;
-        let NodeValue::Map(mut entries) = node.value else { return Ok(None) };
-        Ok(entries.pop().map(|(_, value)| value))
+        let NodeValue::Map(entries) = node.value else { return Ok(None) };
+        // Lines that belong to a key cannot name another one.
+        Ok(entries.into_iter().next().map(|(_, value)| value))
     }
 
     /// Reads a value of any form.

@@ -4,13 +4,15 @@
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use writ_inspect::gate::{Judgement, strictest_block};
+use writ_inspect::redact::Clean;
 use writ_policy::door::Denial;
 use writ_tools::arguments::read_object;
 use writ_tools::error::ToolError;
 use writ_tools::handoff::Handoff;
 use writ_tools::plan_unit::UnitChange;
 use writ_tools::question::ResultQuestion;
-use writ_types::chat::ToolCall;
+use writ_tools::render::Rendered;
+use writ_types::chat::{ToolCall, ToolOutcome};
 use writ_types::entry::{DenyReason, GateVerdict, HookEvent};
 use writ_types::taint::Label;
 
@@ -30,6 +32,9 @@ const NO_ASK: &str = "a hook wants a person to approve it, and of this tool noth
 const CHANGED_TWICE: &str = "it would change what was decided about already";
 /// The name under which such a refusal is recorded.
 const TOOL_ARGS: &str = "tool_args";
+
+/// What is answered where a turn has ended before its call was begun.
+const TURN_ENDED: &str = "Not done: the turn had ended.";
 
 /// The hook that refuses a call, the kind of its refusal, and why.
 type Refusal<'a> = (&'a str, DenyReason, &'a str);
@@ -107,6 +112,12 @@ pub(crate) async fn answer(
             Ok(None) => return Ok(None),
             Err(error) => return Ok(Some(place.refuse_arguments(first, (&call, label), &error))),
         };
+    }
+    // The turn may have been ended while the hooks were asked.
+    if cancel.is_cancelled() {
+        let (text, label) = (Clean::fixed_text(TURN_ENDED), label.clone());
+        let ended = Rendered { text, label, outcome: ToolOutcome::Failed };
+        return Ok(Some(place.result(&call, ended, "not begun", first.take())));
     }
     let began = place.services.journal.clock.now();
     let mut acted = own.carry_out(place, first, (&call, label), cancel).await?;

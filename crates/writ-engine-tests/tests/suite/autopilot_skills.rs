@@ -161,6 +161,9 @@ fn needs_userns_needs_git_links_and_mistakes_in_skills_are_findings() {
         &[
             ("shared/skills/sums/SKILL.md", SUMS),
             (".claude/skills/sums/SKILL.md", "---\nname: sums\ndescription: x\nmetadata: 3\n---\n"),
+            // What else such a folder has is none of a skill's.
+            (".claude/settings.json", "{}\n"),
+            (".claude/agents/one.md", "x\n"),
         ],
     );
     std::os::unix::fs::symlink("shared", dir.path().join(".agents")).expect("linked");
@@ -175,8 +178,8 @@ fn needs_userns_needs_git_links_and_mistakes_in_skills_are_findings() {
             skills,
             [
                 "can be read on main: sums",
-                ".agents: is no folder; links are not followed",
                 ".claude/skills/sums/SKILL.md: line 4: 'metadata' is 3, and should be a mapping of keys and values; it is read without that",
+                ".agents: is no folder; links are not followed",
             ]
         );
     });

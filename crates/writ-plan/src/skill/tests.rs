@@ -92,6 +92,17 @@ fn keys_of_other_products_do_no_harm() {
     assert_eq!(read("disable-model-invocation: true").activation, Activation::Manual);
     assert_eq!(read("disable-model-invocation: True").activation, Activation::Manual);
     assert_eq!(read("disable-model-invocation: false").activation, Activation::Auto);
+    // Of two keys the stricter one counts, and no line of one key is another one's value.
+    for manual in [
+        "disable-model-invocation: true\nactivation:",
+        "activation: auto\ndisable-model-invocation: yes",
+        "activation: manual\n}x: auto",
+        "activation: manual\n-x: auto",
+        "activation: manual\n]y: auto",
+        "disable-model-invocation: true\n}: false",
+    ] {
+        assert_eq!(read(manual).activation, Activation::Manual, "{manual}");
+    }
     assert_eq!(read("compatibility: Needs git").requirements.as_deref(), Some("Needs git"));
     assert_eq!(read("requirements: git\ncompatibility: x").requirements.as_deref(), Some("git"));
     // What nobody reads is not judged either.

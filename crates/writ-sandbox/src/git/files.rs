@@ -68,11 +68,14 @@ pub async fn find_non_folders(
     let git = GitProcess::in_own(project, "find folders");
     let listed = git
         .with_args(["ls-tree", "-z", "--full-tree", commit.as_str(), "--"])
-        .with_args(paths)
+        .with_args(paths.iter().copied())
         .run_well()
         .await?;
     let is_folder = |entry: &&[u8]| entry.starts_with(b"040000 ");
-    Ok(split_nul(&listed).filter(|entry| !is_folder(entry)).filter_map(read_entry).collect())
+    // Where git looks into a folder for one of the paths, it lists what else is in there.
+    let is_asked = |file: &CommitFile| paths.iter().any(|path| path.as_bytes() == file.path);
+    let others = split_nul(&listed).filter(|entry| !is_folder(entry)).filter_map(read_entry);
+    Ok(others.filter(is_asked).collect())
 }
 
 /// Finds one file of a commit by its path.
