@@ -182,7 +182,7 @@ fn find_skill_files<'a>(
     let is_known =
         |name: &str| found.skills.iter().any(|(path, _)| path.ends_with(&format!("/{name}/{SKILL_FILE}")));
     let is_fault = |top: &&str| !tops.contains(top) && !is_known(top);
-    let faults: Vec<&str> = others.into_iter().filter(is_fault).take(MAX_FAULTS).collect();
+    let faults: Vec<&str> = others.into_iter().filter(is_fault).collect();
     for top in faults {
         found.note_fault(&format!("{root}/{top}"), &format!("has no {SKILL_FILE}; links are not followed"));
     }

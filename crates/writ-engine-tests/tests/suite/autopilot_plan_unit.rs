@@ -37,10 +37,7 @@ const PLAN: &str = "\
 
 /// What the coder of another task does, so that the run comes to an end.
 fn writes_of(unit: &str, results: usize) -> Reply {
-    match (unit, results) {
-        (_, 0) if unit.starts_with("task/") => writes(&unit.replace('/', "_"), "a"),
-        _ => done(),
-    }
+    if results == 0 && unit.starts_with("task/") { writes(&unit.replace('/', "_"), "a") } else { done() }
 }
 
 fn changes(arguments: Value) -> Reply {
@@ -55,7 +52,8 @@ fn titles(tasks: &[&str]) -> Value {
 /// adds one more, and puts it in order. What has begun, what is not of its milestone and what would wait for itself is refused, and nothing has
 /// changed then. The plan's file follows, since no person has edited it. No person is asked: the plan's own limits hold for all of it.
 ///
-/// Rows: SF-490 SF-574
+/// Rows: SF-490
+/// Rows: SF-574 (in part: without hooks)
 #[test]
 fn needs_userns_needs_git_an_agent_splits_adds_and_reorders_tasks_of_its_own_milestone() {
     let dir = project("", GATE, SHORT);
@@ -223,7 +221,7 @@ fn hook(name: &str, on: HookEvent, tools: &[&str], program: &str) -> Hook {
 /// is spelt; what one changes is what the next one reads, and is read and judged anew, once; what one wants to ask a person is refused, since nothing of it can be
 /// approved; and one may end the turn.
 ///
-/// Rows: SF-574
+/// Rows: SF-574 (in part: the hooks)
 /// Rows: SF-209 (in part: there is no tool `send_message` yet)
 #[test]
 fn needs_userns_needs_git_tools_of_the_harness_pass_the_hooks_of_the_owner() {
@@ -293,6 +291,7 @@ fn needs_userns_needs_git_tools_of_the_harness_pass_the_hooks_of_the_owner() {
     {
         assert!(answers[n].contains(words), "{n}: {answers:#?}");
     }
+    assert!(!answers.iter().any(|answer| answer.contains("that is enough")), "the turn ended: {answers:#?}");
     let denied: Vec<(DenyReason, String)> = scene
         .engine
         .facts("denied")
